@@ -1,4 +1,4 @@
-"""Paths in the arguments of a command: where they stand, and which other files and folders are named there."""
+"""Paths in the arguments of a command: their positions, and other files and folders that are named there."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SCRIPTS = (".py", ".pl", ".rb", ".R", ".r", ".sh", ".awk", ".sed", ".jl", ".js"
 
 
 def is_one_each(path: str) -> bool:
-    """Whether each record has an output of its own at this path, named by ``{name}`` or ``{stem}``."""
+    """Tell whether each record has its own output at this path, which then contains ``{name}`` or ``{stem}``."""
     return "{name}" in path or "{stem}" in path
 
 
 def places_of(path: str, tokens: Sequence[Token]) -> list[tuple[int, str]]:
-    """Where ``path`` stands in the arguments, alone or behind ``--option=``."""
+    """Return the index of each argument that is ``path``, and the ``--option=`` before it, if any."""
     found = []
     for at, token in enumerate(tokens):
         if at == 0 or not isinstance(token, str):
@@ -32,7 +32,10 @@ def places_of(path: str, tokens: Sequence[Token]) -> list[tuple[int, str]]:
 
 
 def beginnings_of(path: str, tokens: Sequence[Token]) -> Iterator[tuple[int, str, str]]:
-    """Where the name of a file for each record begins in the arguments, and the tool adds its end by itself.
+    """Yield arguments that are the beginning of an output path for each record, to which the tool adds the end.
+
+    Yields:
+        (index, ``--option=`` before it or empty, end that the tool adds).
 
     >>> list(beginnings_of("out/{stem}.treefile", ["iqtree2", "--prefix=out/{stem}", "{stem}", "out"]))
     [(1, '--prefix=', '.treefile')]
@@ -43,13 +46,13 @@ def beginnings_of(path: str, tokens: Sequence[Token]) -> Iterator[tuple[int, str
         before, equal, after = token.partition("=")
         for prefix, word in (("", token), (before + equal, after)):
             cut = path.removeprefix(word) if word and path.startswith(word) else ""
-            # A place holder by itself may be a word of the tool's own, as in jq '{name}'.
+            # A bare placeholder may be part of the tool's own language, as in jq '{name}'.
             if cut and is_one_each(word) and word not in ("{name}", "{stem}") and not is_one_each(cut):
                 yield at, prefix, cut
 
 
 def refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token], option: str) -> None:
-    """Refuse a file of ``option`` that the arguments name by another path.
+    """Refuse a file of ``option`` if the arguments name it by another path.
 
     Raises:
         RefusedError: They do.
@@ -63,18 +66,17 @@ def refuse_other_spelling(path: str, command: Command, tokens: Sequence[Token], 
 
 
 def real(command: Command, path: str) -> str:
-    """Where ``path`` leads to in the end; unlike ``Path.resolve``, does not fail on circles of links."""
+    """Resolve all links in ``path``. Unlike ``Path.resolve``, this does not fail on circular links."""
     return os.path.realpath(command.cwd / path)
 
 
 def refuse_absolute(path: str, option: str) -> None:
-    """Refuse a file of ``option`` that is not in the arguments and has an absolute path.
+    """Refuse an absolute path for a file of ``option`` that is not in the arguments.
 
     Raises:
-        RefusedError: It has.
+        RefusedError: It is absolute.
     """
-    # A relative name means the same in the private directory of each task; an absolute one is the user's
-    # own file.
+    # A relative path leads into the private directory of each task; an absolute one to the user's own file.
     if Path(path).is_absolute():
         raise RefusedError(
             f"{option} {path} is not in the arguments, so the tool cannot be told of a part of it",
@@ -83,32 +85,32 @@ def refuse_absolute(path: str, option: str) -> None:
 
 
 def inputs_not_named(inputs: Sequence[InputUse], tokens: Sequence[Token]) -> list[InputUse]:
-    """Inputs that the arguments do not name: each task has its part at that relative path."""
+    """List the inputs that the arguments do not name: each task has its batch at that relative path."""
     named = {token.index for token in tokens if isinstance(token, InputArg)}
     return [each for index, each in enumerate(inputs) if not each.stdin and index not in named]
 
 
 def files_in_arguments(tokens: Sequence[Token], command: Command) -> list[Path]:
-    """Files that the arguments name, such as a script: as much a part of the command as the program."""
+    """List the files in the arguments that are neither inputs nor outputs, such as a script: parts of the command."""
     own = {real(command, path) for path in (*command.outputs, *(each.partition(":")[0] for each in command.inputs))}
     found = (command.cwd / word for word in _words(tokens))
     return [path for path in found if os.path.isfile(path) and os.path.realpath(path) not in own]
 
 
 def data_files(command: Command) -> list[str]:
-    """Files in the arguments, as typed, that are no scripts by their names."""
+    """List the files in the arguments, as typed, except scripts, which are known by their suffixes."""
     words = dict.fromkeys(_words(command.argv))
     return [word for word in words if not word.endswith(_SCRIPTS) and os.path.isfile(command.cwd / word)]
 
 
 def folders_not_watched(tokens: Sequence[Token], command: Command) -> list[str]:
-    """Folders that the arguments name, and of which nobody has said whether tools read or write there."""
+    """List the folders in the arguments that the user has declared neither shared nor outputs."""
     said = {real(command, path) for path in (*command.shared, *command.outputs)}
     folders = [word for word in _words(tokens) if os.path.isdir(command.cwd / word)]
     return [word for word in dict.fromkeys(folders) if os.path.realpath(command.cwd / word) not in said]
 
 
 def _words(tokens: Sequence[Token]) -> list[str]:
-    """What may be a path in the arguments."""
+    """List the words in the arguments that may be paths: arguments, and their parts after ``=``."""
     texts = (token for token in tokens[1:] if isinstance(token, str) and "\0" not in token)
     return [word for text in texts for word in (text, text.partition("=")[2]) if word]

@@ -1,4 +1,4 @@
-"""What every kind of database owes to a search in fragments: the ``backend`` of a family of tools."""
+"""Protocols of database backends, which make fragments and candidates for one family of tools."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from millrace.model import Fragmented
 from millrace.tasks import Rank, Slice
 
-#: What the search of one fragment wrote: a view of the journal, never all in memory.
+#: Output of the search of one fragment: a view of the journal, never all in memory.
 Found = bytes | memoryview
 
 
 class SliceOfCandidates(NamedTuple):
-    """The path of its database, relative to the folder, empty if there are none; lowest and highest rank."""
+    """Path of a slice's database, relative to its folder (empty: no candidates), with its lowest and highest rank."""
 
     database: str
     lowest: float
@@ -23,16 +23,16 @@ class SliceOfCandidates(NamedTuple):
 
 
 class DatabaseBackend(Protocol):
-    """One kind of database. Its methods may start programs; they never change the user's files."""
+    """Protocol of one kind of database. Methods may start programs; they never change the user's files."""
 
     def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
-        """Make what the fragments need in the empty ``folder``, once on each node.
+        """Write the files that the fragments need into the empty ``folder``, once on each node.
 
         Returns:
-            The text of `millrace.model.DatabaseArg` of each fragment: an absolute path, as a rule.
+            The text of ``millrace.model.DatabaseArg`` for each fragment: usually an absolute path.
 
         Raises:
-            MillraceError: It cannot be made.
+            MillraceError: They cannot be written.
         """
         ...
 
@@ -41,78 +41,81 @@ class DatabaseBackend(Protocol):
     ) -> str:
         """Make a database of the candidates of one batch in the empty ``folder``.
 
-        Called in a thread of its own, several at a time.
+        Called from several threads at a time.
 
         Args:
-            found: What the search of each fragment wrote, in the order of the fragments.
+            found: Outputs of the searches of the fragments, in the order of the fragments.
 
         Returns:
             Its path, relative to ``folder``.
 
         Raises:
-            MillraceError: What was found cannot be understood, or the database cannot be made.
+            MillraceError: An output cannot be parsed, or the database cannot be made.
         """
         ...
 
     def slice(
         self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice | Rank,
     ) -> SliceOfCandidates | None:  # fmt: skip
-        """Make a database of one slice of the candidates of one query, as `candidates` does of all, or of a share.
+        """Make a database of a part of the candidates of one query: of a slice, or of a share that is to be ranked.
 
-        Only where `millrace.model.Fragmented.ranked` is set.
+        Only called if ``millrace.model.Fragmented.ranked`` is set.
 
         Args:
-            found: What the search of each fragment wrote; for a slice, if `millrace.model.Ranked.argv` is set, what the
-                search of each share wrote.
+            found: Outputs of the searches of the fragments; of the shares, for a slice if
+                ``millrace.model.Ranked.argv`` is set.
 
         Returns:
-            None if they cannot be ranked, or are not certain to be kept all; then so it is with all slices, or it
-            is seen by their rows.
+            None: the candidates cannot be ranked, or the search may not keep them all. Then the same holds for all
+            slices, or their rows show it.
         """
         ...
 
     def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
-        """What has to be changed in the outputs of the search of the candidates in ``folder``.
+        """Return the patches for the outputs of the search of the candidates in ``folder``.
 
         Returns:
-            (index of the output, patch by name as in ``crates/millrace-core/src/join/fragment``, absolute path of
-            the file that `candidates` has written for it).
+            (index of the output, name of the patch as in ``crates/millrace-core/src/join/fragment``, absolute path of
+            the file that ``candidates`` has written for it).
         """
         ...
 
 
 @runtime_checkable
 class VolumeBackend(DatabaseBackend, Protocol):
-    """One kind of database whose volumes may be elsewhere (`millrace.model.Fragmented.volumes`)."""
+    """Protocol of a kind of database whose volumes a node may fetch (``millrace.model.Fragmented.volumes``)."""
 
     def moved(
         self, fragmented: Fragmented, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
     ) -> Fragmented:
-        """The same with its files in ``folder``, where those of `millrace.model.Fragmented.volumes` have holes.
+        """Return ``fragmented`` with its files in ``folder``, where files of ``Fragmented.volumes`` have holes.
 
         Args:
-            parts: Has folders ``part0``, ``part1``...: those with the files of one volume without holes.
-            shared: Folder that all nodes see, where the coordinator may make what all need.
-            in_pieces: Names of the files of which ``parts`` has pieces, and ``folder`` not the whole.
+            parts: Folder with a folder ``part0``, ``part1``... for each volume, with its files without holes.
+            shared: Folder that all nodes see, for files that the coordinator makes for all.
+            in_pieces: Names of the files of which ``parts`` has pieces and ``folder`` has no complete copy.
         """
         ...
 
     def looked_up(self, fragmented: Fragmented, folder: Path, found: Sequence[Found]) -> Iterable[tuple[str, int, int]]:
-        """Which bytes `candidates` and `slice` will read of files with holes: (name, first, last), half-open.
+        """Return the ranges of files with holes that ``candidates`` and ``slice`` will read.
 
         Args:
-            folder: That of the candidates, still empty.
-            found: What the search of each fragment wrote.
+            folder: Folder of the candidates, still empty.
+            found: Outputs of the searches of the fragments.
+
+        Returns:
+            (name, first, last) of each range, half-open.
         """
         ...
 
     def ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
-        """Which bytes the search of the candidates in ``folder`` needs of files with holes: (name, first, last), half-open."""
+        """Return the ranges (name, first, last), half-open, of files with holes that the candidates' search reads."""
         ...
 
 
 def find(fragmented: Fragmented) -> DatabaseBackend:
-    """The backend of the database, which has the name of the family of tools that searches it."""
+    """Return the backend of the database: that of the family of tools named by the tag of ``Fragmented.about``."""
     assert fragmented.about is not None  # it is to be searched
     family = fragmented.about.__struct_config__.tag
     backend: DatabaseBackend = import_module(f"millrace.tools.{family}.backend").BACKEND

@@ -1,4 +1,4 @@
-"""What every adapter does, and how files that are one record each are found and named."""
+"""Protocols of adapters, and the paths of inputs and outputs in which each file is one record."""
 
 from __future__ import annotations
 
@@ -12,113 +12,117 @@ from typing import Protocol, runtime_checkable
 from millrace.errors import RefusedError
 from millrace.model import Command, Frozen, OutputUse, ToolUse
 
-#: What follows the name of a folder that another phase still fills, in an `InputUse.path` of format ``files``.
+#: Suffix of a folder that another phase still fills, in an ``InputUse.path`` of format ``files``.
 EACH = "/*"
 
-#: What a shell has opened for a command, wherever it stands in an argument; with its number.
+#: Path of an open file descriptor, with its number, such as a shell passes for ``<(...)``.
 OPENED = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 
-#: What separates the names of files in an `InputUse.path` of format ``files``.
+#: Separator of the names of files in an ``InputUse.path`` of format ``files``.
 NUL = "\0"
 
 
 class Adapter(Protocol):
-    """One family of programs."""
+    """Protocol of an adapter: the knowledge of one family of programs."""
 
     def understand(self, command: Command) -> ToolUse:
         """Find input, outputs and databases in the tool's own arguments, and how its outputs join exactly.
 
-        May look at files and may ask the tool for its version; starts nothing else.
+        May read files, and may run the tool for its version or help; starts nothing else.
 
         Raises:
-            RefusedError: The command cannot be answered exactly; says why and what to use instead.
+            RefusedError: The output would not be exact; says why and what to use instead.
         """
         ...
 
 
-#: Letters of queries times those of a database that take about a second to search; see `Fragmentable.least`.
+#: Letters of queries times letters of a database that take about a second to search; see ``Fragmentable.least``.
 LEAST_CELLS = 2e10
 
 
 class Fragmentable(Frozen, frozen=True, kw_only=True):
-    """What is known of a command's database before it is decided whether it is searched in fragments.
+    """Facts on a command's database, by which Millrace decides whether it is searched in fragments.
 
-    What costs nothing is known at once; a database that has to be read for its ``entries`` and ``residues`` may leave
-    them to ``count``, as often the queries alone decide.
+    If a database has to be read for its ``entries`` and ``residues``, these may be left to ``count``: often the queries
+    alone decide.
     """
 
-    #: Entries (sequences, profiles), which a fragment has whole.
+    #: Entries (sequences, profiles); a fragment never has a part of one.
     entries: int = 0
-    #: Residues, or what else the time of a search grows with.
+    #: Residues, or another unit to which the time of a search is proportional.
     residues: int = 0
-    #: Bytes that a search of all of it reads.
+    #: Bytes that a search of the whole database reads.
     bytes: int = 0
     #: Units of queries times ``residues`` below which a search of a fragment is mostly the tool's start.
     least: float = LEAST_CELLS
-    #: CPU that the search in fragments takes, with the search of what was found in them, of that of the search of the whole.
+    #: CPU time of the search in fragments, candidates included, relative to that of the whole database.
     work: float = 1.0
-    #: Why it cannot be searched in fragments with the same bytes as result, in words; empty: it can.
+    #: Why a search in fragments would not give the same bytes, in words; empty: it gives them.
     why_not: str = ""
-    #: Returns this with entries and residues, or why not after all; None: they are there.
+    #: Returns the same with entries and residues, or with ``why_not``; None: they are known already.
     count: Callable[[], Fragmentable] | None = None
 
 
 @runtime_checkable
 class Fragmenting(Protocol):
-    """An adapter that can have a database searched in fragments."""
+    """Protocol of an adapter that can search a database in fragments."""
 
     def fragmentable(self, use: ToolUse, command: Command) -> Fragmentable:
-        """Look at the database of a command that was understood."""
+        """Measure the database of a command, or say why it is not searched in fragments."""
         ...
 
     def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
-        """Have the database searched in fragments that cost as ``sizes`` (fewer, if it has not so many entries).
+        """Return ``use`` with its database searched in fragments.
 
-        Where there are none, in its volumes, whose files are fetched later (`millrace.model.View.later`).
+        Args:
+            sizes: Relative costs of the fragments; there are fewer if the database has fewer entries. Empty: the
+                volumes are the fragments, and their files are fetched later (``millrace.model.View.later``).
         """
         ...
 
 
 class Parts(Frozen, frozen=True, kw_only=True):
-    """Which files of a folder are what one argument names."""
+    """Patterns of the names of files in a folder that one argument stands for.
 
-    #: Regular expression of names of which one must be there.
+    The patterns are regular expressions; an empty one matches no file.
+    """
+
+    #: Names of which at least one must be there.
     needed: str
-    #: Regular expression of the names of all that belong to it.
+    #: Names of all files that belong to the argument.
     pattern: str
-    #: Names that are asked for one by one, where a folder cannot be listed.
+    #: Names to try one by one, where a folder cannot be listed.
     usual: tuple[str, ...] = ()
-    #: Regular expression of the archives that hold them, where they are not there themselves; empty: there are none.
+    #: Archives with these files, which are used if the files themselves are missing.
     packed: str = ""
-    #: Regular expression of the names of files that only searches of a volume read, and nothing before; empty: there are none.
+    #: Files that only the search of their volume reads, so that they may be fetched later.
     apart: str = ""
-    #: Regular expression of the names of files of which nodes may fetch the pieces that they search, once the coordinator has
-    #: read them; empty: there are none.
+    #: Files of which a node may fetch only the pieces that it searches, after the coordinator has read them.
     in_pieces: str = ""
-    #: Regular expression of the names of files that no search reads whose volumes are left apart; empty: there are none.
+    #: Files that no search of separate volumes reads.
     unread: str = ""
 
 
 @runtime_checkable
 class Gathering(Protocol):
-    """An adapter of which one argument may name several files."""
+    """Protocol of an adapter with arguments that stand for several files each."""
 
     def parts(self, argv: Sequence[str], at: int, name: str) -> Parts | None:
-        """The files that the argument at ``at`` names; ``name``: its last part. None: one file of that name."""
+        """Describe the files of the argument at index ``at``, with ``name`` as its last part; None: one such file."""
         ...
 
     def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
-        """What else a file that was found names; ``read`` gives its bytes."""
+        """Describe the other files that the file ``name`` refers to, by name; ``read`` returns its bytes."""
         ...
 
 
 def one_file(name: str) -> Parts:
-    """What an argument names that is a plain file."""
+    """Describe a plain file."""
     return Parts(needed=re.escape(name), pattern=re.escape(name), usual=(name,))
 
 
 def with_suffixes(name: str, suffixes: Sequence[str]) -> Parts:
-    """What an argument names that is a file with others beside it, whose names are longer by a suffix."""
+    """Describe a file and its companion files, whose names are longer by a suffix."""
     endings = "|".join(map(re.escape, suffixes))
     return Parts(
         needed=f"{re.escape(name)}({endings})?",
@@ -128,10 +132,10 @@ def with_suffixes(name: str, suffixes: Sequence[str]) -> Parts:
 
 
 def file_records(names: Sequence[str], command: Command) -> list[str] | None:
-    """The files that ``names`` stand for when each file is one record; None if they name one plain file.
+    """List the files that ``names`` stand for, each of them one record; None: it is one plain file.
 
-    ``names`` is a folder, a quoted glob, a file with one name a line, or several files. Files come in the
-    order in which a shell would expand ``folder/*``: by name.
+    ``names`` is a folder, a quoted glob, a file with one name a line, or several files. The order is that in which a
+    shell expands ``folder/*``: by name.
     """
     if len(names) > 1:
         return list(names)
@@ -141,7 +145,7 @@ def file_records(names: Sequence[str], command: Command) -> list[str] | None:
     if path.is_dir():
         with os.scandir(path) as entries:
             names_there = sorted(each.name for each in entries if not each.name.startswith(".") and each.is_file())
-        # As a path would be written: a folder of a million files is listed in no time.
+        # Strings, not paths: a folder of a million files is listed much faster.
         folder = "" if (typed := str(Path(name))) == "." else typed.removesuffix("/") + "/"
         return [folder + each for each in names_there]
     if not path.exists():
@@ -151,12 +155,12 @@ def file_records(names: Sequence[str], command: Command) -> list[str] | None:
 
 
 def is_stream(path: str) -> bool:
-    """Whether a path, as it was typed, is that of a device, or of what a process has open (``/dev/stdout``, ``/proc/self/fd/1``)."""
+    """Tell whether a path as typed is a device or an open file descriptor (``/dev/stdout``, ``/proc/self/fd/1``)."""
     return path.startswith(("/dev/", "/proc/"))
 
 
 def opened(path: str) -> int | None:
-    """The number of what each process has open under a name, such as ``/dev/stdin``; None: it is no such name.
+    """Return the file descriptor that a path such as ``/dev/stdin`` stands for; None: it is another path.
 
     >>> opened("/dev/stdin"), opened("/proc/self/fd/1"), opened("/dev/fd/63"), opened("/dev/null")
     (0, 1, 63, None)
@@ -166,19 +170,19 @@ def opened(path: str) -> int | None:
 
 
 def grows(name: str, command: Command) -> bool:
-    """Whether another phase still writes the file, or the files of the folder, of this name."""
+    """Tell whether another phase of the job still writes this file, or files into this folder."""
     return os.path.normpath(name.removesuffix(EACH)) in command.growing
 
 
 def _names_in(path: Path, cwd: Path) -> list[str] | None:
-    """The names in a list of names; None if the file is something else."""
+    """Read the names of files from a list, one a line; None: the file is no such list."""
     found = []
     with path.open("rb") as lines:
         for line in lines:
             name = line.decode(errors="replace").strip()
             if not name:
                 continue
-            # A first line that names no file settles it: this is not a list.
+            # One line that names no file is enough: this is not a list.
             if len(name) > 4096 or NUL in name or not (cwd / name).is_file():
                 return None
             found.append(name)
@@ -188,10 +192,13 @@ def _names_in(path: Path, cwd: Path) -> list[str] | None:
 def record_output(
     name: str, typed: str, files: Sequence[str], command: Command, *, volatile: tuple[str, ...] = ()
 ) -> OutputUse:
-    """The output of a tool that reads one file and writes one, for many files.
+    """Describe the output for many files of a tool that reads one file and writes one.
 
-    A folder (or a name that ends in ``/``) gets one file per input file, of the same name; ``{name}`` and
-    ``{stem}`` in the name stand for the input file's; an ordinary name gets everything, in input order.
+    A folder (or a name that ends in ``/``) gets one file for each input file, of the same name; ``{name}`` and
+    ``{stem}`` stand for those of the input file; any other name gets all results, in input order.
+
+    Raises:
+        RefusedError: A result would overwrite its own input file.
     """
     if "{name}" in typed or "{stem}" in typed:
         template = typed
@@ -207,7 +214,7 @@ def record_output(
 
 
 def record_path(template: str, file: str) -> str:
-    """The path of the output of ``file``, as the user would type it."""
+    """Return the path of the output of ``file``, as the user would type it."""
     name = os.path.basename(file)
     dot = name.rfind(".")
     return template.replace("{name}", name).replace("{stem}", name[:dot] if 0 < dot < len(name) - 1 else name)
@@ -217,9 +224,9 @@ def _is_same_file(place: str, file: str) -> bool:
     try:
         return os.path.samestat(os.stat(place), os.stat(file))
     except OSError:
-        return False  # mostly: nothing is there yet
+        return False  # mostly: there is no output yet
 
 
 def join_names(names: Sequence[str]) -> str:
-    """The `InputUse.path` of names that stood in the arguments."""
+    """Join names from the arguments into an ``InputUse.path``."""
     return NUL.join(names)

@@ -1,16 +1,16 @@
-"""DIAMOND blastp and blastx: queries in batches.
+"""DIAMOND blastp and blastx, with queries in batches.
 
-*Exactness.* Each query is searched by itself and E-values depend on the database alone, so tabular and PAF
-output is simply put one after another; headers of the pairwise form, of ``--header`` and of SAM are written
-once, and numbers in XML run on (``crates/millrace-core/src/join/diamond.rs``). Output is the same for any
-number of threads (``tests/exact/test_diamond_join.py``).
+*Exactness.* Each query is searched by itself and E-values depend on the database alone, so tabular and PAF outputs are
+concatenated. Headers of the pairwise format, of ``--header`` and of SAM are kept once, and numbers in XML are continued
+(``crates/millrace-core/src/join/diamond.rs``). Output is the same for any number of threads
+(``tests/exact/test_diamond_join.py``).
 
-A run in which no query has a hit reports none of its queries, any other run reports them all; so the pairwise
-form and XML, which report queries without hits, are exact only with ``--unal 0``.
+A run in which no query has a hit reports none of its queries, any other run reports them all. So the pairwise format
+and XML, which report queries without hits, are exact only with ``--unal 0``.
 
-DIAMOND chooses between two search algorithms with different results. For databases from 256 million letters
-the choice depends on the size of the whole query, so there ``--algo`` must be given. Modes in which queries
-see each other (``--iterate``, ``--lin-stage1``, ``--freq-masking``) are refused.
+DIAMOND chooses between two search algorithms with different results. For databases from 256 million letters on the
+choice depends on the size of the whole query file, so ``--algo`` must be given. Modes in which queries affect each
+other (``--iterate``, ``--lin-stage1``, ``--freq-masking``) are refused.
 """
 
 from __future__ import annotations
@@ -79,37 +79,37 @@ REFUSED = {
     "mp-query-chunk": ("spreads the work itself", "leave --multiprocessing out: millrace does that"),
     "parallel-tmpdir": ("spreads the work itself", "leave --multiprocessing out: millrace does that"),
 }
-#: Joiner by output format; the rest is refused.
+#: Join by output format; other formats are refused.
 JOINS = {"0": joins.header(3), "5": "diamond-xml", "6": joins.CONCAT, "101": joins.header(r"^@(HD|PG|mm|CO)\t"),
          "103": joins.CONCAT}  # fmt: skip
-#: The header of ``--header``, by its style.
+#: Join for ``--header``, by its style.
 HEADERS = {"0": joins.CONCAT, "simple": joins.header(1), "verbose": joins.header(3)}
-#: What stands at the end of the command line in a header if the threads were not the user's.
+#: Removes the option of threads that Millrace has added to the command line in a header.
 ADDED = joins.restore(r"^(?:@PG\t|# Invocation:).*( -p [0-9]+)$")
 NAMES = {"tab": "6", "xml": "5", "daa": "100", "sam": "101", "paf": "103"}
 #: Letters from which DIAMOND's choice of algorithm depends on the query; a little below its own 256 * 2**20.
 LARGE_DATABASE = 250_000_000
 
-#: How a database begins, and the magic number and version that are known: asking ``diamond dbinfo`` takes longer than many a search.
+#: Start of a database file, and the known magic number and version. ``diamond dbinfo`` takes longer than some searches.
 HEADER, KNOWN_HEADER = struct.Struct("<QIIQQQ"), (0x24AF8A415EE186D, 3)
 PLACE_BYTES = 16
 
-#: See `_cost`.
+#: See ``_cost``.
 START_SECONDS_PER_LETTER = 0.18e-6
 START_UNITS, START_LETTERS, MOST_START_UNITS = 1_500_000, 12, 20_000_000
-#: Residues without which a query cannot stand alone: of nothing DIAMOND makes an error among others and by itself none, and
-#: on less than a codon alone 2.1.3 never ends.
+#: Least residues of a query that may stand alone in a batch. DIAMOND reports an error for an empty query among others
+#: and none for it alone, and on less than a codon alone 2.1.3 never ends.
 LEAST_RESIDUES = {"blastp": 1, "blastx": 3}
 
-#: Of genes, so many times as many residues take as long as of proteins.
+#: Residues of genes that take as long as one of proteins.
 OF_GENES = 2
 
 
 class Diamond:
-    """``diamond blastp -q queries.faa -d nr -o hits.tsv``."""
+    """Adapter for ``diamond blastp -q queries.faa -d nr -o hits.tsv``."""
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`."""
+        """See ``Adapter.understand``."""
         work = command.argv[1] if len(command.argv) > 1 else ""
         if work not in ("blastp", "blastx"):
             raise RefusedError(
@@ -128,8 +128,7 @@ class Diamond:
         added = threads is None
         outputs = _outputs(found, tokens, added)
         if added:
-            # At the end: the header of SAM shows the command line, and the joiner takes these words off
-            # again.
+            # At the end: the header of SAM shows the command line, and the join removes these words again.
             tokens.append("-p", ThreadsArg())
         return ToolUse(
             adapter="diamond",
@@ -147,11 +146,11 @@ class Diamond:
 
 
 def _cost(letters: int, threads: int, residues: int) -> CostHint:
-    """Each task reads the whole database, sorts its seeds, and then needs little for each query.
+    """Estimate the cost of a task: it reads the whole database, sorts its seeds, and then needs little for each query.
 
     Measured with 2.1.3 on databases of 5 and 100 million letters, from ``--fast`` to ``--ultra-sensitive``: the start
-    takes 0.2 us of CPU a letter (by default; --sensitive five times as much), and as long as 1 to 1.6 million residues of
-    proteins, more for a larger database.
+    takes 0.2 us of CPU a letter (by default; ``--sensitive`` takes five times as much), as long as 1 to 1.6 million
+    residues of proteins, and more for a larger database.
     """
     return CostHint(
         unit="residues",
@@ -204,10 +203,10 @@ def _check_algorithm(found: Sequence[Word], database: Path, letters: int | None)
 
 
 def letters_in_header(head: bytes) -> int | None:
-    """Letters in a DIAMOND database, from the first bytes of its file; None if they are not those of a known format.
+    """Read the number of letters from the first bytes of a DIAMOND database; None: the format is unknown.
 
-    Magic number, build, version of the format, sequences, letters, offset of the places of sequences: ``ReferenceHeader`` in DIAMOND's
-    ``src/data/dmnd/dmnd.h``.
+    The fields are magic number, build, version of the format, sequences, letters, and the offset of the table of
+    sequence positions: ``ReferenceHeader`` in DIAMOND's ``src/data/dmnd/dmnd.h``.
     """
     if len(head) < HEADER.size:
         return None
@@ -216,7 +215,7 @@ def letters_in_header(head: bytes) -> int | None:
 
 
 def _refuse_cut_off(database: Path, head: bytes) -> None:
-    """Refuse a database that ends before the places of its sequences do, which stand behind these."""
+    """Refuse a database file that ends before its table of sequence positions, which follows the sequences, does."""
     *_, sequences, _, places = HEADER.unpack_from(head)
     size, needed = database.stat().st_size, places + PLACE_BYTES * (sequences + 1)
     if size < needed:

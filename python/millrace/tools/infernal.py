@@ -1,11 +1,12 @@
 """Infernal 1.1: cmscan (queries are sequences) and cmsearch (queries are models).
 
-*Exactness.* Both take one query after the other, and E-values depend on the query and the database: cmscan's ``Z`` is
-the length of the query, cmsearch's the size of the sequence file, which is never cut. Random numbers are seeded anew
-for each query. Written once a run are the banner and the last line of a report, and the header and trailer of a table
-(``tests/exact/test_infernal_join.py``). The header of a table is as wide as the names of the first query need.
+*Exactness.* Both search one query after the other, and E-values depend on the query and the database: cmscan's ``Z`` is
+the length of the query, cmsearch's the size of the sequence file, which is never cut. Random numbers are re-seeded for
+each query. A run writes once the banner and the last line of a report, and the header and trailer of a table
+(``tests/exact/test_infernal_join.py``). The width of a table's header depends on the names of the first query.
 
-A task runs without worker threads, which changes no hit; the number that the user's own command prints is put back.
+A task runs without worker threads, which changes no hit; the join restores the number that the user's own command
+prints.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from millrace.tools import joins
 from millrace.tools.base import Parts, with_suffixes
 from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan
 
-#: Which operand the queries are, and their format.
+#: Index of the queries among the operands, and their format.
 QUERIES = {"cmscan": (1, "fasta"), "cmsearch": (0, "cm")}
-#: What ``cmpress`` writes beside a database of models.
+#: Suffixes of the files that ``cmpress`` writes beside a database of models.
 PRESSED = (".i1m", ".i1i", ".i1f", ".i1p")
 REFUSED = {
     "verbose": ("prints seconds with each hit, which differ from run to run", "leave it out"),
@@ -43,18 +44,18 @@ _VERSION = re.compile(r"^# (INFERNAL \S+.*)$", re.MULTILINE)
 
 
 class Infernal:
-    """``cmscan --tblout hits.tbl Rfam.cm genome.fa`` and ``cmsearch --tblout hits.tbl models.cm genome.fa``."""
+    """Adapter for ``cmscan --tblout hits.tbl Rfam.cm genome.fa`` and ``cmsearch ... models.cm genome.fa``."""
 
     def parts(self, argv: Sequence[str], at: int, name: str) -> Parts:
-        """See `Gathering`: a file of models or sequences, with what was made of it."""
+        """See ``Gathering.parts``: a file of models or sequences, with its pressed files and index."""
         return with_suffixes(name, (*PRESSED, ".ssi"))
 
     def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
-        """See `Gathering`."""
+        """See ``Gathering.named_in``: such a file names no others."""
         return {}
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`. Asks the program for its help, with which it checks all options."""
+        """See ``Adapter.understand``. Run the program for its help, so that it checks all options."""
         program = command.tool
         page = _ask(program, command)
         found = scan(command.argv, _options(page), program)
@@ -86,10 +87,10 @@ class Infernal:
 
 
 def _ask(program: str, command: Command) -> str:
-    """The help page with all options, asked for together with the user's, so that the program checks them.
+    """Run the program with ``--devhelp`` and the user's options, so that it checks them, and return its help page.
 
     Raises:
-        RefusedError: It cannot be started, or says what is wrong with the options.
+        RefusedError: It cannot be started, or does not accept the options.
     """
     if {"-h", "--devhelp"} & {*command.argv}:
         raise RefusedError(f"{program} {command.argv[1]} only prints help", "run it directly")
@@ -109,7 +110,7 @@ def _ask(program: str, command: Command) -> str:
 
 
 def _options(page: str) -> Options:
-    """The options of a help page, read as Infernal does: before the files, long ones cut short if they are clear."""
+    """Read the options of a help page, with Infernal's rules: before the files, and long ones may be shortened."""
     shown = {name: bool(takes) for name, takes in _OPTION.findall(page)}
     return Options(
         flags=frozenset(name for name, takes in shown.items() if not takes),
@@ -178,7 +179,7 @@ def _query(program: str, form: str, query: Word, command: Command) -> InputUse:
 
 
 def _threads(found: list[Word], command: Command) -> tuple[int, dict[str, str], bool]:
-    """Threads of a task, the environment that sets them, and whether that is ours."""
+    """Return the threads of a task, the environment that sets them, and whether Millrace adds it."""
     word = last(found, "cpu")
     asked = word.value if word else command.environ.get("INFERNAL_NCPU", "")
     if asked:
@@ -187,7 +188,7 @@ def _threads(found: list[Word], command: Command) -> tuple[int, dict[str, str], 
 
 
 def _outputs(program: str, found: list[Word], command: Command, tokens: Tokens, added: bool) -> tuple[OutputUse, ...]:
-    """The report, a table, and an alignment for each model with hits."""
+    """Find the outputs: the report, a table, and the alignments of models with hits."""
     # The banner ends with an empty line.
     report, table = [joins.header("^(#|$)"), joins.footer(1)], [joins.header_first(2), joins.footer(TRAILER)]
     if added:

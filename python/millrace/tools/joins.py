@@ -1,9 +1,9 @@
-"""The ways to join the outputs of batches: by what they do, for adapters, and as the user says it with ``--join``.
+"""Ways to join the outputs of batches: specifications for adapters, and ``--join`` of the user.
 
-*Exactness.* A join takes away what a program writes once a start (a header, a footer) from all batches but one, and
+*Exactness.* A join removes text that a program writes once a start (a header, a footer) from all batches but one, and
 only if it is the same in all of them; a batch that begins or ends otherwise stops the run
 (``crates/millrace-core/src/join/frame.rs``). It changes no other byte. An adapter composes its joins of the same parts,
-and of two that it has to answer for (`header_first`, `restore`).
+and of two whose exactness the adapter must ensure (``header_first``, ``restore``).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ WAYS = {
     "jsonl": "jsonl",
     "xml": "xml:TAG",
 }
-#: Ways that one output may have both of.
+#: Pairs of ways that one output may combine.
 _TOGETHER = ({"header", "footer"}, {"header", "totals"})
 
-#: Joins of one tool alone, by what they do; each needs code of its own in ``crates/millrace-core/src/join``.
+#: Joins for one tool only, and what they do; each has its own code in ``crates/millrace-core/src/join``.
 OF_ONE_TOOL = {
     "blast-report": "banner once, closing statistics once, in the end",
     "blast-tabular": "rows, in which the N of Query_N runs on",
@@ -62,36 +62,38 @@ SAM = "sam"
 
 
 def header(which: int | str = 1) -> str:
-    """The lines at the beginning, once: so many, or all that match; the same in all batches."""
+    """Make the join that keeps the first lines once: ``which`` lines, or all that match; the same in all batches."""
     return f"header:{which}"
 
 
 def header_first(which: int | str = 1) -> str:
-    """The lines at the beginning of the first batch; those of others may differ, as in the widths of columns."""
+    """Make the join that keeps the first lines of the first batch; others may differ, as in the widths of columns."""
     return f"header-first:{which}"
 
 
 def footer(which: int | str = 1) -> str:
-    """The lines at the end, once: so many, or all that match; the same in all batches."""
+    """Make the join that keeps the last lines once: ``which`` lines, or all that match; the same in all batches."""
     return f"footer:{which}"
 
 
 def restore(added: str, text: str = "") -> str:
-    """What Millrace has added to the command is as the user typed it: in lines of header or footer that match ``added``,
-    group 1 becomes ``text``. Each batch has to have such a line."""
+    """Make the join that restores the user's own command in header and footer, where Millrace has added options.
+
+    In lines that match ``added``, group 1 becomes ``text``. Each batch must have such a line.
+    """
     return f"restore:{added}\t{text}"
 
 
 def together(*parts: str) -> str:
-    """One join of several parts: a header, a footer, and what is to be restored in them."""
+    """Combine parts into one join: a header, a footer, and the text to restore in them."""
     return "\n".join(parts)
 
 
 def joined(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUse, ...]:
-    """``outputs`` with the joins that the user asked for.
+    """Return ``outputs`` with the joins of the user's ``--join`` options.
 
     Raises:
-        RefusedError: There is no such output or way, or not for this output.
+        RefusedError: There is no such output or way, or the way does not suit the output.
     """
     ways: dict[str, dict[str, str]] = {}
     for text in asked:
@@ -115,13 +117,13 @@ def joined(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUs
 
 
 def for_inputs(inputs: Sequence[InputUse]) -> str:
-    """The join of outputs of which nothing is said: what suits the format of the inputs."""
+    """Choose the join of outputs without ``--join``: the one that suits the format of the inputs."""
     names = (item.format or formats.by_suffix(item.path) for item in inputs)
     return next((formats.FORMATS[name].join for name in names if name and formats.has_header(name)), CONCAT)
 
 
 def check(how: str) -> str:
-    """Return ``how`` if it is a way to join, as the user writes it.
+    """Check that ``how`` is a way to join, as the user writes it, and return it.
 
     Raises:
         RefusedError: It is none.
@@ -130,12 +132,12 @@ def check(how: str) -> str:
 
 
 def ways(asked: Sequence[str]) -> set[str]:
-    """The names of the ways in ``--join`` texts that may not be checked yet."""
+    """List the names of the ways in ``--join`` texts, which need not be checked yet."""
     return {text.partition(":")[0].rpartition("=")[2] for text in asked}
 
 
 def words(join: str) -> str:
-    """A join as `joined` made it, in words."""
+    """Describe a join that ``joined`` made, in words."""
     return " and ".join(join.split("\n"))
 
 
@@ -144,12 +146,12 @@ def _said(output: OutputUse) -> str:
 
 
 def _spec(ways: Mapping[str, str]) -> str:
-    """See ``Frame::new``: header and footer stand on a line each, in this order whatever the user's was."""
+    """Write a join as ``Frame::new`` reads it: header and footer on a line each, in this order."""
     return "\n".join(ways[name] for name in sorted(ways, reverse=True))
 
 
 def _parse(text: str, outputs: Sequence[OutputUse]) -> tuple[OutputUse, str]:
-    """The output and the way of ``[OUTPUT=]HOW``."""
+    """Split ``[OUTPUT=]HOW`` into output and way, and check both."""
     if text.partition(":")[0] in WAYS:
         return _only(text, outputs), _checked(text, text)
     for output in sorted(outputs, key=lambda each: -len(each.path)):
@@ -164,7 +166,7 @@ def _parse(text: str, outputs: Sequence[OutputUse]) -> tuple[OutputUse, str]:
 
 
 def _only(text: str, outputs: Sequence[OutputUse]) -> OutputUse:
-    """The output that is meant when none is named: the only file, or standard output if there is no file."""
+    """Return the output of a text that names none: the only file, or standard output if there is no file."""
     files = [output for output in outputs if not output.stdout]
     if len(files) > 1:
         raise RefusedError(

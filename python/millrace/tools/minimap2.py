@@ -1,13 +1,13 @@
-"""minimap2: reads in batches, the reference as a whole.
+"""minimap2, with reads in batches and the whole reference.
 
-*Exactness.* Each read is mapped by itself: ties are broken by its name, how often a seed occurs is counted in the
-reference, and neither ``-K`` nor ``-t`` changes a byte. So PAF is put one after another, and SAM has its header once
-(``tests/exact/test_minimap2_join.py``). The header shows the command line, from which the threads that Millrace has
-added are taken out again.
+*Exactness.* Each read is mapped by itself: ties are broken by its name, occurrences of a seed are counted in the
+reference, and neither ``-K`` nor ``-t`` changes a byte. So PAF is concatenated, and SAM keeps its header once
+(``tests/exact/test_minimap2_join.py``). The header shows the command line; the join removes the threads that Millrace
+has added.
 
 A reference that is indexed in several parts (``-I``) is mapped part by part, all reads each time, so it is refused. In
-fragment mode (``-x sr``) neighbouring reads of one name belong together: two files of mates advance together, and one
-file is refused, as a batch could part two mates.
+fragment mode (``-x sr``) neighbouring reads of one name belong together: two files of mates are cut together, and one
+file is refused, as a batch could separate two mates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millrace.tools import joins
 from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
 from millrace.tools.version import first_line
 
-#: As of 2.24; without those that print what is for the developers of minimap2.
+#: Options of 2.24, without those that print debugging output of minimap2.
 OPTIONS = Options(
     dashes="tell",
     equals=True,
@@ -51,27 +51,27 @@ REFUSED = {
     "help": ("only prints information", "run it without millrace"),
     "version": ("only prints information", "run it without millrace"),
 }
-#: Presets in which each read is alone, and those with fragments of several reads.
+#: Presets that map each read by itself, and those with fragments of several reads.
 ALONE = words(
     """map-pb map-ont map10k map-hifi map-ccs asm5 asm10 asm20 splice splice:hq splice-hq cdna ava-pb ava-ont lr:hq
     map-iclr"""
 )
 TOGETHER = words("sr short")
-#: Bases from which on a reference is indexed in parts, where ``-I`` does not say it; later releases take more.
+#: Bases from which on a reference is indexed in parts, without ``-I``; later releases index more in one part.
 PART_BASES = 4_000_000_000
 INDEX = b"MMI\2"
-#: What no gzip packs tighter than.
+#: Maximum compression ratio of gzip.
 TIGHTEST = 1032
-#: Of an index, whether it has no sequences (``--idx-no-seq``).
+#: Flag of an index without sequences (``--idx-no-seq``).
 NO_SEQUENCES = 2
 FORMATS = ("fasta", "fastq")
 
 
 class Minimap2:
-    """``minimap2 -ax map-ont ref.fa reads.fq > out.sam``."""
+    """Adapter for ``minimap2 -ax map-ont ref.fa reads.fq > out.sam``."""
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`."""
+        """See ``Adapter.understand``."""
         found = scan(command.argv, OPTIONS, "minimap2")
         for word in found:
             if word.name in REFUSED:
@@ -100,7 +100,7 @@ class Minimap2:
             threads=max(1, count_of(threads, "minimap2")) if threads else 0,
             # Measured: the index of a million bases takes 0.1 s of CPU, as long as half a million bases of reads.
             cost=CostHint(unit="residues", startup_seconds=0.01 + size * 1e-7, start_units=1 + size // 2),
-            # A read that cannot be read costs those behind it, with a warning alone.
+            # After a record that it cannot parse, minimap2 drops the following reads with only a warning.
             failures_said=(
                 r"(failed to parse the|wrong) FASTA/FASTQ record",
                 r"query files have different number of records",
@@ -163,7 +163,7 @@ def _is_index(path: Path) -> bool:
 
 
 def _may_be_above(path: Path, most: int) -> bool:
-    """Whether a file of sequences may have ``most`` bases: its bytes are no fewer."""
+    """Tell whether a file of sequences may have ``most`` bases or more, by its number of uncompressed bytes."""
     size = path.stat().st_size
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b":
@@ -178,7 +178,7 @@ def _may_be_above(path: Path, most: int) -> bool:
 
 
 def _has_several_parts(path: Path) -> bool:
-    """Whether something follows the first part of an index; it is passed over, as ``mm_idx_load`` reads it."""
+    """Tell whether an index has more than one part; the first is skipped as ``mm_idx_load`` reads it."""
     with path.open("rb") as file:
         file.read(4)
         _, _, bits, n_sequences, flags = struct.unpack("<5I", file.read(20))

@@ -1,14 +1,14 @@
-"""Open Babel: molecules converted one by one.
+"""Open Babel, with molecules that are converted one by one.
 
-*Exactness.* Open Babel reads, changes and writes one molecule after another. Options that look at several
-molecules (sort, unique, join, first and last) or that are random (``--gen3d``) are refused by
-name; every other option must be in the tables here. SMILES, MOL2, SDF, XYZ, InChI and the like are simply
-put one after another; PDB and PDBQT have running MODEL numbers, MOL has separators, CML has one header and
-one footer (``crates/millrace-core/src/join/obabel.rs``, ``tests/exact/test_obabel_join.py``).
+*Exactness.* Open Babel reads, changes and writes one molecule after another. Options that compare several molecules
+(sort, unique, join, first and last) or that are random (``--gen3d``) are refused by name; every other option must be in
+the tables here. SMILES, MOL2, SDF, XYZ, InChI and the like are concatenated; PDB and PDBQT have running MODEL numbers,
+MOL has separators, CML has one header and one footer (``crates/millrace-core/src/join/obabel.rs``,
+``tests/exact/test_obabel_join.py``).
 
-Open Babel ends at the first molecule that it cannot read, says so only on standard error and exits with
-status 0. So each task must say that it converted as many molecules as it was given
-(`ToolUse.records_said`); with ``-e`` it goes on behind such a molecule, and nothing needs to be counted.
+Open Babel ends at the first molecule that it cannot read, reports it only on standard error and exits with status 0. So
+each task must report that it converted as many molecules as it was given (``ToolUse.records_said``). With ``-e`` it
+continues after such a molecule, and the count is not needed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RECORDS = {
     "ml2": "mol2",
     "sy2": "mol2",
 }
-#: How the outputs of batches make the output of the whole, by output format.
+#: Join by output format.
 JOINS = {
     **dict.fromkeys(
         words("smi smiles can inchi inchikey sdf sd mol2 ml2 sy2 xyz txt fix report molreport nul"), "concat"
@@ -48,7 +48,7 @@ JOINS = {
 #: The second line of a MOL block has the minute in which it was written.
 VOLATILE = dict.fromkeys(words("sdf sd mol mdl"), (r"^ OpenBabel\d{10}",))
 
-#: Letters behind -x that change how each molecule is written, by output format; seen with each format in
+#: Letters of ``-x`` that only change how each molecule is written, by output format; tested with each format in
 #: ``tests/exact/test_obabel_join.py``.
 WRITTEN = {
     **dict.fromkeys(words("smi smiles"), "acUIhiknrtxRO"),
@@ -66,7 +66,7 @@ _COMPARED = {
     "e": "compares each molecule with the first",
 }
 _DRAWN = {"C": "orders atoms at random, which goes on from molecule to molecule"}
-#: Letters behind -x that do more, by output format.
+#: Letters of ``-x`` with effects beyond one molecule, by output format.
 WHOLE = {
     **dict.fromkeys(words("inchi inchikey"), _COMPARED),
     **dict.fromkeys(words("smi smiles"), _DRAWN),
@@ -75,7 +75,7 @@ WHOLE = {
 
 #: General options of one letter that change each molecule by itself.
 LETTERS = frozenset("bcdehkprsv")
-#: Options that keep only some molecules, so that the count says nothing.
+#: Options that keep only some molecules, so that the count cannot be checked.
 COUNTLESS = words("s v filter")
 #: Long options (in lower case) that change each molecule by itself and repeat themselves.
 LONG = words(
@@ -116,7 +116,7 @@ HINTS = {
     "sort": "run obabel without it under millrace, then once with it on the result",
     "unique": "run obabel without it under millrace, then once with it on the result",
 }
-#: As obabel reads them. -O takes a name of one letter from the next argument even if something is attached.
+#: The rules of obabel. ``-O`` takes the next argument unless at least 3 letters are attached.
 _OPTIONS = Options(
     flags=words("m"), values=words("i o f l O"), greedy=True, least_attached={"O": 3}, operands=("-:",),
     complaints=Complaints(no_value=("{program}: {typed} needs a value", "")),
@@ -124,10 +124,10 @@ _OPTIONS = Options(
 
 
 class Obabel:
-    """``obabel ligands.mol2 -O ligands.sdf`` and ``obabel -ismi -ocan``."""
+    """Adapter for ``obabel ligands.mol2 -O ligands.sdf`` and ``obabel -ismi -ocan``."""
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`."""
+        """See ``Adapter.understand``."""
         found = scan(command.argv, _OPTIONS, "obabel")
         for word in found:
             _check(word)
@@ -166,8 +166,11 @@ class Obabel:
 
 
 def _check_force_field(found: Sequence[Word]) -> None:
-    """With MMFF94 some molecules (metformin) have other coordinates in each serial run; with UFF (erlotinib alone), other
-    energies, too."""
+    """Refuse force fields whose results differ between serial runs.
+
+    With MMFF94 some molecules (metformin) get other coordinates in each run; with UFF (erlotinib alone) other energies,
+    too.
+    """
     names = {word.name.lower() for word in found}
     field = next((word.value for word in reversed(found) if word.name.lower() == "ff"), "MMFF94").upper()
     other = "name another force field: --ff GAFF or Ghemical"
@@ -180,7 +183,7 @@ def _check_force_field(found: Sequence[Word]) -> None:
 
 
 def _check(word: Word) -> None:
-    """Refuse what is not known to treat each molecule by itself."""
+    """Refuse an option that is not known to treat each molecule by itself."""
     name = word.name if len(word.name) == 1 else word.name.lower()
     if name in ("", "i", "o", "O", "a", "x"):
         return
@@ -268,7 +271,7 @@ def _output(found: Sequence[Word], tokens: Tokens) -> OutputUse:
 
 
 def _check_written(letters: str, form: str) -> None:
-    """Refuse what changes more than how each molecule is written."""
+    """Refuse letters of ``-x`` that have effects beyond one molecule."""
     for letter in letters:
         if letter not in WRITTEN.get(form, ""):
             why = WHOLE.get(form, {}).get(letter, f"is not known to treat each molecule of format '{form}' by itself")

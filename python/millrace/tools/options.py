@@ -1,7 +1,7 @@
-"""The one reader of command lines: a table says which options a program knows and how it reads them.
+"""Reader of command lines, by a table of a program's options and of its rules for reading them.
 
-What the table does not know is refused, so that a value is never taken for a file, nor an option passed on of which it
-is not known what it does to a part of the input.
+Options that are not in the table are refused. So a value is never taken for a file, and no option is passed on whose
+effect on a part of the input is unknown.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from millrace.model import Frozen, InputArg, OutputArg, Token
 
 
 class Word(Frozen, frozen=True, kw_only=True):
-    """One option with its values, or one operand, as it stands in a command."""
+    """One option with its values, or one operand, of a command."""
 
-    #: The option's one name, without dashes; empty for an operand.
+    #: The option's canonical name, without dashes; empty for an operand.
     name: str
     #: As the user typed it.
     typed: str
-    #: Position of the option itself in the arguments.
+    #: Index of the option itself in the arguments.
     at: int
     values: tuple[str, ...] = ()
-    #: Position of the first value in the arguments; the others follow it.
+    #: Index of the first value in the arguments; the others follow it.
     value_at: int = 0
-    #: What stands before the first value in the same argument (``--in=``).
+    #: Text before the first value in the same argument (``--in=``).
     prefix: str = ""
 
     @property
@@ -37,7 +37,7 @@ class Word(Frozen, frozen=True, kw_only=True):
 
 
 class Complaints(Frozen, frozen=True, kw_only=True):
-    """What is said of an option that cannot be read: problem and hint, with ``{program}``, ``{typed}`` and ``{name}``."""
+    """Messages for options that cannot be read: problem and hint, with ``{program}``, ``{typed}`` and ``{name}``."""
 
     unknown: tuple[str, str] = (
         "{program}: option {typed} is not known to millrace, nor what it does to a part of the input",
@@ -49,14 +49,14 @@ class Complaints(Frozen, frozen=True, kw_only=True):
 
 
 class Options(Frozen, frozen=True, kw_only=True):
-    """The options that a program knows and how it reads them."""
+    """Table of the options of a program, and its rules for reading them."""
 
     flags: frozenset[str] = frozenset()
     #: Options that take one value.
     values: frozenset[str] = frozenset()
     #: Options that take all the arguments up to the next option.
     many: frozenset[str] = frozenset()
-    #: Options that take a value only behind ``=``, and do without.
+    #: Options that take a value only behind ``=``, and need none.
     optional: frozenset[str] = frozenset()
     #: Other spellings, without dashes: ``p`` for ``threads``.
     aliases: dict[str, str] = msgspec.field(default_factory=dict)
@@ -66,52 +66,52 @@ class Options(Frozen, frozen=True, kw_only=True):
     attached: bool = False
     #: Whether several options of one letter may stand behind one dash, of which the last one may take a value.
     together: bool = False
-    #: Which dashes there are: ``alike``, however many; ``tell``, one before a letter and two before a longer name;
-    #: ``one``, before any name.
+    #: Dashes before a name: ``alike``, any number; ``tell``, one before a letter and two before a longer name; ``one``,
+    #: one before any name.
     dashes: Literal["alike", "tell", "one"] = "alike"
-    #: Whether case of names does not matter.
+    #: Whether names are read without regard to case.
     fold_case: bool = False
-    #: Whether a name may be cut short as long as it is clear.
+    #: Whether a name may be shortened as long as it is unique.
     shorten: bool = False
-    #: Whether a name that is not here is an option with a value, which the program itself judges.
+    #: Whether an unknown name is an option with a value, which the program itself checks.
     others: bool = False
-    #: Whether each option may be given once.
+    #: Whether each option may be given only once.
     once: bool = False
     #: Whether ``--`` ends the options.
     ends: bool = False
     #: Whether the first operand ends the options.
     leading: bool = False
-    #: Whether an option that is neither in `flags` nor in `values`, known or not, takes all the arguments up to the next
-    #: dash; behind one dash, the first letter alone is the name then.
+    #: Whether an option that is neither in ``flags`` nor in ``values``, known or not, takes all the arguments up to the
+    #: next dash; behind one dash, the first letter alone is the name then.
     greedy: bool = False
-    #: Fewest letters of an attached value, where one is not enough, of `greedy` options.
+    #: Fewest letters of an attached value, where one is not enough, of ``greedy`` options.
     least_attached: dict[str, int] = msgspec.field(default_factory=dict)
-    #: How operands may begin that look like options.
+    #: Beginnings of operands that look like options.
     operands: tuple[str, ...] = ()
     complaints: Complaints = Complaints()
 
     @property
     def known(self) -> frozenset[str]:
-        """All names."""
+        """Names of all options in the table."""
         return self.flags | self.values | self.many | self.optional
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a table written as running text."""
+    """Split a table that is written as running text into its words."""
     return frozenset(text.split())
 
 
 def scan(arguments: Sequence[str], options: Options, program: str, *, first: int = 1) -> list[Word]:
-    """Read ``arguments`` from position ``first`` as ``program`` itself would.
+    """Read ``arguments`` from index ``first`` as ``program`` itself would.
 
     Raises:
-        RefusedError: An option that is not in the table, or one without its value.
+        RefusedError: An option is not in the table, or has no value.
     """
     return list(scan_lazily(arguments, options, program, first=first))
 
 
 def scan_lazily(arguments: Sequence[str], options: Options, program: str, *, first: int = 1) -> Iterator[Word]:
-    """As `scan`, word by word, so that a caller may complain of a word before the next one is read."""
+    """Read as ``scan`` does, but word by word, so that a caller may refuse a word before the next one is read."""
     reader = _Reader(arguments, options, program)
     at, is_over = first, False
     while at < len(arguments):
@@ -128,7 +128,7 @@ def scan_lazily(arguments: Sequence[str], options: Options, program: str, *, fir
 
 
 class _Reader:
-    """Reads the options of one command."""
+    """Reader of the options of one command."""
 
     def __init__(self, arguments: Sequence[str], options: Options, program: str) -> None:
         self.arguments, self.options, self.program = arguments, options, program
@@ -136,7 +136,7 @@ class _Reader:
         self.seen: set[str] = set()
 
     def read(self, at: int) -> tuple[list[Word], int]:
-        """The option at ``at``, or the several behind one dash, and the position of what follows."""
+        """Read the option at ``at``, or several behind one dash. Return them and the index of the next argument."""
         typed = self.arguments[at]
         if self.options.greedy:
             return self._greedy(at)
@@ -178,7 +178,7 @@ class _Reader:
         return [Word(name=name, typed=typed, at=at, values=tuple(self.arguments[at + 1 : end]), value_at=at + 1)], end
 
     def _word(self, name: str, at: int, prefix: str) -> tuple[Word, int]:
-        """The option ``name`` with its values, the first one behind ``prefix``, and the position of what follows."""
+        """Read option ``name`` with its values, the first behind ``prefix``, and the index of the next argument."""
         typed, options = self.arguments[at], self.options
         if prefix:
             values, value_at, end = [typed[len(prefix) :]], at, at + 1
@@ -196,7 +196,7 @@ class _Reader:
         return word, end
 
     def _name(self, typed: str) -> tuple[str, str]:
-        """The one name of an option and, if the value stands in the same argument, what stands before it."""
+        """Split off an option's canonical name and, if a value stands in the same argument, the text before it."""
         options = self.options
         dashes = "-" if options.dashes == "one" else typed[: len(typed) - len(typed.lstrip("-"))]
         name, equal, _ = typed.removeprefix(dashes).partition("=")
@@ -237,13 +237,13 @@ def _is_option(argument: str) -> bool:
 
 
 class Tokens:
-    """The arguments of a command, in which places of inputs and outputs are marked one after another."""
+    """Arguments of a command, in which the places of inputs and outputs are marked one after another."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._tokens: list[Token | None] = list(arguments)
 
     def input(self, word: Word, index: int = 0) -> None:
-        """Mark the value(s) of ``word`` as input ``index``: one place, however many names stand there."""
+        """Mark the values of ``word`` as input ``index``: one place for all of them."""
         self.drop_values(word)
         self._tokens[word.value_at] = InputArg(index=index, prefix=word.prefix)
 
@@ -252,36 +252,40 @@ class Tokens:
         self._tokens[word.value_at] = OutputArg(index=index, prefix=word.prefix)
 
     def drop(self, word: Word) -> None:
-        """Take an option with its values out."""
+        """Remove an option and its values."""
         self.drop_values(word)
         self._tokens[word.at] = None
 
     def drop_values(self, word: Word) -> None:
-        """Take the values of an option out."""
+        """Remove the values of an option."""
         for place in range(word.value_at, word.value_at + len(word.values)):
             self._tokens[place] = None
 
     def insert(self, at: int, *tokens: Token) -> None:
-        """Put ``tokens`` before position ``at``; do this last, as it moves positions."""
+        """Insert ``tokens`` before index ``at``. Do this last, as it shifts the indexes of words."""
         self._tokens[at:at] = tokens
 
     def append(self, *tokens: Token) -> None:
-        """Put ``tokens`` at the end."""
+        """Append ``tokens``."""
         self._tokens.extend(tokens)
 
     def done(self) -> tuple[Token, ...]:
-        """The arguments as they are now."""
+        """Return the arguments as they are now."""
         return tuple(token for token in self._tokens if token is not None)
 
 
 def last(found: Iterable[Word], name: str) -> Word | None:
-    """The last use of an option, the one that counts; None if it is not there."""
+    """Return the last use of an option, which is the valid one; None: it is not used."""
     uses = [word for word in found if word.name == name]
     return uses[-1] if uses else None
 
 
 def once(found: Iterable[Word], name: str, program: str) -> Word | None:
-    """The only use of an option that names a file; None if it is not there."""
+    """Return the only use of an option that names a file; None: it is not used.
+
+    Raises:
+        RefusedError: It is used twice.
+    """
     uses = [word for word in found if word.name == name]
     if len(uses) > 1:
         raise RefusedError(f"{program}: {uses[1].typed} is given twice", "give it once")
@@ -289,7 +293,11 @@ def once(found: Iterable[Word], name: str, program: str) -> Word | None:
 
 
 def count_of(word: Word, program: str) -> int:
-    """The value of an option as a whole number."""
+    """Read the value of an option as a whole number.
+
+    Raises:
+        RefusedError: It is none.
+    """
     try:
         return int(word.value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""BLAST+ and its databases."""
+"""Adapter of BLAST+, with its databases."""
 
 from millrace.tools.blast.adapter import ADAPTER
 

@@ -1,10 +1,10 @@
 """BLAST+: blastp, blastn, blastx, tblastn, tblastx, psiblast, rpsblast, rpstblastn, deltablast.
 
-*Exactness.* The part of the output that tells of a query does not depend on the other queries, but for what
-`millrace.tools.blast.passes` sees to; what does depend on the whole run (banner, closing statistics, counters, the N of
-``Query_N``) is put right by the joiners ``blast-*`` of ``millrace-core``. ``docs/exactness-blast.md`` has the
-rule for each program and format and the test that shows it. What cannot be put right is refused here, before
-anything starts.
+*Exactness.* The output of a query depends on other queries only where they share a pass, which
+``millrace.tools.blast.passes`` handles. The parts that depend on the whole run (banner, closing statistics, counters,
+the N of ``Query_N``) are corrected by the joiners ``blast-*`` of ``millrace-core``. ``docs/exactness-blast.md`` has the
+rule for each program and format and the test that shows it. A command that cannot be joined exactly is refused here,
+before anything starts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from millrace.tools.options import Tokens
 from millrace.tools.registry import FAMILIES
 from millrace.tools.version import first_line
 
-#: Options that make BLAST print something about itself and do nothing else.
+#: Options with which BLAST only prints information about itself.
 ABOUT = ("h", "help", "version", "version-full", "version-full-xml", "version-full-json", "xmlhelp", "dryrun")
 
 #: Options whose value is a file that every task reads.
@@ -39,7 +39,7 @@ SHARED = words_of("""
     negative_ipglist window_masker_db
 """)
 
-#: Options that cannot go with batches, each with the reason and the way out.
+#: Options that do not work with batches: the reason, and what to use instead.
 REFUSED = {
     "remote": ("the search runs at NCBI, not on your cores", "search a database of your own with -db"),
     "import_search_strategy": (
@@ -64,36 +64,37 @@ REFUSED = {
     "logfile": ("all tasks would write to it", "leave it out; millrace keeps what each task says"),
 }
 
-#: See `ToolUse.tested`.
+#: See ``ToolUse.tested``.
 TESTED = ("2.12.0+", "2.16.0+", "2.17.0+")
 
-#: Residues that a task of blastn takes in one pass, as far as the number of hits allows.
+#: Residues that blastn takes in one pass, by task, as far as the number of hits allows.
 PASS_RESIDUES_BLASTN = {
     "blastn": 100_000,
     "blastn-short": 100_000,
     "dc-megablast": 500_000,
     "megablast": 5_000_000,
 }
-#: Letters of queries times letters of the database that take as long as a start, measured with 2.12 on one core; and options
-#: with which a search may take far less or more.
+#: Letters of queries times letters of the database whose search takes as long as the program's start; measured with
+#: 2.12 on one core.
 START_LETTERS = {"blastp": 1.4e9, "psiblast": 0.7e9, "blastx": 3e9, "tblastn": 7e9, "tblastx": 2.4e9}
+#: Options with which a search may take far less time, or more.
 ANOTHER_PACE = frozenset({"task", "word_size", "threshold", "window_size", "matrix", "subject"})
 NUCLEOTIDE_DATABASE = frozenset({"blastn", "tblastn", "tblastx"})
 
 
 class Blast:
-    """Adapter for the search programs of BLAST+."""
+    """Adapter for the search programs of BLAST+, which can search a database in fragments."""
 
     def parts(self, argv: Sequence[str], at: int, name: str) -> Parts | None:
-        """See `Gathering`: all files of a database, where one is named."""
+        """See ``Gathering.parts``: all files of a database; None for other arguments."""
         return remote.parts(Path(argv[0]).name in NUCLEOTIDE_DATABASE, argv, at, name)
 
     def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
-        """See `Gathering`: what an alias names."""
+        """See ``Gathering.named_in``: the databases and lists of entries that an alias names."""
         return remote.named_in(name, read)
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`. Reads the query file once, for records that have no name."""
+        """See ``Adapter.understand``. Read the query file once, to find records without a name."""
         program = self._program(command)
         options = parse_options(command.argv)
         _refuse_options(program, options)
@@ -116,7 +117,7 @@ class Blast:
                     path=query,
                     format="fasta",
                     stdin=query == "-",
-                    # One that has a pass to itself would take its neighbour along into failure.
+                    # Where each query is a pass, a record without residues makes its neighbour in the batch fail, too.
                     content=None if PASS_RESIDUES.get(program) == 0 else Content(letters=shared.searched),
                     stops_without_content=shared.stops_without,
                     pass_residues=shared.residues,
@@ -127,7 +128,7 @@ class Blast:
             databases=databases,
             threads=_threads(options, notes),
             cost=_cost(program, options, databases),
-            # 1 and 3 may be one bad record. 2: the database. 6: the output cannot be written.
+            # 1 and 3 may be caused by one bad record. 2: the database. 6: the output cannot be written.
             fatal_statuses=(2, 6),
             version=first_line(command, "-version"),
             tested=TESTED,
@@ -135,11 +136,11 @@ class Blast:
         )
 
     def fragmentable(self, use: ToolUse, command: Command) -> Fragmentable:
-        """See `Fragmenting.fragmentable`."""
+        """See ``Fragmenting.fragmentable``."""
         return fragments.fragmentable(self._program(command), parse_options(command.argv), command)
 
     def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
-        """See `Fragmenting.fragment`."""
+        """See ``Fragmenting.fragment``."""
         options = parse_options(command.argv)
         fmt = parse_format(options.get("outfmt", "0"))
         columns = fmt.columns if (fmt.number, fmt.delim) == (6, "\t") else ()
@@ -166,7 +167,7 @@ def _refuse_options(program: str, options: dict[str, str]) -> None:
 
 
 def _arguments(command: Command, options: dict[str, str], join: str) -> tuple[tuple[Token, ...], OutputUse]:
-    """Put placeholders where the query and the output stand; a query from standard input stays there."""
+    """Put placeholders in the places of query and output. Queries on standard input stay there."""
     tokens = Tokens(command.argv)
     for word in read(command.argv):
         if word.name == "query" and word.value != "-":
@@ -196,7 +197,7 @@ def _cost(program: str, options: dict[str, str], databases: Iterable[Path]) -> C
 
 
 def _start_units(program: str, options: dict[str, str], databases: Iterable[Path]) -> int:
-    """See `CostHint.start_units`; 0 where a search is not of the usual kind."""
+    """Estimate ``CostHint.start_units``; 0: the search's time is not known."""
     if program not in START_LETTERS or not ANOTHER_PACE.isdisjoint(options):
         return 0
     per_byte = {".psq": 1, ".nsq": 4}
@@ -208,7 +209,7 @@ def _size(file: Path) -> int:
     try:
         return file.stat().st_size
     except OSError:
-        return 0  # the run refuses it, or it lies elsewhere
+        return 0  # the run refuses it, or it is not on this machine
 
 
 def _databases(command: Command, program: str, options: dict[str, str], fmt: Format) -> tuple[Path, ...]:
@@ -221,7 +222,7 @@ def _databases(command: Command, program: str, options: dict[str, str], fmt: For
         files += search.find(name, letter)
     for name in split_names(options.get("rpsdb", "cdd_delta" if program == "deltablast" else "")):
         files += search.find(name, "p")
-    by_taxa = any("taxid" in name for name in options)  # of which BLAST+ 2.16 looks up those below
+    by_taxa = any("taxid" in name for name in options)  # BLAST+ 2.16 expands these to the taxa below them
     if fmt.number == 18 or by_taxa or any(re.search("sci|com|blastn|king", column) for column in fmt.columns):
         files += search.taxonomy()
     return tuple(dict.fromkeys(file for file in files if file.exists()))

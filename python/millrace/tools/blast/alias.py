@@ -1,4 +1,4 @@
-"""Alias files of BLAST databases, as Millrace writes them, and the questions that ``blastdbcmd`` answers."""
+"""Alias files of BLAST databases, as Millrace writes them, and calls of ``blastdbcmd``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ KINDS = {"p": "prot", "n": "nucl"}
 
 
 def write_alias(alias: Path, letter: str, title: str, databases: Sequence[str], *lines: str) -> None:
-    """Write an alias.
+    """Write an alias file.
 
     Args:
         alias: Its path, without the ending.
         letter: ``p`` or ``n``.
-        databases: What it stands for: paths without ending, relative to its folder or absolute.
-        lines: What else it says, such as ``FIRST_OID 1``.
+        databases: Paths without ending, relative to the alias's folder or absolute.
+        lines: Further lines, such as ``FIRST_OID 1``.
     """
     names = " ".join(f'"{name}"' for name in databases)
     text = "\n".join((f"TITLE {title}", f"DBLIST {names}", *lines, ""))
@@ -31,7 +31,7 @@ def write_alias(alias: Path, letter: str, title: str, databases: Sequence[str], 
 def write_masked(
     entries: Candidates, volumes: Sequence[str], folder: Path, name: str, letter: str, title: str
 ) -> list[str]:
-    """Make an alias for each volume in which it has only ``entries``; their names, in ``folder``."""
+    """Write an alias for each volume with only its entries of ``entries``. Return their names in ``folder``."""
     names = [f"{name}{number}" for number in range(len(volumes))]
     for number, (part, base) in enumerate(zip(names, volumes, strict=True)):
         entries.write(number, folder / f"{part}.msk")
@@ -42,7 +42,7 @@ def write_masked(
 def blastdbcmd(
     letter: str, arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], text: bytes = b""
 ) -> subprocess.CompletedProcess[bytes] | None:
-    """Ask ``blastdbcmd`` about a database; None if it is not on the ``PATH``.
+    """Run ``blastdbcmd`` and return its result, whatever its status; None if it is not on the ``PATH``.
 
     Args:
         text: Its standard input.

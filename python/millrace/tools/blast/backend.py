@@ -1,8 +1,8 @@
 """Fragments and candidates of BLAST databases: alias files over the user's own database, which is never copied.
 
 An alias may name a range of entries (``FIRST_OID``, from 1, and ``LAST_OID``, counted over all volumes) or, for one
-volume, a file of bits (``OIDLIST``); the numbers that BLAST prints (``NSEQ``, ``LENGTH``) and those that go into its
-statistics (``STATS_NSEQ``, ``STATS_TOTLEN``).
+volume, a bit mask (``OIDLIST``). It may also set the numbers that BLAST prints (``NSEQ``, ``LENGTH``) and those that go
+into its statistics (``STATS_NSEQ``, ``STATS_TOTLEN``).
 
 Source: ``seqdbalias.cpp`` and ``seqdboidlist.cpp`` of the NCBI C++ Toolkit, and comparison.
 """
@@ -26,7 +26,7 @@ from millrace.tools.blast.alias import blastdbcmd, write_alias, write_masked
 from millrace.tools.blast.lists import unpack
 from millrace.tools.blast.partial import read_ranges, write_ranges
 
-#: The folder, beside those of volumes, in which they are as far as the search of another one reads them.
+#: The folder, beside those of volumes, with the parts of each volume that the search of another volume reads.
 OTHERS = "others"
 
 #: Bytes of a list of hits that are read at a time.
@@ -34,10 +34,10 @@ PIECE = 1 << 22
 
 
 class Blast:
-    """Databases in NCBI's format."""
+    """Backend for databases in NCBI's format."""
 
     def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
-        """See `DatabaseBackend.prepare`. A few lines of alias for each fragment."""
+        """See ``DatabaseBackend.prepare``: an alias file for each fragment."""
         whole = _Whole(fragmented)
         databases: Sequence[str] = whole.databases
         if whole.parts:
@@ -57,10 +57,10 @@ class Blast:
     def candidates(
         self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
     ) -> str:
-        """See `DatabaseBackend.candidates`. A bit for each entry of the database.
+        """See ``DatabaseBackend.candidates``: an alias with a mask of one bit for each entry.
 
-        A fragment whose list of some query may not have all subjects, or names one that cannot be told, becomes a
-        candidate as a whole: BLAST then searches it once more, which costs time and changes nothing.
+        Where a fragment's list of hits may be cut off, or names an unknown subject, all entries of the fragment become
+        candidates: BLAST then searches it once more, which costs time and changes no result.
         """
         whole = _Whole(fragmented)
         return whole.write_candidates(self._candidates(fragmented, whole, cwd, environ, found), folder)
@@ -68,7 +68,7 @@ class Blast:
     def moved(
         self, fragmented: Fragmented, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
     ) -> Fragmented:
-        """See `DatabaseBackend.moved`."""
+        """See ``VolumeBackend.moved``."""
         about = fragmented.about
         assert isinstance(about, BlastDatabase)  # by which this backend was found
 
@@ -82,22 +82,23 @@ class Blast:
         return msgspec.structs.replace(fragmented, about=about)
 
     def looked_up(self, fragmented: Fragmented, folder: Path, found: Sequence[Found]) -> Iterator[tuple[str, int, int]]:
-        """See `VolumeBackend.looked_up`: indices and ids, all of them."""
+        """See ``VolumeBackend.looked_up``: all indices and ids, as a whole."""
         return ((index.file.name, 0, index.file.size) for index in fragmented.indices)
 
     def ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
-        """See `DatabaseBackend.ranges`."""
+        """See ``VolumeBackend.ranges``."""
         return read_ranges(folder)
 
     def ordinals(
         self, fragmented: Fragmented, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
     ) -> list[int]:
-        """The candidates that `candidates` makes a database of, by their numbers, ascending."""
+        """Return the ordinals of the entries in the database that ``candidates`` makes, ascending."""
         return self._candidates(fragmented, _Whole(fragmented), cwd, environ, found).ordinals()
 
     def _candidates(
         self, fragmented: Fragmented, whole: _Whole, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
     ) -> Candidates:
+        """Collect the entries in the lists of hits; see ``candidates``."""
         candidates = Candidates(whole.entries)
         for fragment, block in zip(fragmented.fragments, found, strict=True):
             most, names, unknown = _read(HitList(), block, candidates)
@@ -112,7 +113,7 @@ class Blast:
     def slice(
         self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice | Rank,
     ) -> SliceOfCandidates | None:  # fmt: skip
-        """See `DatabaseBackend.slice`. Subjects are ranked by what the lists of hits tell of them."""
+        """See ``DatabaseBackend.slice``. Subjects are ranked by the bits or E-values in the lists of hits."""
         whole, ranked = _Whole(fragmented), fragmented.ranked
         assert ranked  # else there are no slices
         if isinstance(part, Rank):
@@ -141,13 +142,13 @@ class Blast:
         for block in found:
             _, names, unknown = _read(HitList(within, by_evalue=by_evalue), block, candidates)
             entries = whole.ordinals(names, cwd, environ)
-            # An id that several entries have may be in several slices.
+            # Entries with the same id may be in different slices.
             if unknown or entries is None or len({*entries}) != len(names) or not all(map(candidates.add, entries)):
                 return None
         return SliceOfCandidates(whole.write_candidates(candidates, folder), *within)
 
     def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
-        """See `DatabaseBackend.patch`. BLAST writes what it would of the whole database."""
+        """See ``DatabaseBackend.patch``: none, as BLAST itself writes the output of the whole database."""
         return ()
 
 
@@ -156,14 +157,14 @@ def _pieces(block: Found) -> Iterator[bytes]:
 
 
 def _read(hits: HitList, block: Found, candidates: Candidates) -> tuple[int, list[bytes], int]:
-    """Add what a list names by number to the candidates; see `HitList.finish`."""
+    """Add the subjects that a list of hits names by ordinal to the candidates; return as ``HitList.finish``."""
     for piece in _pieces(block):
         hits.read(piece, candidates)
     return hits.finish(candidates)
 
 
 class _Whole:
-    """The database as the adapter has described it in `Fragmented.about`."""
+    """The whole database, as the adapter describes it in ``Fragmented.about``."""
 
     def __init__(self, fragmented: Fragmented) -> None:
         about = fragmented.about
@@ -172,7 +173,7 @@ class _Whole:
         self.parts = Path(about.parts) if about.parts else None
         self.volumes = [base for base, _ in about.volumes]
         self.entries = [entries for _, entries in about.volumes]
-        #: What the list of the search leaves of the entries; empty: there is no list.
+        #: Ranges of the entries that the search's list of entries selects; empty: there is no list.
         self.listed = unpack(about.listed) if about.listed else []
         self.numbers = (
             f"NSEQ {about.entries}",
@@ -183,29 +184,29 @@ class _Whole:
         )
 
     def within(self, first: int, last: int) -> list[tuple[int, int]]:
-        """What is searched of the entries ``[first, last)``."""
+        """Return the ranges of ``[first, last)`` that are searched: all of it, or the part in the list of entries."""
         if not self.listed:
             return [(first, last)]
         clipped = ((max(begin, first), min(end, last)) for begin, end in self.listed)
         return [(begin, end) for begin, end in clipped if begin < end]
 
     def mask(self, entries: Candidates, folder: Path, name: str) -> list[str]:
-        """See `write_masked`."""
+        """See ``write_masked``."""
         return write_masked(entries, self.volumes, folder, name, self.letter, self.title)
 
     def write(self, path: Path, databases: Sequence[str], *lines: str) -> None:
-        """See `write_alias`."""
+        """See ``write_alias``."""
         write_alias(path, self.letter, self.title, databases, *lines)
 
     def write_candidates(self, candidates: Candidates, folder: Path) -> str:
-        """Write a database of these entries; its name in ``folder``."""
+        """Write a database of these entries, and return its name in ``folder``."""
         if self.parts:
             write_ranges(self.volumes, self.letter, self.entries, candidates.ordinals(), folder)
         self.write(folder / "candidates", self.mask(candidates, folder, "part"), *self.numbers)
         return "candidates"
 
     def write_part(self, number: int, fragment: Fragment, folder: Path) -> str:
-        """Write a database of all volumes with the entries of one of them, which is read where it is whole; its path."""
+        """Write an alias with the entries of one volume, read from its complete copy, and return its path."""
         assert self.parts
         starts = accumulate(self.entries, initial=0)
         bases = [
@@ -217,7 +218,7 @@ class _Whole:
         return str(folder / f"fragment{number}")
 
     def ordinals(self, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]) -> list[int] | None:
-        """Ordinals of the entries with these ids; None if one of them is not known."""
+        """Return the ordinals of the entries with these ids; None if an id is unknown."""
         if not names:
             return []
         database = " ".join(f'"{name}"' if " " in name else name for name in self.databases)
@@ -228,7 +229,7 @@ class _Whole:
         return [int(line) for line in text.split()]
 
     def ask(self, arguments: Sequence[str], text: bytes, cwd: Path, environ: Mapping[str, str]) -> bytes | None:
-        """What ``blastdbcmd`` answers; None if it has anything to complain of."""
+        """Return the output of ``blastdbcmd``; None if it fails or warns."""
         answer = blastdbcmd(self.letter, arguments, cwd, environ, text)
         if answer is None:
             raise MillraceError("blastdbcmd is not on the PATH; databases with ids need it")
@@ -236,7 +237,7 @@ class _Whole:
 
 
 def _id(name: bytes) -> bytes:
-    """An id as ``blastdbcmd`` reads it: those of local databases are linked as ``DATABASE:NAME``."""
+    """Write an id as ``blastdbcmd`` reads it. Lists of hits write ids of local databases as ``DATABASE:NAME``."""
     return re.sub(rb"^([^|:]+):(.+)$", rb"gnl|\1|\2", name)
 
 

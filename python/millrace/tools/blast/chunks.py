@@ -1,4 +1,4 @@
-"""How many residues of queries BLAST searches together, and from how many on it cuts them into chunks.
+"""Sizes of BLAST's passes over a database, and from which size on BLAST cuts a pass into chunks.
 
 Sources, of the NCBI C++ Toolkit: ``blast_app_util.cpp`` (passes), ``split_query_aux_priv.cpp`` (chunks). Both read the
 environment: ``BATCH_SIZE``, ``CHUNK_SIZE`` and ``OVERLAP_CHUNK_SIZE``.
@@ -13,7 +13,8 @@ from typing import NamedTuple
 from millrace.errors import RefusedError
 
 #: Residues of queries that share one pass over the database (seen in the archive format: one archive a pass). 0: one
-#: query; one without residues then takes the next one along, and psiblast refuses the two or, at the end, crashes.
+#: query a pass; a query without residues then shares that of the next, and psiblast refuses both, or crashes at the
+#: end.
 PASS_RESIDUES = {
     "blastp": 10_000,
     "rpsblast": 10_000,
@@ -25,8 +26,8 @@ PASS_RESIDUES = {
     "deltablast": 0,
 }
 
-#: Residues of a chunk, with those that it has in common with the next one: of the programs that cut a pass. Passes of
-#: translated queries and those of rpsblast are never cut.
+#: Residues of a chunk, overlap included, of the programs that cut a pass. Passes of translated queries and of rpsblast
+#: are never cut.
 _CHUNK_RESIDUES = {"blastp": 10_000, "psiblast": 10_000, "tblastn": 20_000}
 _OVERLAP_RESIDUES = 100
 
@@ -36,15 +37,15 @@ _CHUNK_VARIABLES = ("CHUNK_SIZE", "OVERLAP_CHUNK_SIZE")
 
 
 class QuerySizes(NamedTuple):
-    """What one process of BLAST does with its queries, in residues."""
+    """Sizes of the passes and chunks of one process of BLAST, in residues."""
 
-    #: A pass ends with the query that brings it to so many; 0: with each.
+    #: A pass ends with the query that brings it to this size; 0: with each query.
     pass_residues: int
-    #: A pass of so many is cut into chunks, and where these begin depends on all its queries. 0: none is.
+    #: A pass of this size is cut into chunks, whose bounds depend on all its queries. 0: no pass is cut.
     cut_residues: int
 
     def is_cut(self, longest_query: int) -> bool:
-        """Whether a pass with a query of that length may be cut.
+        """Tell whether a pass with a query of that length may be cut into chunks.
 
         >>> QuerySizes(10_000, 19_800).is_cut(9_800), QuerySizes(10_000, 19_800).is_cut(9_801)
         (False, True)
@@ -53,10 +54,10 @@ class QuerySizes(NamedTuple):
 
 
 def sizes_of(program: str, environ: Mapping[str, str]) -> QuerySizes:
-    """The sizes of a program other than blastn, as the environment has them.
+    """Return the sizes of a program other than blastn, with those that the environment sets.
 
     Raises:
-        RefusedError: A variable has a value that BLAST does not take, or that makes no sense.
+        RefusedError: A variable has a value that BLAST does not accept.
     """
     usual = _CHUNK_RESIDUES.get(program, 0)
     chunk, overlap = (
@@ -65,13 +66,13 @@ def sizes_of(program: str, environ: Mapping[str, str]) -> QuerySizes:
     pass_residues = PASS_RESIDUES[program]
     if pass_residues:
         pass_residues = read_size(PASS_VARIABLE, environ, pass_residues)
-    # Chunks overlap, and there are two only where two fit without what they have in common. Where chunks are no longer
-    # than that, each pass counts as cut.
+    # A pass is cut if two chunks fit without their overlap. Where chunks are no longer than that, each pass counts as
+    # cut.
     return QuerySizes(pass_residues, max(2 * (chunk - overlap), 1) if usual else 0)
 
 
 def read_size(name: str, environ: Mapping[str, str], usual: int) -> int:
-    """A size that is set in the environment.
+    """Read a size from the environment; ``usual`` if it is not set there.
 
     Raises:
         RefusedError: It is no whole number above 0.
@@ -85,5 +86,5 @@ def read_size(name: str, environ: Mapping[str, str], usual: int) -> int:
 
 
 def chunks_set(environ: Mapping[str, str]) -> str:
-    """The first variable of the environment that says how long chunks are; empty: there is none."""
+    """Return the first environment variable that sets the size of chunks; empty: none does."""
     return next((name for name in _CHUNK_VARIABLES if environ.get(name, "").strip()), "")

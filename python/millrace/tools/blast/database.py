@@ -1,8 +1,9 @@
-"""What a BLAST database is made of and what BLAST counts of it, through all its aliases.
+"""Volumes and statistics of a BLAST database, read through all its aliases.
 
 Source: ``seqdbalias.cpp`` and ``seqdbcommon.cpp`` of the NCBI C++ Toolkit, and comparison: volumes are in the order
 of their file names, then of their paths, whatever the order in ``DBLIST`` or ``-db``; ``TITLE``, ``NSEQ`` and
-``LENGTH`` of an alias stand for those of what it names; ``STATS_NSEQ`` and ``STATS_TOTLEN`` go into the statistics.
+``LENGTH`` of an alias replace those of the databases that it names; ``STATS_NSEQ`` and ``STATS_TOTLEN`` go into the
+statistics.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ FILTERS = frozenset(
 
 
 class NotInFragments(Exception):
-    """Why a command is not searched in fragments, in words."""
+    """A reason, in words, why a command is not searched in fragments."""
 
 
 class Database(msgspec.Struct, frozen=True):
-    """What one command searches."""
+    """The databases of one ``-db``, as one."""
 
     letter: str
     #: Paths without ending, of the databases named in ``-db``.
     bases: tuple[Path, ...]
     title: str
-    #: As BLAST prints them.
+    #: Numbers that BLAST prints.
     entries: int
     residues: int
-    #: As they go into its statistics.
+    #: Entries and residues that go into BLAST's statistics.
     counted: tuple[int, int]
     #: In the order of their entries.
     volumes: tuple[Volume, ...]
@@ -60,7 +61,7 @@ class Database(msgspec.Struct, frozen=True):
 
     @property
     def sequence_bytes(self) -> int:
-        """Bytes of sequences, which a search reads."""
+        """Bytes of the sequence files, which a search reads."""
         return sum(sequence_bytes(volume) for volume in self.volumes)
 
 
@@ -77,10 +78,10 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 def read_database(names: str, letter: str, search: SearchPath) -> Database:
-    """Read the databases named in ``-db``.
+    """Read the databases named in ``-db``: aliases, and the heads of the index files of volumes.
 
     Raises:
-        NotInFragments: Their statistics are not certain.
+        NotInFragments: Their entries or statistics are not certain.
         RefusedError: A volume is damaged.
     """
     bases = []
@@ -125,7 +126,7 @@ def _read(base: Path, letter: str, search: SearchPath, above: tuple[Path, ...]) 
         found = search.base(name, letter, base.parent)
         if found is None:
             raise NotInFragments(f"{alias} names {name}, which is not there")
-        # An alias may name a volume that has its own name.
+        # An alias may name a volume of the same name as the alias.
         same = found == base
         nodes.append(_read_volume(found, letter) if same else _read(found, letter, search, (*above, base)))
     below = _sum(nodes)

@@ -1,4 +1,4 @@
-"""What nodes fetch of a database in HDFS whose volumes they search, and what goes to them with the command."""
+"""Files of a database in HDFS: which a node fetches with a volume, and which it gets with the command."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from millrace.tools.blast.ids import without_ids
 from millrace.tools.blast.search_path import split_names
 from millrace.tools.blast.volumes import ending
 
-#: Endings of what has the ids of a volume: names, and numbers of GenBank.
+#: Endings of the files with the ids of a volume: names, and GenBank numbers.
 _IDS = ("db", "og")
 
-#: Bytes of a file up to which it is looked at whether it packs well; and of what nodes are told with the command, or the part
-#: of the file that this may be.
+#: Bytes up to which a file is compressed to see whether it may go with the command. It may if it gets as small as
+#: _CARRIED, or to one _CARRIED_SHARE-th of its size.
 _LOOKED_AT, _CARRIED, _CARRIED_SHARE = 1 << 20, 1 << 10, 16
 
 
 def later(database: Database, command: Command) -> tuple[tuple[Fetched, ...], ...]:
-    """The files of each volume that are fetched when it is searched."""
+    """Group the files that are fetched when a volume is searched by volume, in the order of volumes."""
     by_volume: dict[str, list[Fetched]] = defaultdict(list)
     for file in command.view.later if command.view else ():
         by_volume[file.name.rpartition(".")[0]].append(file)
@@ -30,7 +30,7 @@ def later(database: Database, command: Command) -> tuple[tuple[Fetched, ...], ..
 
 
 def indices(database: Database, command: Command, elsewhere: Collection[str]) -> Iterator[Index]:
-    """The index of each volume that has entries, and its ids, unless they are ``elsewhere``."""
+    """Yield the index of each volume that has entries, and its ids, except files named in ``elsewhere``."""
     files = {file.name: file for file in command.view.files} if command.view else {}
     for volume in database.volumes:
         if volume.entries:
@@ -48,7 +48,7 @@ def indices(database: Database, command: Command, elsewhere: Collection[str]) ->
 
 
 def carried(database: Database, command: Command) -> Iterator[Carried]:
-    """Aliases, and what is empty for the most part, as lists of ids are where none were parsed."""
+    """Yield the small files that go with the command: aliases, and mostly empty files, such as unparsed id lists."""
     heads = {volume.index.name for volume in database.volumes}
     for file in command.view.files if command.view else ():
         if (
@@ -63,7 +63,11 @@ def carried(database: Database, command: Command) -> Iterator[Carried]:
 
 
 def check_volumes(db: str, database: Database, command: Command) -> None:
-    """Raises `NotInFragments` if a database cannot be searched whose volumes are fetched later."""
+    """Refuse to search volumes that are fetched later, if they are not all of one database.
+
+    Raises:
+        NotInFragments: There are several databases, or files of a volume are missing in HDFS.
+    """
     if len(split_names(db)) > 1:
         raise NotInFragments("volumes are left in HDFS of one database, not of several")
     if not all(len(files) == 2 for files in later(database, command)):

@@ -1,4 +1,4 @@
-"""Output formats of BLAST: what is joined how, and what cannot be joined."""
+"""Output formats of BLAST: how each is joined, and which are refused."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from millrace.tools.blast.queries import Names
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a table written as running text, in their order."""
+    """Split a table that is written as running text into its words, in order."""
     return tuple(text.split())
 
 
-#: The columns of a table if none are named, and for ``std``.
+#: The columns of ``std``, and of a table without named columns.
 STANDARD_COLUMNS = words_of("qaccver saccver pident length mismatch gapopen qstart qend sstart send evalue bitscore")
 COLUMNS = frozenset(
     words_of("""
@@ -28,7 +28,7 @@ COLUMNS = frozenset(
 )
 QUERY_COLUMNS = frozenset({"qseqid", "qacc", "qaccver"})
 
-#: Formats that are refused: what stands against each, and the nearest one that works.
+#: Formats that are refused: the reason, and the nearest format that works.
 REFUSED_FORMATS = {
     9: ("it is binary ASN.1, whose Query_N cannot be run on", "use -outfmt 11 or 5"),
     13: (
@@ -54,7 +54,7 @@ REFUSED_FORMATS = {
 
 
 class Format(msgspec.Struct, frozen=True):
-    """An ``-outfmt``: its number, and for tables the columns and what stands between them."""
+    """An ``-outfmt``: its number, and for tables the columns and their delimiter."""
 
     number: int
     columns: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Format(msgspec.Struct, frozen=True):
 
 
 def parse_format(text: str) -> Format:
-    """Read an ``-outfmt`` as BLAST does: unknown and repeated columns do not count, none means the usual.
+    """Read an ``-outfmt`` as BLAST does: it ignores unknown and repeated columns, and without any takes ``std``.
 
     >>> parse_format("6 qseqid evalue bogus qseqid").columns
     ('qseqid', 'evalue')
@@ -85,6 +85,11 @@ def parse_format(text: str) -> Format:
 
 
 def join_of(program: str, options: dict[str, str], fmt: Format, names: Names, notes: list[str]) -> str:
+    """Choose the join of an output format, and append what it does to ``notes``.
+
+    Raises:
+        RefusedError: The format cannot be joined exactly, or not with these options or names.
+    """
     if fmt.number in REFUSED_FORMATS:
         why, hint = REFUSED_FORMATS[fmt.number]
         raise RefusedError(f"-outfmt {fmt.number} cannot be joined exactly: {why}", hint)

@@ -1,9 +1,9 @@
 """Searches of BLAST in fragments of the database.
 
-*Exactness.* BLAST keeps the best subjects of a query by their preliminary scores, and only then aligns them again
-and writes. So the fragments are searched for more than that list can hold, with the statistics of the whole
-database, and then BLAST itself searches what was found, with the user's own options: the list is the same, and what
-comes of it too. ``docs/exactness-fragments.md`` has the argument, its sources and what is refused.
+*Exactness.* BLAST keeps a list of the best subjects of a query by their preliminary scores, then aligns these again and
+writes them. So each fragment is searched for more subjects than that list can hold, with the statistics of the whole
+database. Then BLAST searches these candidates with the user's own options: the list is the same, and so is the output.
+``docs/exactness-fragments.md`` has the argument, its sources and the refusals.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from millrace.tools.blast.thresholds import evalue_of, threshold
 from millrace.tools.blast.volumes import cut, whole_volumes
 from millrace.tools.options import words
 
-#: Databases of the programs that are searched in fragments.
+#: Letter of the database of each program that is searched in fragments.
 _LETTERS = {"blastp": "p", "blastx": "p", "psiblast": "p", "blastn": "n", "tblastn": "n", "tblastx": "n"}
 
-#: See `Fragmentable.least`: what takes 2.12 about a second on one core; of blastn, with its task megablast and the others.
+#: See ``Fragmentable.least``: about a second of 2.12 on one core; of blastn, for task megablast and for the others.
 _LEAST = {"blastp": 2e10, "psiblast": 2e10, "blastx": 4e10, "tblastn": 1e11, "tblastx": 3.5e10, "blastn": 1.2e12}
 _LEAST_MEGABLAST = 7e12
 
-#: See `Fragmentable.work`: measured 1.1 to 1.3 with ``-evalue 1e-5``, and without it up to these where nearly all queries
-#: have hundreds of hits (tblastn and tblastx 1.9).
+#: See ``Fragmentable.work``: measured 1.1 to 1.3 with ``-evalue 1e-5``, and without it up to these where nearly all
+#: queries have hundreds of hits (tblastn and tblastx 1.9).
 _WORK = {"blastx": 1.3, "tblastn": 1.6, "tblastx": 1.6, "blastn": 1.6}
 
 #: Options with which a database is not searched in fragments.
@@ -45,33 +45,33 @@ _REFUSED = {
     "entrez_query": "it is for searches at NCBI",
 }
 
-#: Columns that tell subjects apart.
+#: Columns that identify a subject.
 _SUBJECT = ("saccver", "sseqid", "sacc", "sallseqid", "sallacc")
 
-#: Programs that rank subjects by E-values, which do not follow from the bits: they depend on the subject's length, and
-#: on composition, too. Not blastx, whose first row of a subject is not always the best.
+#: Programs that rank subjects by E-values, which depend on the subject's length and composition, not on the bits alone.
+#: Not blastx, whose first row of a subject is not always the best.
 _BY_EVALUE = ("blastp", "tblastn")
 
-#: Options with which subjects are ordered or chosen otherwise than each by its own best score.
+#: Options with which subjects are not ordered and chosen by their own best scores.
 _RANKED_OTHERWISE = frozenset(
     words("""
     culling_limit best_hit_overhang best_hit_score_edge sorthits sorthsps ungapped sum_stats num_descriptions num_alignments
 """)
 )
 
-#: Fewest subjects of a query, from which on it is not certain that all of a fragment are in its list.
+#: Least value of ``_limit``: with fewer subjects of a query, a fragment's list is certain to have them all.
 _FEWEST = 5000
 
 
 def fragmentable(program: str, options: dict[str, str], command: Command) -> Fragmentable:
-    """Look at the database of a command that `millrace.tools.blast.adapter` has understood."""
+    """Measure the database of a command, or say why it is not searched in fragments."""
     try:
         database = _database(program, options, command)
         listed = _listed(options, database, command)
         size = database.sequence_bytes
         _refuse_chunks(program, options, command)
     except (NotInFragments, RefusedError, OSError) as why:
-        # Not a reason to refuse the command: BLAST may well read what we cannot.
+        # Not a reason to refuse the command: BLAST may read a database that we cannot.
         return Fragmentable(why_not=str(why))
     is_megablast = program == "blastn" and options.get("task", "megablast") == "megablast"
     found = Fragmentable(
@@ -85,10 +85,10 @@ def fragmentable(program: str, options: dict[str, str], command: Command) -> Fra
 
 
 def _refuse_chunks(program: str, options: dict[str, str], command: Command) -> None:
-    """Refuse fragments where BLAST cuts a pass into chunks: which rows of a subject it has then depends on the database.
+    """Refuse fragments where BLAST may cut a pass into chunks: the rows of a subject then depend on the database.
 
     Raises:
-        NotInFragments: A pass may be cut.
+        NotInFragments: A pass may be cut into chunks.
     """
     query = query_of(command, options)
     lengths = None if query == "-" or grows(query, command) else measure(command.cwd / query)
@@ -101,11 +101,11 @@ def _refuse_chunks(program: str, options: dict[str, str], command: Command) -> N
 def fragment(
     use: ToolUse, program: str, options: dict[str, str], command: Command, sizes: Sequence[int], columns: Sequence[str]
 ) -> Fragmented:
-    """Cut the database into fragments of these sizes, to each other; see `millrace.tools.blast.volumes.cut`.
+    """Cut the database into fragments; see ``millrace.tools.blast.volumes.cut``.
 
     Args:
-        sizes: None: its volumes are the fragments, and their files are fetched later.
-        columns: Of the table that is written, if it has tabs between them.
+        sizes: Relative sizes of the fragments. Empty: its volumes are the fragments, and their files are fetched later.
+        columns: Columns of the output, if it is a table separated by tabs; else empty.
     """
     database = _database(program, options, command)
     listed = _listed(options, database, command)
@@ -176,7 +176,7 @@ def _database(program: str, options: dict[str, str], command: Command) -> Databa
 
 
 def _listed(options: dict[str, str], database: Database, command: Command) -> Listed | None:
-    """What a list of entries leaves of the database; None: there is no list."""
+    """Read which entries of the database an option selects; None: there is no such option."""
     names = [name for name in lists.OPTIONS if name in options]
     if names and command.view and command.view.later:
         raise NotInFragments(f"-{names[0]}: what it leaves of a database is not known before all of it is here")
@@ -188,14 +188,14 @@ def _format(options: dict[str, str]) -> int:
 
 
 def _limit(options: dict[str, str]) -> int:
-    """Subjects of one query in one fragment from which on its list may not have all: more than BLAST keeps of all."""
+    """Return the number of subjects at which a fragment's list may be cut off; more than BLAST keeps of a query."""
     kept = [options[name] for name in ("max_target_seqs", "num_descriptions", "num_alignments") if name in options]
     most = max([500, *(int(text) for text in kept if re.fullmatch(r"\d{1,9}", text))])
     return max(_FEWEST, 2 * most + 50)
 
 
 def _ranked(use: ToolUse, program: str, options: dict[str, str], columns: Sequence[str]) -> Ranked | None:
-    """How subjects are ranked: those of ``blastn`` by the bits of their best alignment, others by its E-value."""
+    """Choose how subjects are ranked: by the bits of the best alignment (blastn), or its E-value; None: not at all."""
     subject = next((column for column in _SUBJECT if column in columns), None)
     most = options.get("max_target_seqs", "")
     by_evalue = program in _BY_EVALUE

@@ -1,11 +1,11 @@
-"""What BLAST reads of the ids of volumes in which it does not search: that there are some, and of which volume.
+"""Empty id tables for the volumes that BLAST opens but does not search.
 
-A search opens the ids of all volumes of a database (``.pdb``, LMDB, with the tables ``volname``, ``volinfo`` and ``acc2oid``),
-and looks up those of the entries that it has found. For a volume in which nothing can be found a table of no ids will do.
+A search opens the ids of all volumes of a database (``.pdb``, LMDB, with the tables ``volname``, ``volinfo`` and
+``acc2oid``), and looks up the ids of the entries that it finds. A volume that is not searched needs no ids.
 
-Source: "BLAST Database Version 5" of the NCBI C++ Toolkit (``seqdb_lmdb.cpp``); ``mdb.c`` of LMDB for the format of pages:
-16 bytes of head, then the place of each node in the page; a node has the length of its data, flags, the length of its key,
-the key, and the data; a table is told by 48 bytes, with its root as the last 8.
+Source: "BLAST Database Version 5" of the NCBI C++ Toolkit (``seqdb_lmdb.cpp``); ``mdb.c`` of LMDB for the format of
+pages: 16 bytes of head, then the offset of each node in the page; a node has the length of its data, flags, the length
+of its key, the key, and the data; a table's record has 48 bytes, the last 8 its root.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ PAGE, HEAD = 4096, 16
 
 _MAGIC, _VERSION, _LEAF, _TABLE = 0xBEEFC0DE, 1, 0x02, 0x02
 
-#: The root of a table that has none.
+#: Root of an empty table.
 _NOWHERE = (1 << 64) - 1
 
-#: The tables of a list of ids; those of which all is kept.
+#: The tables of a file of ids, and those that are kept as they are.
 _TABLES, _KEPT = {b"acc2oid", b"volinfo", b"volname"}, (b"volinfo", b"volname")
 
 
 class Table(NamedTuple):
-    """A table, as LMDB tells of it."""
+    """A table's record in LMDB."""
 
     pad: int
     flags: int
@@ -42,16 +42,18 @@ class Table(NamedTuple):
 
     @classmethod
     def at(cls, data: mmap.mmap, place: int) -> Table:
+        """Read the record at offset ``place``."""
         return cls(*struct.unpack_from("<IHHQQQQQ", data, place))
 
     def emptied(self) -> bytes:
+        """Return the record of an empty table of the same kind."""
         return struct.pack("<IHHQQQQQ", self.pad, self.flags, 0, 0, 0, 0, 0, _NOWHERE)
 
 
 def without_ids(path: Path) -> list[tuple[int, bytes]] | None:
-    """The pages of a list of ids, each with its offset, that make one of the same volume with no ids in it, in a file of the same size.
+    """Return the pages (offset, bytes) of a file of the same size and volume as ``path``, but without ids.
 
-    None: it is none of those that ``makeblastdb`` writes.
+    All other bytes of that file are zeros. None: ``makeblastdb`` does not write such files as ``path``.
     """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -78,7 +80,7 @@ def _without_ids(data: mmap.mmap) -> list[tuple[int, bytes]]:
 
 
 def _newest(data: mmap.mmap) -> Table:
-    """The table of tables, by the newer of the two pages that tell of it."""
+    """Read the table of tables from the newer of the two meta pages."""
     told = []
     for at in (HEAD, PAGE + HEAD):
         magic, version = struct.unpack_from("<II", data, at)
@@ -90,7 +92,7 @@ def _newest(data: mmap.mmap) -> Table:
 
 
 def _page(data: mmap.mmap, table: Table) -> bytes:
-    """The one page of a table."""
+    """Return the only page of a table."""
     page = data[table.root * PAGE : (table.root + 1) * PAGE]
     number, flags = struct.unpack_from("<Q2xH", page)
     if table.depth != 1 or number != table.root or flags != _LEAF:
@@ -99,7 +101,7 @@ def _page(data: mmap.mmap, table: Table) -> bytes:
 
 
 def _nodes(page: bytes | bytearray) -> Iterator[tuple[bytes, int]]:
-    """The keys of a page that stand for tables, and where these are told."""
+    """Yield the names of the tables in a page, with the offset of each table's record."""
     (lower,) = struct.unpack_from("<H", page, 12)
     for (at,) in struct.iter_unpack("<H", page[HEAD:lower]):
         flags, length = struct.unpack_from("<HH", page, at + 4)

@@ -1,9 +1,9 @@
-"""Lists of entries: which entries of a database an option leaves, and what BLAST counts of them.
+"""Lists of entries: which entries of a database an option selects, and their statistics.
 
-*Exactness.* With a list BLAST counts anew: the entries that stay and their residues go into its statistics, and the
-length of the shortest one into the preliminary E-value. An alias can say all three (``STATS_NSEQ``, ``STATS_TOTLEN``,
-``MIN_SEQ_LENGTH``), so that the search of a masked database without the list is the search with it. Their mean length
-it cannot say, which only searches without gaps need.
+*Exactness.* With a list BLAST counts anew: the number of the selected entries and their residues go into its
+statistics, and the length of the shortest one into the preliminary E-value. An alias can set all three (``STATS_NSEQ``,
+``STATS_TOTLEN``, ``MIN_SEQ_LENGTH``), so the search of a masked database without the list is the search with it. An
+alias cannot set their mean length, which only searches without gaps need.
 
 Source: ``seqdbimpl.cpp`` (``x_ScanTotals``), ``seqdbalias.cpp`` (``CSeqDB_MinLengthWalker``) and ``blast_setup.c``
 (``BLAST_GapAlignSetUp``: ``min_subject_length``) of the NCBI C++ Toolkit, and comparison.
@@ -31,17 +31,17 @@ from millrace.tools.blast.alias import blastdbcmd, write_alias, write_masked
 from millrace.tools.blast.database import Database, NotInFragments
 from millrace.tools.blast.volumes import Volume, lengths
 
-#: Options that name entries, and the line of an alias that does the same.
+#: Options that name entries, and the line of an alias with the same effect.
 _LINES = {"seqidlist": "SEQIDLIST", "gilist": "GILIST"}
 
-#: Those that ``blastdbcmd`` has too.
+#: Options that ``blastdbcmd`` has too.
 _TAXA = ("taxids", "taxidlist")
 
-#: Flag with which a taxon is itself alone. Without it BLAST+ 2.16 and 2.17 look for those below in a file of NCBI's;
-#: where that is missing, a search leaves the whole list away with a warning, and ``blastdbcmd`` does not.
+#: Flag that keeps BLAST+ 2.16 and 2.17 from expanding a taxon to the taxa below it, by a file of NCBI's. Where that
+#: file is missing, a search ignores the whole list with a warning, and ``blastdbcmd`` does not.
 EXACT_TAXA = "no_taxid_expansion"
 
-#: Before these, what is named is left out.
+#: Prefix of options that exclude the named entries.
 NEGATIVE = "negative_"
 
 OPTIONS = tuple(prefix + name for prefix in ("", NEGATIVE) for name in (*_LINES, *_TAXA))
@@ -49,15 +49,15 @@ OPTIONS = tuple(prefix + name for prefix in ("", NEGATIVE) for name in (*_LINES,
 #: Words of a list of ids, and comments.
 _WORDS = re.compile(rb"#[^\n]*|[^># \t\r\n][^ \t\r\n]*")
 
-#: Title of the databases that are asked.
+#: Title of the temporary databases.
 _TITLE = "listed"
 
-#: Entries that are counted at a time.
+#: Entries counted at a time.
 _PIECE = 1 << 20
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """What a list leaves of a database."""
+    """The entries of a database that a list selects."""
 
     #: Half-open ranges of ordinals over all volumes, in order.
     runs: tuple[tuple[int, int], ...]
@@ -67,7 +67,7 @@ class Listed(msgspec.Struct, frozen=True):
     shortest: int
 
     def cut(self, shares: Sequence[int]) -> list[tuple[int, int, int]]:
-        """(first, last, residues) of ranges, at most as many as ``shares``, with about so many of the entries that stay."""
+        """Cut into at most ``len(shares)`` ranges (first, last, residues), with entries about as the shares."""
         upto, total = list(accumulate(shares, initial=0)), sum(shares)
         before = list(accumulate((last - first for first, last in self.runs), initial=0))
         places = [0]
@@ -84,7 +84,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 def pack(runs: Iterable[tuple[int, int]]) -> str:
-    """Ranges as a text that travels to all nodes.
+    """Encode ranges as a short text, which is sent to all nodes.
 
     >>> unpack(pack([(2, 4), (7, 8)]))
     [(2, 4), (7, 8)]
@@ -95,17 +95,17 @@ def pack(runs: Iterable[tuple[int, int]]) -> str:
 
 
 def unpack(text: str) -> list[tuple[int, int]]:
-    """The ranges that `pack` was given."""
+    """Decode the ranges that ``pack`` has encoded."""
     steps = array("Q", zlib.decompress(base64.b85decode(text)))
     edges = iter(accumulate(steps))
     return list(zip(edges, edges, strict=True))
 
 
 def listed(option: str, options: Mapping[str, str], database: Database, command: Command) -> Listed:
-    """What ``option``, one of `OPTIONS`, leaves of a database, together with the other ``options``.
+    """Find the entries that ``option``, one of ``OPTIONS``, selects from a database, with the other ``options``.
 
     Raises:
-        NotInFragments: It cannot be told.
+        NotInFragments: They are not known for certain, or there are none.
     """
     try:
         more = (f"-{EXACT_TAXA}",) if EXACT_TAXA in options else ()
@@ -122,7 +122,7 @@ def listed(option: str, options: Mapping[str, str], database: Database, command:
 
 
 def _named(option: str, value: str, database: Database, command: Command, more: Sequence[str]) -> list[int]:
-    """Ordinals of the entries that a list names, in order."""
+    """Find the ordinals of the entries that a list names, ascending."""
     names = [str(base) for base in database.bases]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -137,17 +137,17 @@ def _named(option: str, value: str, database: Database, command: Command, more: 
             write_alias(folder / "listed", database.letter, _TITLE, names, line)
             found = _ask(["-db", f"{folder}/listed", "-entry", "all"], database, command)
         ordinals = sorted(set(found))
-        # An entry may be named by some of its names: BLAST then shows it without the others.
+        # A list may have some names of an entry and not others, which BLAST then omits.
         if found != _names_of(ordinals, folder, database, command):
             raise NotInFragments("an entry of several names is not named by all of them")
     return ordinals
 
 
 def _as_searched(path: Path, to: Path, database: Database, command: Command) -> Path:
-    """A list of ids as a search reads it.
+    """Write a list of ids so that an alias reads it as a search does, and return its path.
 
-    With a database of version 5 a search takes each word of a text for an id in any form (``gb|U00096.3|``, ``u00096.3``)
-    and looks for the id itself; an alias looks for the word. ``blastdb_aliastool`` writes a list of the ids themselves.
+    With a database of version 5 a search takes each word of a text for an id in any form (``gb|U00096.3|``,
+    ``u00096.3``) and looks for the id itself; an alias looks for the word. ``blastdb_aliastool`` writes the ids.
 
     Source: ``seqdbgilistset.cpp`` (``s_ProcessSeqIDsForV5``), ``seqdbcommon.cpp`` (``SeqDB_ReadMemorySiList``) and
     ``seqidlist_writer.cpp``.
@@ -174,7 +174,7 @@ def _as_searched(path: Path, to: Path, database: Database, command: Command) -> 
 
 
 def _names_of(ordinals: list[int], folder: Path, database: Database, command: Command) -> list[int]:
-    """Each of ``ordinals``, in order, as often as its entry has names."""
+    """Return ``ordinals``, in order, each as often as its entry has names."""
     mask = Candidates([volume.entries for volume in database.volumes])
     for ordinal in ordinals:
         mask.add(ordinal)
@@ -185,7 +185,10 @@ def _names_of(ordinals: list[int], folder: Path, database: Database, command: Co
 
 
 def _ask(arguments: Sequence[str], database: Database, command: Command) -> list[int]:
-    """Ordinals of what ``blastdbcmd`` finds, one for each name: it writes as many lines only if a name is asked for."""
+    """Return the ordinals that ``blastdbcmd`` finds, one for each name of an entry, ascending.
+
+    It writes a line for each name only if the names are requested, too.
+    """
     answer = blastdbcmd(database.letter, [*arguments, "-outfmt", "%o %a"], command.cwd, command.environ)
     if answer is None:
         raise NotInFragments("blastdbcmd is not on the PATH, which reads lists of entries")
@@ -197,7 +200,7 @@ def _ask(arguments: Sequence[str], database: Database, command: Command) -> list
 
 
 def together(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Ordinals in order as half-open ranges.
+    """Merge ascending ordinals into half-open ranges.
 
     >>> list(together([2, 3, 7]))
     [(2, 4), (7, 8)]
@@ -214,7 +217,7 @@ def together(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def others(ordinals: Iterable[int], total: int) -> Iterator[tuple[int, int]]:
-    """What is left of ``total`` entries without those, as half-open ranges.
+    """Return the half-open ranges of ``total`` entries without ``ordinals``, which ascend.
 
     >>> list(others([2, 3, 7], 9))
     [(0, 2), (4, 7), (8, 9)]
@@ -225,7 +228,7 @@ def others(ordinals: Iterable[int], total: int) -> Iterator[tuple[int, int]]:
 
 
 def _count(runs: Sequence[tuple[int, int]], volumes: Sequence[Volume]) -> tuple[int, int, int]:
-    """Entries, residues, and length of the shortest."""
+    """Count the entries in ``runs`` and their residues, and find the length of the shortest."""
     entries = residues = start = 0
     shortest = 1 << 31
     for volume in volumes:
@@ -241,7 +244,7 @@ def _count(runs: Sequence[tuple[int, int]], volumes: Sequence[Volume]) -> tuple[
 
 
 def _flags(runs: Sequence[tuple[int, int]], begin: int, end: int) -> bytearray:
-    """A 1 for each entry of ``[begin, end)`` in ``runs``."""
+    """Return one byte for each entry of ``[begin, end)``: 1 if it is in ``runs``, else 0."""
     flags = bytearray(end - begin)
     for first, last in runs[max(0, bisect_right(runs, (begin, end)) - 1) :]:
         if first >= end:

@@ -1,4 +1,4 @@
-"""How the programs of BLAST+ read their options: ``-name value`` or ``-name=value``, each once, nothing else."""
+"""Reader of BLAST+ options: ``-name value`` or ``-name=value``, each once, without operands."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ OPTIONS = Options(
 
 
 def wrong(problem: str) -> RefusedError:
-    """What BLAST itself would reject, in its words."""
+    """Make the error for options that BLAST itself would reject; ``problem`` is in BLAST's words."""
     return RefusedError(_PROBLEM + problem, _HINT)
 
 
 def read(arguments: Sequence[str]) -> Iterator[Word]:
-    """The options of a command, whose first word is the program.
+    """Read the options of a command, whose first word is the program, one by one.
 
     Raises:
-        RefusedError: What BLAST itself would reject, in its words.
+        RefusedError: BLAST itself would reject them; in its words.
     """
     for word in scan_lazily(arguments, OPTIONS, "BLAST"):
         if not word.name:
@@ -46,8 +46,8 @@ def read(arguments: Sequence[str]) -> Iterator[Word]:
 
 
 def parse_options(arguments: Sequence[str]) -> dict[str, str]:
-    """The value of each option of a command, empty for a flag; see `read`.
+    """Return the value of each option of a command, empty for a flag; see ``read``.
 
-    An option that is not known here is taken to have a value if one follows.
+    An unknown option has a value if one follows.
     """
     return {word.name: word.value if word.values else "" for word in read(arguments)}

@@ -1,10 +1,10 @@
-"""Which bytes of the files of a volume hold some of its entries, by its index alone. Pure but for reading that.
+"""Byte ranges of entries in the files of a volume, by its index file alone.
 
-The search of candidates reads the sequence and the header of each, and nothing else of these two files, so that they may
-have holes everywhere else.
+The search of candidates reads only the sequence and the header of each candidate, so these two files may have holes
+everywhere else.
 
-Source: "BLAST Database Format" of the NCBI C++ Toolkit: the index has the offsets of the headers, then of the sequences;
-what is known of ambiguous bases stands between a sequence and the next one.
+Source: "BLAST Database Format" of the NCBI C++ Toolkit: the index has the offsets of the headers, then of the
+sequences; the data on ambiguous bases stand between a sequence and the next one.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import NamedTuple
 
 from millrace.tools.blast.volumes import Volume, offsets, read_volume
 
-#: Bytes between two ranges up to which they are read as one: they take a fast link less time than another request, and a
-#: slow one not much more.
+#: Bytes between two ranges up to which these are read as one: on a fast link they take less time than another request,
+#: and on a slow one not much more.
 GAP = 1 << 12
 
-#: Name of the file in the folder of a database of candidates that says which ranges it needs.
+#: Name of the file, in the folder of a database of candidates, with the ranges that its search needs.
 RANGES = "ranges.json"
 
 
 class Range(NamedTuple):
-    """Bytes ``[first, last)`` of a file, named without folders."""
+    """Bytes ``[first, last)`` of a file; ``name`` has no folders."""
 
     name: str
     first: int
@@ -37,11 +37,12 @@ class Range(NamedTuple):
 def write_ranges(
     bases: Sequence[str], letter: str, entries: Sequence[int], ordinals: Sequence[int], folder: Path
 ) -> None:
-    """Write which ranges hold the entries with these ascending ordinals over all volumes.
+    """Write the ranges of the entries with these ordinals, counted over all volumes, into ``folder``.
 
     Args:
-        bases: Paths of the volumes without ending, of which the indices are there.
-        entries: Of each volume.
+        bases: Paths of the volumes without ending. Only their index files are read.
+        entries: Number of entries of each volume.
+        ordinals: Ascending.
     """
     found: list[Range] = []
     for base, (first, last) in zip(bases, pairwise(accumulate(entries, initial=0)), strict=True):
@@ -52,23 +53,23 @@ def write_ranges(
 
 
 def read_ranges(folder: Path) -> list[Range]:
-    """What `write_ranges` wrote; none if it wrote nothing."""
+    """Read the ranges that ``write_ranges`` wrote; none if there is no such file."""
     path = folder / RANGES
     return [Range(*each) for each in json.loads(path.read_text())] if path.exists() else []
 
 
 def ranges(volume: Volume, ordinals: Sequence[int]) -> Iterator[Range]:
-    """The ranges that hold the entries with these ascending ordinals of a volume."""
+    """Find the ranges of the entries with these ascending ordinals of one volume."""
     headers, sequences = offsets(volume, "headers"), offsets(volume, "sequences")
     for suffix, table in (("hr", headers), ("sq", sequences)):
-        # A sequence of a protein is read with the zero byte before it.
+        # The sequence of a protein is read with the zero byte before it.
         edges = ((max(table[first] - 1, 0), table[last]) for first, last in _runs(ordinals))
         for first, last in _joined(edges):
             yield Range(f"{volume.base.name}.{volume.letter}{suffix}", first, last)
 
 
 def _runs(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Half-open runs of ascending numbers.
+    """Merge ascending numbers into half-open runs.
 
     >>> list(_runs([1, 2, 3, 7]))
     [(1, 4), (7, 8)]
@@ -83,7 +84,7 @@ def _runs(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _joined(edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The same with what is near together in one.
+    """Merge ranges with at most ``GAP`` bytes between them.
 
     >>> list(_joined([(0, 10), (12, 20), (900_000, 900_001)]))
     [(0, 20), (900000, 900001)]

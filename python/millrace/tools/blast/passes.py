@@ -1,11 +1,11 @@
-"""Which queries share a pass of BLAST over the database, and where that shows in its output.
+"""Rules for batches by BLAST's passes over the database: which queries share a pass, and whether the output shows it.
 
-BLAST reads queries until a pass is full, puts them one behind the other and searches them together. What follows from
-that, with the tests that show it, is in ``docs/exactness-blast.md``. Batches are whole passes where it matters and the
-passes are known. blastn alone sizes its passes by the hits found so far (``CBatchSizeMixer``), so that where they end
-is not known: there a command is refused whose output may depend on it.
+BLAST reads queries until a pass is full, concatenates them and searches them together. ``docs/exactness-blast.md`` has
+the consequences and their tests. Where the output depends on them and passes are known, batches are whole passes.
+blastn alone sizes its passes by the hits found so far (``CBatchSizeMixer``), so their ends are not known: a blastn
+command whose output may depend on them is refused.
 
-How large passes are, and from which size on they are cut into chunks: `millrace.tools.blast.chunks`.
+Sizes of passes and chunks: ``millrace.tools.blast.chunks``.
 
 Sources, of the NCBI C++ Toolkit: ``blastn_app.cpp``, ``na_ungapped.c``, ``blast_parameters.c``, ``blast_stat.c``.
 """
@@ -25,18 +25,18 @@ from millrace.tools.blast.chunks import PASS_VARIABLE, chunks_set, read_size, si
 from millrace.tools.blast.database import NotInFragments, read_database
 from millrace.tools.blast.search_path import SearchPath
 
-#: The output format that has one archive a pass.
+#: The output format with one archive a pass.
 ARCHIVE = 11
 
 #: Programs whose results for a query depend on the other queries of its pass.
 _TOGETHER = frozenset({"blastx", "tblastn", "tblastx", "rpsblast", "rpstblastn"})
 
-#: Residues of the first pass of blastn, at least; and of any pass at most, before its last record.
+#: Least residues of the first pass of blastn; most residues of any pass, before its last record, by task.
 _FIRST_PASS = 5_000
 _LONGEST_PASS = {"megablast": 4_999_000, "dc-megablast": 4_999_000}
 _LONGEST_PASS_OF_OTHERS = 999_000
 
-#: A pass of twice the chunk size, less the overlap of 100, is cut into chunks; so much more than a pass brings it there.
+#: A pass of twice the chunk size, less the overlap of 100, is cut into chunks: these residues more than a full pass.
 _TO_CUT = 1_800
 
 #: Word sizes and (reward, penalty) of the tasks of blastn. rmblastn scores by a matrix, without the rough extension.
@@ -44,50 +44,50 @@ _WORDS = {"megablast": 28, "blastn": 11, "blastn-short": 7, "dc-megablast": 11}
 _SCORES = {"megablast": (1, -2), "blastn-short": (1, -3)}
 _USUAL_SCORES = (2, -3)
 
-#: Bits that an extension without gaps must have (``BLAST_GAP_TRIGGER_NUCL``), and the part of it that the rough one
-#: must have before the exact one is done.
+#: Bits that an extension without gaps must have (``BLAST_GAP_TRIGGER_NUCL``), and the part of them that the rough
+#: extension must reach before the exact one is done.
 _TRIGGER_BITS = 27
 _ROUGH_PART = 0.8
 
-#: Shorter words are extended exactly at once.
+#: Words shorter than this are extended exactly, without the rough extension.
 _WORD_EXTENDED_ROUGHLY = 11
 
 #: With the lambda of ungapped scores and this K, E-values are never above those of gapped scores, for all pairs of
-#: reward and penalty in ``blast_stat.c`` and the scores in question.
+#: reward and penalty in ``blast_stat.c`` and the scores concerned.
 _LEAST_K = 0.35
 
-#: BLAST takes about this many letters, times the logarithm of the search space, off both lengths: most of all costs of
-#: gaps for the usual scores, and most of all scores.
+#: BLAST subtracts about this many letters, times the logarithm of the search space, from both lengths: the maximum over
+#: all gap costs for the usual scores, and over all scores.
 _TAKEN_OFF = 3.1
 _TAKEN_OFF_MOST = 14.0
 
 
 class Lengths(NamedTuple):
-    """Residues of the queries in a file."""
+    """Numbers and residues of the queries in a file."""
 
     records: int
     total: int
-    #: Of those that have any.
+    #: Residues of the shortest query that has any; 0: none has.
     shortest: int
     longest: int
 
 
 class Passes(NamedTuple):
-    """What batches have to keep to."""
+    """Rules that the batches of a command have to follow."""
 
-    #: Residues that fill a pass, if batches must be whole passes, else 0; see `millrace.model.InputUse.pass_residues`.
+    #: Residues of a full pass, if batches must be whole passes, else 0; see ``millrace.model.InputUse.pass_residues``.
     residues: int = 0
-    #: See `millrace.model.InputUse.too_long`.
+    #: See ``millrace.model.InputUse.too_long``.
     too_long: int = 0
     note: str = ""
-    #: Letters of which one is enough that a batch is not written as nothing to search; empty: any residue is.
+    #: Letters one of which makes a batch searchable, so that its output has the usual form; empty: any residue does.
     searched: str = ""
-    #: Whether the run stops before a record without them.
+    #: Whether the run stops before a record without such a letter.
     stops_without: bool = False
 
 
 def measure(path: Path) -> Lengths | None:
-    """Look at all queries of a file; None if they cannot be read: BLAST says what is wrong."""
+    """Count all queries of a file; None if they cannot be read, which BLAST reports itself."""
     try:
         whole = _core.Reader([path], "fasta").skip(1 << 62)
     except (OSError, ValueError, _core.RecordError):
@@ -96,14 +96,14 @@ def measure(path: Path) -> Lengths | None:
 
 
 def passes(program: str, options: dict[str, str], fmt: int, queries: Path | None, command: Command) -> Passes:
-    """What the batches of a command have to keep to.
+    """Find the rules that the batches of a command have to follow.
 
     Args:
         fmt: Number of the output format; ``-outfmt 11`` has one archive a pass.
         queries: A file that can be read twice, or None.
 
     Raises:
-        RefusedError: The output depends on where passes end, and that is not known.
+        RefusedError: The output depends on the ends of passes, which are not known.
     """
     found = (_blastn if program == "blastn" else _fixed)(program, options, fmt, queries, command)
     if found.residues:
@@ -120,8 +120,11 @@ def passes(program: str, options: dict[str, str], fmt: int, queries: Path | None
 
 
 def _fixed(program: str, options: dict[str, str], fmt: int, queries: Path | None, command: Command) -> Passes:
-    """Sums of hits (translated or without gaps) are judged by the mean length of the queries of a pass, the statistics
-    that rpsblast prints are those of whatever the pass searched last, and a long pass is cut into chunks."""
+    """Find the rules of a program whose passes have a known size.
+
+    Sums of hits (translated or without gaps) are judged by the mean length of the queries of a pass; rpsblast prints
+    the statistics of the query that the pass searched last; and a long pass is cut into chunks.
+    """
     sizes = sizes_of(program, command.environ)
     together = fmt == ARCHIVE or program in _TOGETHER or "ungapped" in options or _sums_hits(options)
     if not together and program == "blastp":
@@ -137,7 +140,7 @@ def _fixed(program: str, options: dict[str, str], fmt: int, queries: Path | None
 
 
 def _shows_unsearchable(queries: Path | None, options: dict[str, str], fmt: int) -> bool:
-    """Whether it shows if a pass has nothing in it that blastp can search, and there may be such a pass."""
+    """Tell whether a pass without anything that blastp can search is possible and written in another form."""
     letters = unsearchable.searched_letters("blastp", options)
     return fmt in unsearchable.SHOWN_IN and (not queries or unsearchable.count_unsearchable(queries, letters) > 0)
 
@@ -180,7 +183,10 @@ def _blastn(program: str, options: dict[str, str], fmt: int, queries: Path | Non
 
 
 def may_cut(program: str, options: dict[str, str], lengths: Lengths | None, environ: Mapping[str, str]) -> bool:
-    """Whether BLAST may cut a pass of these queries into chunks; of queries that are not known, only where that is set."""
+    """Tell whether BLAST may cut a pass of these queries into chunks.
+
+    Unknown queries (``lengths`` is None) count as short, unless the environment sets the size of chunks.
+    """
     if chunks_set(environ):
         return program not in ("blastx", "tblastx")
     if lengths is None:
@@ -201,7 +207,7 @@ def _or_set_passes() -> str:
 def _why_unsearchable(
     options: dict[str, str], fmt: int, queries: Path | None, lengths: Lengths | None
 ) -> RefusedError | None:
-    """Why it is not known how queries are written that may be all of a pass, and in which there is nothing to search."""
+    """Return the refusal of queries without anything to search that may fill a pass by themselves; None: none may."""
     letters = unsearchable.searched_letters("blastn", options)
     instead = f"use -outfmt 6, which says nothing of such queries, or take them out, {_or_set_passes()}"
     if fmt not in unsearchable.SHOWN_IN:
@@ -225,7 +231,7 @@ def _why_unsearchable(
 
 
 def _why_together(options: dict[str, str], fmt: int, lengths: Lengths | None, command: Command) -> RefusedError | None:
-    """Why the output depends on which queries share a pass, whatever their lengths."""
+    """Return the refusal of a command whose output depends on which queries share a pass, whatever their lengths."""
     for what, there in (
         ("-outfmt 11", fmt == ARCHIVE),
         ("-ungapped", "ungapped" in options),
@@ -255,22 +261,23 @@ def _why_together(options: dict[str, str], fmt: int, lengths: Lengths | None, co
 
 
 def _sums_hits(options: dict[str, str]) -> bool:
-    """Whether hits are judged together although the program does not do so by itself."""
+    """Tell whether the user asks for sums of hits, which the program does not compute by default."""
     return options.get("sum_stats", "false").lower() not in ("false", "f", "0", "no", "n")
 
 
 def _scores(options: dict[str, str]) -> tuple[int, int]:
-    """Reward and penalty."""
+    """Return reward and penalty."""
     reward, penalty = _SCORES.get(_task(options), _USUAL_SCORES)
     return _whole(options, "reward", reward), _whole(options, "penalty", penalty)
 
 
 def _doubtful_score(options: dict[str, str], reward: int, penalty: int) -> int:
-    """The highest score of a match that may be found or not as other queries stand beside it; 0: none.
+    """Return the highest score of a match whose finding depends on the neighbouring queries; 0: none does.
 
-    A word is first extended four letters at a time, as the subject is packed, over the end of the query into the next
-    one, and exactly only if that gives 0.8 of the score wanted. In the query itself that falls short of the exact score
-    by letters that do not fill a step: three at the end of the query, those that cost most at the other end.
+    A word is first extended four letters at a time, as the subject is packed, beyond the end of the query into the next
+    one. It is extended exactly only if that reaches 0.8 of the required score. Within the query the rough score is
+    lower than the exact one by the letters that do not fill a step: three at the end of the query, and the costliest at
+    the other end.
     """
     task = _task(options)
     word = _whole(options, "word_size", _WORDS.get(task, 0))
@@ -285,7 +292,7 @@ def _doubtful_score(options: dict[str, str], reward: int, penalty: int) -> int:
 
 
 def _steepness(reward: int, penalty: int) -> float:
-    """Lambda of scores without gaps: the root of ``exp(x reward) + 3 exp(x penalty) = 4``."""
+    """Compute lambda of scores without gaps: the root of ``exp(x reward) + 3 exp(x penalty) = 4``."""
     low, high = 0.0, 2.0 / reward
     for _ in range(60):
         middle = (low + high) / 2
@@ -297,7 +304,7 @@ def _steepness(reward: int, penalty: int) -> float:
 
 
 def _search_space(options: dict[str, str], scores: tuple[int, int], lengths: Lengths | None, command: Command) -> float:
-    """Letters of the shortest query times letters of the database, as far as they count: at least so many."""
+    """Return a lower bound of the search space: letters of the shortest query times letters of the database."""
     space = _whole(options, "searchsp", 0)
     if space > 0:
         return space
@@ -309,7 +316,7 @@ def _search_space(options: dict[str, str], scores: tuple[int, int], lengths: Len
 
 
 def _counted(options: dict[str, str], command: Command) -> tuple[int, int]:
-    """Entries and letters of the database that go into the statistics; (1, 1): not known."""
+    """Return the entries and letters of the database that go into the statistics; (1, 1): not known."""
     try:
         database = read_database(options["db"], "n", SearchPath(command))
         names = [name for name in lists.OPTIONS if name in options]
@@ -326,7 +333,7 @@ def _least_evalue(score: int, scores: tuple[int, int], space: float) -> float:
 
 
 def _below(number: float) -> str:
-    """The next number of one digit below, as a user would write it."""
+    """Round down to a smaller number of one digit, as a user would write it."""
     power = math.floor(math.log10(number * 0.999))
     return f"{math.floor(number * 0.999 / 10**power + 1e-9) * 10.0**power:.0g}"
 
@@ -346,9 +353,9 @@ def _whole(options: dict[str, str], name: str, default: int) -> int:
 
 
 def _stray(queries: Path, longest: int, too_long: int) -> int:
-    """1-based number of the first record of at least ``too_long`` that a pass does not begin with; 0: none.
+    """Return the 1-based number of the first record of ``too_long`` residues that does not begin a pass; 0: none.
 
-    A record that fills a pass of the greatest size ends any pass.
+    A record of at least ``longest`` residues ends any pass, so the next record begins one.
     """
     ended = True
     for number, residues in enumerate(_residues(queries), 1):

@@ -1,4 +1,4 @@
-"""The queries of a BLAST command, and the names of its records."""
+"""Queries of a BLAST command, and the names of their records."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from millrace.tools.base import grows
 
 
 class Names(msgspec.Struct, frozen=True):
-    """What a look at the query file told. For a pipe nothing is known beforehand."""
+    """Facts on the names of the queries."""
 
+    #: Whether the queries were read; those of a pipe are not.
     known: bool
     #: 1-based number of the first record without a name; 0: all have one.
     unnamed: int = 0
-    #: A record is called ``Query_`` and a number.
+    #: Whether the name of a record begins with ``Query_``.
     query_like: bool = False
     path: str = ""
 
 
 def query_of(command: Command, options: dict[str, str]) -> str:
+    """Return the path of the queries as typed; ``-`` is standard input.
+
+    Raises:
+        RefusedError: There are no queries.
+    """
     query = options.get("query", "-")
     if query == "-" and not command.stdin_is_data:
         raise RefusedError("no queries: -query is not given and nothing comes from standard input", "add -query FILE")
@@ -32,6 +38,15 @@ def query_of(command: Command, options: dict[str, str]) -> str:
 
 
 def names_of(command: Command, query: str, parsed: bool) -> Names:
+    """Read the names of the queries, if they are in a file that is complete.
+
+    Args:
+        query: Path as typed.
+        parsed: Whether ``-parse_deflines`` is used; then two records with one id are refused.
+
+    Raises:
+        RefusedError: The file is missing or is not FASTA as BLAST reads it, or two records have one id.
+    """
     path = command.cwd / query
     if query == "-":
         return Names(known=False, path="standard input")
@@ -100,7 +115,9 @@ def _refuse_twins(data: mmap.mmap, query: str) -> None:
 
 
 def sequence_id(word: bytes) -> bytes:
-    """What BLAST compares of a name, without case and version; more alike than BLAST may see it, never less.
+    """Return the id by which BLAST compares names, without case and version.
+
+    Ids that BLAST takes for the same are the same here; the converse need not hold.
 
     >>> sequence_id(b"sp|P01013.2|OVAX_CHICK"), sequence_id(b"Gene.1"), sequence_id(b"lcl|x")
     (b'p01013', b'gene.1', b'x')
@@ -116,7 +133,7 @@ def sequence_id(word: bytes) -> bytes:
 
 
 def _without_name(data: mmap.mmap) -> Iterator[int]:
-    """First places of records whose line after ``>`` has nothing but space, for each kind of space."""
+    """Yield the offset of the first record whose ``>`` line is only white space, for each kind of white space."""
     if re.match(rb">[ \t]*\r?(\n|\Z)", data):
         yield 0
     if data[-2:] == b"\n>":

@@ -1,4 +1,4 @@
-"""Which files make up a BLAST database in a folder that can only be listed, or asked for names."""
+"""Names of the files of a BLAST database, for folders that can only be listed, or asked for names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace.tools.blast.search_path import split_names
 #: Options that name databases.
 NAMING = ("db", "rpsdb")
 
-#: Endings of the files of a volume after the letter of its kind, as ``makeblastdb`` of 2.2 to 2.17 writes them.
+#: Endings of the files of a volume, after the letter of its kind, that ``makeblastdb`` of 2.2 to 2.17 writes.
 ENDINGS = [
     "al",
     "in",
@@ -42,18 +42,20 @@ ENDINGS = [
 #: Lines of an alias that name files with lists of entries.
 LISTS = ("GILIST", "SEQIDLIST", "TAXIDLIST", "OIDLIST")
 
-#: Endings of what only options read with which volumes are not left apart: the taxon of each entry, the entries of each
-#: taxon, and the ids of each entry. The taxa that are written stand in the headers.
+#: Endings of files that searches of separate volumes do not read: the taxon of each entry, the entries of each taxon,
+#: and the ids of each entry. Commands with options that read them get whole databases. The taxa in the output come from
+#: the headers.
 #:
-#: Source: "BLAST Database Version 5" of the NCBI C++ Toolkit; ``strace``, and comparison without them, of BLAST+ 2.12, 2.16, 2.17.
+#: Source: "BLAST Database Version 5" of the NCBI C++ Toolkit; ``strace``, and comparison without them, of BLAST+ 2.12,
+#: 2.16, 2.17.
 UNREAD = ("ot", "tf", "to", "os")
 
-#: What is beside a database for all of them: the names of taxa.
+#: Files beside databases that all of them share: the names of taxa.
 TAXA = ("taxdb.btd", "taxdb.bti", "taxonomy4blast.sqlite3")
 
 
 def parts(nucleotides: bool, argv: Sequence[str], at: int, name: str) -> Parts | None:
-    """See `millrace.tools.base.Gathering`.
+    """Describe the files of the database that an argument names; None: it names no database.
 
     >>> bool(re.fullmatch(parts(False, ["blastp", "-db", "nr"], 2, "nr").pattern, "nr.003.psq"))
     True
@@ -67,7 +69,7 @@ def parts(nucleotides: bool, argv: Sequence[str], at: int, name: str) -> Parts |
 
 
 def of_database(name: str, letter: str) -> Parts:
-    """All files of a database and of its volumes; ``letter``: ``p`` or ``n``."""
+    """Describe all files of a database and of its volumes; ``letter`` is ``p`` or ``n``."""
     own, taxa = re.escape(name), "|".join(map(re.escape, TAXA))
     others = ("rps", "loo", "aux", "freq", "wcounts", "obsr")
     return Parts(
@@ -81,7 +83,7 @@ def of_database(name: str, letter: str) -> Parts:
 
 
 def named_in(name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
-    """What an alias names: other databases, and lists of entries.
+    """Describe the files that an alias names: other databases, and lists of entries.
 
     >>> [*named_in("nr.pal", lambda: b"TITLE nr\\nDBLIST nr.00 nr.01\\n")]
     ['nr.00', 'nr.01']

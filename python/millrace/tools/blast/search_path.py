@@ -1,4 +1,4 @@
-"""BLAST databases: where BLAST looks for them, and which files they are made of."""
+"""Search path of BLAST databases, and the files of a database on it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.model import Command
 
-#: What stands for the entry of ``.ncbirc`` in the environment.
+#: Environment variable that replaces the entry of ``.ncbirc``.
 REGISTRY_VARIABLE = "NCBI_CONFIG__BLAST__BLASTDB"
 
 
 def split_names(text: str) -> list[str]:
-    """Database names in one ``-db``: separated by spaces, or in double quotes if they hold spaces.
+    """Split the database names in one ``-db``: separated by spaces, and in double quotes if they contain spaces.
 
     >>> split_names('nr "my db" env_nr')
     ['nr', 'my db', 'env_nr']
@@ -23,7 +23,7 @@ def split_names(text: str) -> list[str]:
 
 
 class SearchPath:
-    """Where BLAST looks: the working directory, ``$BLASTDB``, then ``BLASTDB`` of ``.ncbirc``."""
+    """Folders in which BLAST looks: the working directory, ``$BLASTDB``, then ``BLASTDB`` of ``.ncbirc``."""
 
     def __init__(self, command: Command) -> None:
         self.cwd = command.cwd
@@ -33,10 +33,10 @@ class SearchPath:
         self.folders = [self.cwd / place for place in places if place]
 
     def find(self, name: str, letter: str) -> list[Path]:
-        """All files of database ``name`` and of those that its alias files name.
+        """Find all files of database ``name`` and of the databases that its alias files name.
 
         Raises:
-            RefusedError: There is no such database, in BLAST's words.
+            RefusedError: There is no such database; in BLAST's words.
         """
         kind = {"p": "protein", "n": "nucleotide"}[letter]
         found = self._files(name, letter, self.folders, seen=set())
@@ -50,20 +50,20 @@ class SearchPath:
         return found
 
     def base(self, name: str, letter: str, *first: Path) -> Path | None:
-        """The path without an ending of database ``name``, looked for in ``first`` too; None if there is none."""
+        """Find database ``name``, in ``first`` and then on the path: its path without ending; None: there is none."""
         return self._base(name, letter, [*first, *self.folders])
 
     def namesake(self, base: Path, letter: str) -> Path | None:
-        """The index in the working directory of another volume of the name of ``base``; None if there is none.
+        """Find the index file of another volume of the name of ``base`` in the working directory; None: there is none.
 
-        Where an alias names a volume, even by its whole path, BLAST takes this one (seen with 2.12, 2.16 and 2.17).
-        An alias there is not taken, nor anything in the other folders.
+        Where an alias names a volume, even by its whole path, BLAST reads this one (seen with 2.12, 2.16 and 2.17).
+        It reads no alias there, and nothing in the other folders.
         """
         index = self.cwd / f"{base.name}.{letter}in"
         return index if index.exists() and not self.cwd.samefile(base.parent) else None
 
     def taxonomy(self) -> list[Path]:
-        """The files that hold the names of taxa, if there are any."""
+        """Find the files with the names of taxa, if there are any."""
         names = ("taxdb.btd", "taxdb.bti", "taxonomy4blast.sqlite3")
         return [folder / name for name in names for folder in self.folders if (folder / name).exists()]
 
@@ -98,13 +98,13 @@ class SearchPath:
 
 
 def _ncbirc(command: Command) -> str:
-    """``BLASTDB`` in section ``BLAST`` of the first ``.ncbirc`` found, before which the environment comes."""
+    """Read ``BLASTDB`` from the environment, else from section ``BLAST`` of the first ``.ncbirc``; empty: not set."""
     environ = command.environ
     if REGISTRY_VARIABLE in environ:
         return environ[REGISTRY_VARIABLE]
     for folder in (str(command.cwd), environ.get("HOME", ""), environ.get("NCBI", "")):
         file = Path(folder) / ".ncbirc"
-        if folder and os.access(file, os.R_OK) and file.is_file():  # BLAST passes over what it cannot read
+        if folder and os.access(file, os.R_OK) and file.is_file():  # BLAST skips files that it cannot read
             section = re.search(r"(?ims)^\[BLAST\]\s*$(.*?)(?:^\[|\Z)", file.read_text(errors="replace"))
             entry = re.search(r"(?im)^\s*BLASTDB\s*=\s*(.*?)\s*$", section.group(1)) if section else None
             return entry.group(1) if entry else ""

@@ -1,4 +1,4 @@
-"""The searches that a command becomes: of a fragment, of what was found in all of them, and of how that is ranked."""
+"""Arguments of the searches made from a command: of a fragment, of the candidates, and of the candidates' ranks."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from millrace.tools.blast import lists
 from millrace.tools.blast.options import OPTIONS
 from millrace.tools.options import scan, words
 
-#: Options that say how the result is written, or how much of it.
+#: Options for the form or length of the output.
 _WRITTEN = words("""
     outfmt out num_descriptions num_alignments max_target_seqs html show_gis sorthits sorthsps line_length db
 """) | frozenset((*lists.OPTIONS, lists.EXACT_TAXA))
 
-#: Options that do not belong into the search of a fragment: how the result is written, and what chooses among the
-#: subjects or hits that the preliminary search has found.
+#: Options that are left out of the search of a fragment: those for the output, and those that choose among the subjects
+#: or hits of the preliminary search.
 _OWN = _WRITTEN | words("""
     max_hsps evalue comp_based_stats use_sw_tback qcov_hsp_perc perc_identity xdrop_gap_final culling_limit
     best_hit_overhang best_hit_score_edge subject_besthit
 """)
 
-#: Options that may drop the best alignment of a subject after it was given its place in the order: its place does not
-#: show then in what is written, in rows or in the list of hits.
+#: Options that may drop the best alignment of a subject after subjects are ordered: neither rows nor the list of hits
+#: then show its place.
 _DROPPED_LATE = frozenset({"qcov_hsp_perc"})
 
-#: The larger X-dropoff is that of the final alignment, so that it finds what the preliminary one did.
+#: Least final X-dropoff: it is larger than the preliminary one, so that the final alignment finds the same hits.
 _XDROP_FINAL = 100
 
 
 def of_ranks(use: ToolUse, most: str) -> tuple[Token, ...]:
-    """The user's own search of some candidates, of which only the list of hits is written."""
+    """Build the arguments of the user's own search of some candidates, with only the list of hits as output."""
     argv: list[Token] = [use.argv[0]]
     for name, tokens in _by_option(use.argv[1:]):
         if name not in _WRITTEN | _DROPPED_LATE:
@@ -42,7 +42,7 @@ def of_ranks(use: ToolUse, most: str) -> tuple[Token, ...]:
 def of_fragment(
     use: ToolUse, program: str, options: dict[str, str], limit: int, threshold: Sequence[str]
 ) -> tuple[Token, ...]:
-    """The program and its arguments for the search of a fragment: only which entries are found counts."""
+    """Build the arguments of the search of a fragment, whose output only names the entries that it finds."""
     argv: list[Token] = [use.argv[0]]
     for name, tokens in _by_option(use.argv[1:]):
         if name not in _OWN:
@@ -52,14 +52,14 @@ def of_fragment(
         argv += ["-comp_based_stats", "0"]
     if "xdrop_gap" in options:
         argv += ["-xdrop_gap_final", str(max(_XDROP_FINAL, 2 * float(options["xdrop_gap"])))]
-    # One alignment of each subject, chosen when all are made, is enough to name it. Twice the limit: a subject may be in
-    # the preliminary list and not in the final one.
+    # One alignment of each subject, chosen after all are made, is enough to name it. Twice the limit: a subject may be
+    # in the preliminary list and not in the final one.
     argv += ["-max_hsps", "1", "-html", "-num_descriptions", str(2 * limit), "-num_alignments", "0"]
     return tuple(argv)
 
 
 def of_candidates(use: ToolUse) -> tuple[Token, ...]:
-    """The user's own arguments with the place of the database marked, which heeds a list of entries itself."""
+    """Mark the database in the user's own arguments, without the list of entries, which the database includes."""
     argv: list[Token] = [use.argv[0]]
     for name, tokens in _by_option(use.argv[1:]):
         if name in lists.OPTIONS:
@@ -74,7 +74,7 @@ def of_candidates(use: ToolUse) -> tuple[Token, ...]:
 
 
 def _by_option(arguments: Sequence[Token]) -> Iterator[tuple[str, tuple[Token, ...]]]:
-    """Each option by its name, with all its tokens: itself and, unless that stands behind ``=``, its value."""
+    """Yield the name and the tokens of each option: itself, and its value unless that stands behind ``=``."""
     texts = [token if isinstance(token, str) else getattr(token, "prefix", "") for token in arguments]
     for word in scan(texts, OPTIONS, "BLAST", first=0):
         yield word.name, tuple(arguments[word.at : max(word.at, word.value_at if word.values else 0) + 1])

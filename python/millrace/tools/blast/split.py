@@ -1,9 +1,9 @@
-"""Physical fragments of a BLAST database: each with files of its own, together a database like the one they are of.
+"""Physical fragments of a BLAST database: volumes with files of their own that together equal the original.
 
-For nodes with storage of their own, or where each node shall have one part of a database in memory. What is made is a
-database of as many volumes as fragments, with an alias over them that has the name and title of the original: the
-entries have the same ordinals and statistics, so that BLAST finds the same in it, and ``--fragments`` cuts it where
-its volumes end. The volumes are made by ``makeblastdb`` itself, and each entry is compared with the original.
+For nodes with storage of their own, or to keep one part of a database in the memory of each node. The result is a
+database of one volume for each fragment, and an alias with the name and title of the original. Entries have the same
+ordinals and statistics, so BLAST finds the same in it, and ``--fragments`` cuts it where its volumes end.
+``makeblastdb`` itself makes the volumes, and each entry is compared with the original.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from millrace.tools.blast.database import Database, NotInFragments, read_databas
 from millrace.tools.blast.search_path import SearchPath
 from millrace.tools.blast.volumes import Volume, cut, ending
 
-#: Room that the fragments may take, as a multiple of the original's files.
+#: Free space that the fragments need, as a multiple of the original's files.
 ROOM = 1.1
 
 
 class Split(msgspec.Struct, frozen=True):
-    """What was made."""
+    """A database made of physical fragments."""
 
     #: Path of the database, for ``-db``.
     database: Path
@@ -44,12 +44,12 @@ class Split(msgspec.Struct, frozen=True):
 def split(
     name: str, wanted: tuple[int, int], folder: Path, cwd: Path, environ: Mapping[str, str], otherwise: str = "give another with -o",
 ) -> Split:  # fmt: skip
-    """Make a database of physical fragments in ``folder``, or nothing.
+    """Make a database of physical fragments in ``folder``; after an error ``folder`` has none of its files.
 
     Args:
         name: The database, as after ``-db``.
-        wanted: (number of fragments, bytes of one at most); one of them is 0.
-        otherwise: What to do if ``folder`` has no room.
+        wanted: (number of fragments, maximum bytes of one); one of them is 0.
+        otherwise: Hint for the user if ``folder`` has too little free space.
 
     Raises:
         RefusedError: There is no such database, it cannot be fragmented, or ``folder`` has one of this name.
@@ -85,7 +85,7 @@ def split(
             list(threads.map(make, range(len(runs))))
         write_alias(place / "made" / made.name, database.letter, database.title, names)
         _check(database, place / "made" / made.name, environ)
-        # The alias last: without it the volumes are no database.
+        # The alias last: without it the volumes are not yet a database.
         for path in sorted((place / "made").iterdir(), key=lambda path: path.name == alias.name):
             path.rename(made.parent / path.name)
     return Split(made, _read(str(made), made.parent, environ).volumes)
@@ -120,14 +120,14 @@ def _check_room(database: Database, folder: Path, otherwise: str) -> None:
 
 @contextmanager
 def _workplace(folder: Path) -> Iterator[Path]:
-    """A folder beside what will be made, which goes whatever happens."""
+    """Make a temporary folder in the folder of the result; it is removed at the end, also after an error."""
     with tempfile.TemporaryDirectory(prefix=".millrace-split-", dir=folder) as name:
         (Path(name) / "made").mkdir()
         yield Path(name)
 
 
 class _Maker:
-    """Makes the volumes, and checks that each entry is there as it was."""
+    """Maker of the volumes, which compares each entry with the original."""
 
     def __init__(self, database: Database, environ: Mapping[str, str]) -> None:
         self._database, self._environ = database, dict(environ)
@@ -148,7 +148,7 @@ class _Maker:
         if database.parsed:
             self._run([*command, "-parse_seqids", "-in", f'"{part}"', "-input_type", "blastdb"], volume.parent, None)
         else:
-            # makeblastdb would give ids to entries that have none, and keep their old ordinals.
+            # From a database (-input_type blastdb) makeblastdb gives ids, with old ordinals, to entries that have none.
             with self._ask(part, "%f") as entries:
                 self._run([*command, "-in", "-"], volume.parent, entries.stdout)
         if self._digest(part) != self._digest(volume):
@@ -164,7 +164,7 @@ class _Maker:
             raise ToolError(f"makeblastdb failed: {words}", "is the database whole? blastdbcheck tells")
 
     def _digest(self, database: Path) -> bytes:
-        """Of titles, lengths, sequences and taxa of all entries, in order, and of their ids if they have any."""
+        """Hash titles, lengths, sequences and taxa of all entries, in order, and their ids if they have any."""
         found = hashlib.sha256()
         with self._ask(database, "%i %t %l %h %T" if self._database.parsed else "%t %l %h %T") as entries:
             assert entries.stdout is not None  # a pipe was asked for
@@ -174,7 +174,7 @@ class _Maker:
 
     @contextmanager
     def _ask(self, database: Path, form: str) -> Iterator[subprocess.Popen[bytes]]:
-        """``blastdbcmd`` that writes all entries.
+        """Start ``blastdbcmd`` that writes all entries.
 
         Raises:
             ToolError: It fails.
@@ -189,8 +189,12 @@ class _Maker:
 
 
 def _check(database: Database, made: Path, environ: Mapping[str, str]) -> None:
-    """What was made must have what BLAST counts of the original."""
-    # From its own folder: the original's may have volumes of these names, which BLAST would take there.
+    """Check that the new database has the entries, residues and title of the original.
+
+    Raises:
+        MillraceError: It has not.
+    """
+    # From its own folder: the original's may have volumes of these names, which BLAST would read instead.
     found = _read(str(made), made.parent, environ)
     if (found.entries, found.residues, found.title) != (database.entries, database.residues, database.title):
         raise MillraceError(

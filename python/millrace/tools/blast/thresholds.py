@@ -1,4 +1,4 @@
-"""Which E-values the hits of a fragment may have, so that none is missing that the whole search would rank."""
+"""E-value thresholds of fragment searches, so that no hit is missing that the whole search would rank."""
 
 from __future__ import annotations
 
@@ -6,35 +6,36 @@ from collections.abc import Mapping
 
 from millrace.tools.blast.database import NotInFragments
 
-#: E-values that tasks have by themselves; 10 for all others.
+#: Default E-values of tasks; 10 for all others.
 _EVALUES = {"blastp-short": 20000.0, "blastn-short": 1000.0}
 
-#: How many times the user's E-value a fragment's may be. A preliminary E-value may be 5 times the final one where
-#: the composition of sequences counts (``EVALUE_STRETCH``); ambiguous bases and sums of hits move it further.
+#: Multiple of the user's E-value at which a fragment is searched. A preliminary E-value may be 5 times the final one
+#: with composition-based statistics (``EVALUE_STRETCH``); ambiguous bases and sums of hits change it further.
 _STRETCH = {"blastp": 10.0, "psiblast": 10.0}
 _STRETCH_MOVED = 100.0
 
-#: Up to this E-value blastp first aligns with gaps at some places only (``RESTRICTED_ALIGNMENT_WORST_EVALUE``), and then
-#: finds more or less as the limit happens to lie; above, it aligns fully, and what a subject scores is never less.
+#: Up to this E-value blastp first aligns with gaps in restricted places only (``RESTRICTED_ALIGNMENT_WORST_EVALUE``),
+#: and the hits then depend on the limit; above, it aligns fully, and a subject's score is never lower.
 _RESTRICTED = 10.0
 _LEAST_EVALUE = 20.0
 
-#: How many times the user's E-value the preliminary stage of blastp allows in composition modes 2 and 3, and by which
-#: part of its size the database of a fragment is called smaller where that makes an E-value above `_RESTRICTED`.
+#: Multiple of the user's E-value that the preliminary stage of blastp allows in composition modes 2 and 3; and the
+#: divisor of the size that a fragment's search is given for the database where that multiple is above ``_RESTRICTED``.
 _PRELIMINARY, _SMALLER = 5, 6
 
-#: First letters that mean these modes; any other than these and 1 means none (``s_SetCompositionBasedStats``).
+#: First letters of values that mean these modes; any other than these and 1 means none
+#: (``s_SetCompositionBasedStats``).
 _ADJUSTED = frozenset("23DdTt")
 
-#: What moves a limit by less than any E-value could differ, and by more than the rounding of numbers.
+#: Factor that raises a limit by less than any difference of E-values, and by more than the rounding error.
 _ABOVE_ROUNDING = 1 + 1e-12
 
-#: Options with which it is not the size of the database alone by which E-values differ.
+#: Options with which E-values do not depend on the size of the database as usual.
 _OTHER_STATISTICS = frozenset(("dbsize", "searchsp", "ungapped"))
 
 
 def evalue_of(options: dict[str, str]) -> float:
-    """The user's E-value.
+    """Return the user's E-value, or the task's default.
 
     Raises:
         NotInFragments: It is not a number.
@@ -47,15 +48,16 @@ def evalue_of(options: dict[str, str]) -> float:
 
 
 def threshold(program: str, options: dict[str, str], residues: int, environ: Mapping[str, str]) -> list[str]:
-    """The options of a fragment that say what is worth to be told, without the composition of sequences.
+    """Choose the options that limit the E-values of a fragment's hits, without composition-based statistics.
 
-    Where blastp aligns with restricted gaps, a fragment has the very limit of the preliminary stage of the user's
-    search, so that this stage does in it what it does there. Mostly that is 5 times 10: fragments say the same of a
-    database of a sixth of the size, in which E-values are a sixth (``BLAST_SpougeStoE``).
+    Where blastp aligns with restricted gaps, a fragment gets exactly the limit of the preliminary stage of the user's
+    search, so that this stage finds the same. Mostly the limit is 5 times 10, above ``_RESTRICTED``: the fragment is
+    then given a sixth of the database's size, with which E-values are a sixth (``BLAST_SpougeStoE``).
 
     Args:
-        residues: Of the whole database.
-        environ: Of the user; BLAST reads ``OLD_FSC`` in it.
+        residues: Residues of the whole database.
+        environ: The user's environment, in which BLAST reads ``OLD_FSC``.
+
     Raises:
         NotInFragments: The user's E-value is not a number.
     """

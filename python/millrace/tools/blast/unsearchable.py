@@ -1,10 +1,10 @@
-"""Queries in which BLAST finds nothing to search, such as the gaps of an assembly, and where that shows.
+"""Queries in which BLAST has nothing to search, such as the gaps of an assembly, and formats that show it.
 
-A pass of nothing but such queries is written otherwise than the same queries beside one that can be searched:
-``docs/exactness-blast.md`` has the formats, and the tests that show it.
+Some formats write a pass of only such queries in another form than the same queries in a pass with a searchable one:
+``docs/exactness-blast.md`` has these formats and their tests.
 
-Source, of the NCBI C++ Toolkit: ``blast_setup.c``, which makes no statistics for a query without a letter that is neither
-ambiguous nor masked.
+Source, of the NCBI C++ Toolkit: ``blast_setup.c``, which makes no statistics for a query whose letters are all
+ambiguous or masked.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pathlib import Path
 
 from millrace import _core
 
-#: Formats in which a pass of nothing but such queries is written in another way.
+#: Formats that write a pass of only such queries in another form.
 SHOWN_IN = frozenset({0, 7, 15, 16, 18})
 
-#: Letters of which one is enough: BLAST has statistics for each alone. Not O, X and ``*`` of proteins, nor what is ambiguous
-#: of nucleotides.
+#: Letters one of which makes a query searchable: BLAST makes statistics for each alone. Not O, X and ``*`` of proteins,
+#: nor ambiguous nucleotides.
 _LETTERS = {"blastp": "ABCDEFGHIJKLMNPQRSTUVWYZ", "blastn": "ACGTU"}
 
 _NO = ("false", "f", "0", "no", "n")
 
 
 def searched_letters(program: str, options: dict[str, str]) -> str | None:
-    """Letters that can be searched wherever they stand in a query; None: a mask may hide any of them."""
+    """Return the letters that are searched in any place of a query; None: a mask may hide any of them."""
     letters = _LETTERS[program]
-    # By default what is masked in nucleotides is left out of words alone, and of proteins nothing is masked.
+    # By default masked nucleotides are left out of words only (soft masking), and proteins are not masked.
     if options.get("soft_masking", "false" if program == "blastp" else "true").lower() not in _NO:
         return letters + letters.lower()
     if program == "blastp" and options.get("seg", "no") != "no":
@@ -42,15 +42,15 @@ def _has_other_mask(options: dict[str, str]) -> bool:
 
 
 def count_unsearchable(queries: Path, letters: str | None) -> int:
-    """How many queries may have nothing in them to be searched."""
+    """Count the queries that may have nothing to search."""
     whole = _reader(queries, letters).skip(1 << 62)
     return whole.records - whole.sufficient if whole else 0
 
 
 def first_uncertain(queries: Path, letters: str | None, smallest_pass: int) -> int:
-    """1-based number of the first query of those that may be a pass of their own; 0: there are none.
+    """Return the 1-based number of the first of those unsearchable queries that may fill a pass; 0: there are none.
 
-    Where passes end is not known, but that none has less than ``smallest_pass`` residues, save the last.
+    The ends of passes are not known; but each has at least ``smallest_pass`` residues, except the last.
     """
     begun, residues = 0, 0
     for number, (is_searchable, length) in enumerate(_lengths(queries, letters), 1):

@@ -1,10 +1,10 @@
-"""The volumes of BLAST databases: how many entries and residues, and where to cut them into equal parts.
+"""Volumes of BLAST databases: their entries and residues, and where to cut them into parts of given sizes.
 
-Read from the index files (``.pin``, ``.nin``) alone: numbers in the head, then the offset of each entry in the
-sequence file, so that the place of a cut is found without reading the database.
+Only the index files (``.pin``, ``.nin``) are read: numbers in the head, then the offset of each entry in the sequence
+file, so that the place of a cut is found without reading the database.
 
-Source: "BLAST Database Format" of the NCBI C++ Toolkit (``objtools/blast/seqdb_reader``): big-endian, but for the
-number of residues; version 5 has two more fields than version 4.
+Source: "BLAST Database Format" of the NCBI C++ Toolkit (``objtools/blast/seqdb_reader``): big-endian, except the number
+of residues; version 5 has two more fields than version 4.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import msgspec
 
 from millrace.errors import RefusedError
 
-#: A cut may be this part of a run away from where it would make equal runs.
+#: A cut may be one ``NEARBY``-th of a run away from the place that the shares give.
 NEARBY = 8
 
 
 class Volume(msgspec.Struct, frozen=True):
-    """One volume, as its index file says."""
+    """One volume, described by its index file."""
 
     #: Path without the ending.
     base: Path
@@ -42,28 +42,28 @@ class Volume(msgspec.Struct, frozen=True):
     title: str
     entries: int
     residues: int
-    #: Whether names were parsed when it was made, so that its entries have ids of their own.
+    #: Whether it was made with ``-parse_seqids``, so that its entries have ids.
     parsed: bool
-    #: Place of the offsets in the sequence file, in the index file.
+    #: Position in the index file of the table of offsets into the sequence file.
     offsets: int
 
     @property
     def head(self) -> int:
-        """Bytes of the index file before the offsets of the headers, which are followed by those of the sequences."""
+        """Bytes of the index file before the offsets of the headers; those of the sequences follow."""
         return self.offsets - 4 * (self.entries + 1)
 
     @property
     def index(self) -> Path:
-        """The index file."""
+        """Path of the index file."""
         return ending(self.base, f"{self.letter}in")
 
     def files(self) -> list[Path]:
-        """All its files."""
+        """List all its files, sorted."""
         return sorted(self.base.parent.glob(f"{glob.escape(self.base.name)}.{self.letter}??"))
 
 
 def ending(base: Path, suffix: str) -> Path:
-    """``base`` with a file's ending; names of databases may have dots in them."""
+    """Append an ending to ``base``. ``Path.with_suffix`` would cut off a part of names with dots."""
     return base.with_name(f"{base.name}.{suffix}")
 
 
@@ -82,10 +82,12 @@ def read_volume(base: Path, letter: str) -> Volume:
 
 
 def refuse_cut_off(files: Iterable[Path]) -> None:
-    """Refuse a database of which a file is shorter than its index says: the tool would die on the queries that need the rest.
+    """Refuse a database with a file shorter than its index says: the tool would crash on queries that need the rest.
+
+    Missing files and indexes of an unknown version are left to the tool.
 
     Raises:
-        RefusedError: Names the file. One that is not there, or an index of an unknown version, is left to the tool.
+        RefusedError: A file is cut off; names the file.
     """
     for index in files:
         if index.suffix not in (".pin", ".nin") or _version(index) not in (4, 5):
@@ -107,7 +109,7 @@ def _version(index: Path) -> int:
 
 
 def _end_of(volume: Volume, what: str) -> int:
-    """Where the last header ends, or the last sequence."""
+    """Return the offset at which the last header or sequence ends in its file."""
     with _mapped(volume.index) as data:
         at = volume.head if what == "headers" else volume.offsets
         return _Offsets(data, at, volume.entries + 1)[volume.entries]
@@ -127,7 +129,7 @@ def _read_head(data: mmap.mmap, base: Path, letter: str) -> Volume:
     offsets = at + 16 + 4 * (entries + 1)
     if entries < 0 or offsets + 4 * (entries + 1) > len(data):
         raise ValueError("it is cut off")
-    # The list of ids by hash is there if and only if names were parsed, in version 4 and 5.
+    # The file of ids by hash exists if and only if names were parsed, in version 4 and 5.
     parsed = any(ending(base, f"{letter}{end}").exists() for end in ("og", "si", "nd"))
     return Volume(base, letter, version, title.decode("utf-8", "surrogateescape"), entries, residues, parsed, offsets)
 
@@ -137,7 +139,7 @@ def _text(data: mmap.mmap, at: int) -> tuple[bytes, int]:
     text = data[at + 4 : at + 4 + length]
     if len(text) != length:
         raise ValueError("it is cut off")
-    # The date is filled up with zero bytes so that the numbers after it are aligned; its length says so.
+    # The date is padded with zero bytes, which its length includes, to align the numbers after it.
     return text.rstrip(b"\0"), at + 4 + length
 
 
@@ -148,7 +150,7 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
 
 
 class _Offsets(Sequence[int]):
-    """Bytes of the sequences before each entry: read where they are asked for."""
+    """Table of the offsets of entries in the sequence file, each read on access."""
 
     def __init__(self, data: mmap.mmap, at: int, count: int) -> None:
         self.data, self.at, self.length = data, at, count
@@ -162,9 +164,9 @@ class _Offsets(Sequence[int]):
 
 
 def lengths(volume: Volume, first: int, last: int) -> list[int]:
-    """Residues of the entries ``[first, last)`` of a volume, as BLAST counts them when it counts anew.
+    """Read the residues of the entries ``[first, last)`` of a volume, as BLAST counts them when it counts anew.
 
-    Of nucleotides it takes what is about right: four bases a byte, and what the last byte holds by chance.
+    The length of nucleotides is approximate: four bases a byte, and the entry's ordinal modulo 4 for the last byte.
 
     Source: ``seqdbvol.cpp`` (``GetSeqLengthProt``, ``GetSeqLengthApprox``) of the NCBI C++ Toolkit.
     """
@@ -172,7 +174,7 @@ def lengths(volume: Volume, first: int, last: int) -> list[int]:
         starts = _numbers(data, volume.offsets + 4 * first, last - first + 1)
         if volume.letter == "p":
             return [after - before - 1 for before, after in pairwise(starts)]
-        # What is known of ambiguous bases stands behind the sequence.
+        # The data on ambiguous bases follow the sequence.
         ends = _numbers(data, volume.offsets + 4 * (volume.entries + 1 + first), last - first)
         sizes = map(operator.sub, ends, starts)
         return [4 * (size - 1) + (entry & 3) for entry, size in enumerate(sizes, first)]
@@ -186,35 +188,35 @@ def _numbers(data: mmap.mmap, at: int, count: int) -> array[int]:
 
 
 def offsets(volume: Volume, what: Literal["headers", "sequences"]) -> array[int]:
-    """Where each entry begins in the file of headers or of sequences, and where the last one ends."""
+    """Read the offset of each entry in the file of headers or of sequences, then the end of the last."""
     count = volume.entries + 1
     with _mapped(volume.index) as data:
         return _numbers(data, volume.offsets - 4 * count * (what == "headers"), count)
 
 
 def sequence_bytes(volume: Volume) -> int:
-    """Size of the sequence file, which need not be there."""
+    """Read the size of the sequence file from the index; the sequence file need not be there."""
     with _mapped(volume.index) as data:
         return _Offsets(data, volume.offsets, volume.entries + 1)[volume.entries]
 
 
 def whole_volumes(volumes: Sequence[Volume]) -> list[tuple[int, int, int]]:
-    """(first, last, residues) of each volume that has entries, as `cut` says it of runs."""
+    """Return (first, last, residues) of each volume that has entries, as ``cut`` returns runs."""
     starts = accumulate((volume.entries for volume in volumes), initial=0)
     runs = zip(starts, volumes, strict=False)
     return [(first, first + volume.entries, volume.residues) for first, volume in runs if volume.entries]
 
 
 def cut(volumes: Sequence[Volume], shares: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Cut the entries of all volumes, one after another, into at most as many runs as ``shares``, about so large.
+    """Cut the entries of all volumes, in order, into at most ``len(shares)`` runs, with sizes about as the shares.
 
-    Size is what the entries take in the sequence files: a byte for a residue of a protein, four bases in one for
-    nucleotides; what a search reads. An entry longer than a share makes a run of its own. Where a volume ends nearby
-    the cut is there, so that a run touches no more files than it has to.
+    Size is in bytes of the sequence files, which a search reads: one for a residue of a protein, or for four bases of
+    nucleotides. An entry longer than a share makes a run of its own. If a volume ends nearby, the cut is there, so that
+    a run reads as few files as possible.
 
     Returns:
-        (first, last, residues) of each run, ordinals half-open, none empty, together all entries. Residues of
-        nucleotides are rounded.
+        (first, last, residues) of each run: half-open ordinals; no run is empty, and together they have all entries.
+        Residues of nucleotides are rounded.
     """
     sizes: list[int] = []
     starts = [0]
@@ -240,7 +242,7 @@ def cut(volumes: Sequence[Volume], shares: Sequence[int]) -> list[tuple[int, int
 
 
 def _place(volumes: Sequence[Volume], sizes: Sequence[int], starts: Sequence[int], target: int, near: int) -> int:
-    """The first entry that has at least ``target`` bytes before it, or that of a volume that begins ``near`` it."""
+    """Find the first entry with at least ``target`` bytes before it, or the start of a volume within ``near`` bytes."""
     for volume, size, start in zip(volumes, sizes, starts, strict=False):
         if target <= near:
             return start

@@ -1,4 +1,4 @@
-"""HMMER and its targets."""
+"""Adapter of HMMER 3, with its target databases."""
 
 from millrace.tools.hmmer.fragments import ADAPTER
 

@@ -1,11 +1,11 @@
 """HMMER 3: hmmscan, hmmsearch, phmmer, jackhmmer, nhmmer and nhmmscan.
 
-Exactness. HMMER searches one query after the other and starts anew for each: its random numbers are
-re-seeded, and ``Z`` counts the targets, never the queries. So the queries of all batches together are the
-queries of the serial run; what is left is text that HMMER writes once a run, which the ``hmmer-`` joins keep
-to once. Rule and test of every program and output: ``docs/exactness-hmmer.md``.
+*Exactness.* HMMER searches one query after the other and keeps no state between them: its random numbers are
+re-seeded, and ``Z`` counts the targets, never the queries. So the results of all batches together are those of
+the serial run. HMMER writes some text once a run; the ``hmmer-`` joins keep it once. Rule and test of every
+program and output: ``docs/exactness-hmmer.md``.
 
-The tool itself says which options it knows (``-h``), so that no version is written down here.
+The options are read from the tool's own help (``-h``), so this module depends on no version.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millrace.tools.hmmer.programs import PROGRAMS
 from millrace.tools.hmmer.queries import find_query
 from millrace.tools.hmmer.targets import PRESSED, find_databases
 
-#: Programs that search sequences, of which nodes may have pieces.
+#: Programs that search sequences; a node may hold only pieces of the sequence file.
 SEARCHED_IN_PIECES = ("hmmsearch", "phmmer")
 
 _DEFAULT_CPU = re.compile(r"^ +--cpu <n> +:.*\[(\d+)\]", re.MULTILINE)
@@ -42,21 +42,21 @@ class HmmerAdapter:
     """The HMMER 3 search programs."""
 
     def parts(self, argv: Sequence[str], at: int, name: str) -> Parts:
-        """See `Gathering`: a file of profiles or sequences, with what was made of it."""
+        """See ``Gathering.parts``: a file of profiles or sequences, with its pressed files and index."""
         parts = with_suffixes(name, (*PRESSED, ".ssi"))
         if Path(argv[0]).name in SEARCHED_IN_PIECES and at == len(argv) - 1:
             return msgspec.structs.replace(parts, in_pieces=re.escape(name))
         return parts
 
     def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
-        """See `Gathering`."""
+        """See ``Gathering.named_in``: such a file names no others."""
         return {}
 
     def understand(self, command: Command) -> ToolUse:
-        """Find queries, targets and outputs; asks the program for its help page, which checks all options.
+        """Find queries, targets and outputs. Runs the program with ``-h``, which checks all options.
 
         Raises:
-            RefusedError: An option or file that does not work, in HMMER's words or ours.
+            RefusedError: An option or file does not work; in HMMER's words or ours.
         """
         name = command.tool
         program = PROGRAMS[name]
@@ -95,12 +95,14 @@ class HmmerAdapter:
 def choose_threads(
     name: str, help_page: str, command: Command, parsed: Parsed
 ) -> tuple[int, dict[str, str], tuple[str, ...], str]:
-    """Threads of a task, environment that sets them, the option that HMMER prints for it, the reason.
+    """Choose the threads of a task.
 
-    HMMER gives the same hits, values and order with any number of threads, and without worker threads it
-    needs the least CPU. It then says so in its output, which the joins take out again. nhmmer cuts long
-    targets by another rule without workers, so it keeps one; and it always prints the number, which the join
-    sets right.
+    HMMER gives the same hits, values and order with any number of threads, and needs the least CPU without
+    worker threads. It then prints that option in its output, and the joins remove it again. nhmmer cuts long
+    targets by another rule without workers, so it keeps one; it always prints the number, which the join corrects.
+
+    Returns:
+        (threads, environment that sets them, options that HMMER prints for it, the reason in words).
     """
     cores = os.sysconf("SC_NPROCESSORS_ONLN")
     asked = parsed.value("cpu") or command.environ.get("HMMER_NCPU")

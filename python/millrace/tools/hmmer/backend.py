@@ -1,4 +1,4 @@
-"""HMMER's targets: files of sequences, and pressed profiles."""
+"""Fragments and candidates of HMMER's targets: files of sequences, and pressed profiles."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from millrace.model import DatabaseArg, Fragmented, HmmerTargets, Token
 from millrace.tasks import Rank, Slice
 from millrace.tools.backend import Found
 
-#: In the folder of candidates: the database, and what the pipelines of all fragments counted.
+#: Files in the folder of candidates: the database, and the summed pipeline statistics of all fragments.
 DATABASE, COUNTS = "candidates", "counts"
 
 
 class Hmmer:
-    """Targets of HMMER.
+    """Backend for the target databases of HMMER.
 
-    Both kinds keep the places of all names beside the fragments, as the search of a fragment says names alone.
+    Both kinds keep an index of all names beside the fragments, as the search of a fragment reports names only.
     """
 
     def __init__(self) -> None:
-        #: Where `prepare` has left the places of the names.
+        #: Folder in which ``prepare`` has written the index of the names.
         self._prepared = Path()
 
     def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
-        """Index the targets: for sequences one index file serves all fragments; profiles get a database each."""
+        """Index the targets: one index file for all fragments of sequences, a database for each fragment of profiles."""
         targets, n = _targets(fragmented), len(fragmented.fragments)
         self._prepared = Path(targets.names) if targets.names else folder
         if targets.parts:
@@ -51,10 +51,10 @@ class Hmmer:
     def moved(
         self, fragmented: Fragmented, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
     ) -> Fragmented:
-        """See `VolumeBackend.moved`. What has the whole file makes the places of names for all."""
+        """See ``VolumeBackend.moved``. The process that has the whole file writes the index of names for all nodes."""
         targets = _targets(fragmented)
         name = Path(targets.source).name
-        # A later start may have other fragments, while processes of this one are still at work.
+        # A resumed run may have other fragments while processes of this one still run.
         names = shared / blake2b(repr(cuts(fragmented)).encode(), digest_size=8).hexdigest()
         if name not in in_pieces:
             return replace(fragmented, about=replace(targets, names=str(names)))
@@ -63,7 +63,7 @@ class Hmmer:
         return replace(fragmented, about=about, fragments=fragments)
 
     def looked_up(self, fragmented: Fragmented, folder: Path, found: Sequence[Found]) -> Iterator[tuple[str, int, int]]:
-        """See `VolumeBackend.looked_up`: the candidates."""
+        """See ``VolumeBackend.looked_up``: the candidates."""
         targets = _targets(fragmented)
         if targets.parts:
             ranges = _core.sequence_ranges(self._prepared, cuts(fragmented), found, folder / COUNTS)
@@ -71,13 +71,13 @@ class Hmmer:
         return iter(())
 
     def ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
-        """See `VolumeBackend.ranges`: what `candidates` has written has all that is searched."""
+        """See ``VolumeBackend.ranges``: none, as ``candidates`` has written the sequences themselves."""
         return ()
 
     def candidates(
         self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
     ) -> str:
-        """Write a database of all targets, of which those that no fragment reports are empty."""
+        """Write a database of all targets, in which targets that no fragment reports are empty."""
         targets = _targets(fragmented)
         write = _core.profile_candidates if targets.profiles else _core.sequence_candidates
         try:
@@ -96,19 +96,19 @@ class Hmmer:
     def slice(
         self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice | Rank,
     ) -> None:  # fmt: skip
-        """See `DatabaseBackend.slice`. A report is one whole, and its statistics are those of all targets."""
+        """See ``DatabaseBackend.slice``. Return None: a report is not cut, and its statistics count all targets."""
 
     def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
-        """The statistics in the report."""
+        """Return the patch of the statistics in the report, if there is a report."""
         report = _targets(fragmented).report
         return [] if report is None else [(report, "hmmer-report", str(folder / COUNTS))]
 
 
 def _prepare_for_all(source: str, begins: list[int], folder: Path) -> None:
-    """Index the targets in a folder that others may write and read meanwhile: each file is there as a whole, or not at all.
+    """Index the targets in a folder that other processes read and write; each file appears complete, by a rename.
 
     Raises:
-        ValueError: The file has other targets than it had.
+        ValueError: The file has other targets than before.
         OSError: It cannot be written.
     """
     with TemporaryDirectory(prefix=".", dir=folder) as new:
@@ -118,7 +118,7 @@ def _prepare_for_all(source: str, begins: list[int], folder: Path) -> None:
 
 
 def _of_piece(argv: Sequence[Token]) -> tuple[Token, ...]:
-    """The search of a fragment whose file has its sequences alone, from one that says where in the file they are."""
+    """Turn the search of a range of the whole file into the search of a file with only that range."""
     at = argv.index("--restrictdb_stkey")
     return (*argv[:at], "--", argv[-2], DatabaseArg())
 
@@ -129,7 +129,7 @@ def _targets(fragmented: Fragmented) -> HmmerTargets:
 
 
 def cuts(fragmented: Fragmented) -> list[int]:
-    """Where fragments begin, and the number of all targets."""
+    """Return the first ordinal of each fragment, then the number of all targets."""
     return [fragment.first for fragment in fragmented.fragments] + [fragmented.fragments[-1].last]
 
 

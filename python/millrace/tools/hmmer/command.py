@@ -1,4 +1,4 @@
-"""The command line of a HMMER program, as the program itself reads it."""
+"""Reader of HMMER command lines, by the rules of HMMER itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HIDDEN = {
     "stall": False,
 }
 
-#: Options whose work cannot be cut, with the reason and what to use instead.
+#: Options that do not work with batches: the reason, and what to use instead.
 REFUSED = {
     "mpi": (
         "runs its own MPI master",
@@ -63,23 +63,23 @@ _VERSION = re.compile(r"^# (HMMER \S.*?)(?:;.*)?$", re.MULTILINE)
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line as HMMER reads it."""
+    """Options and files of a command line, as HMMER reads it."""
 
     options: tuple[Word, ...]
     #: Indexes in argv of the two files.
     files: tuple[int, int]
 
     def value(self, name: str) -> str | None:
-        """Value of option ``name`` (empty for one without argument), or None where it is not used."""
+        """Return the value of option ``name``, empty if it takes no argument; None: it is not used."""
         word = next((each for each in self.options if each.name == name), None)
         return None if word is None else word.value if word.values else ""
 
 
 def ask(command: Command) -> str:
-    """Help page of the program, asked for together with the user's options, so that HMMER checks them all.
+    """Run the program with ``-h`` and the user's options, so that HMMER checks them, and return its help page.
 
     Raises:
-        RefusedError: It cannot be started, or says what is wrong with the options.
+        RefusedError: It cannot be started, or does not accept the options.
     """
     name, options = command.tool, command.argv[1:]
     if "-h" in options:
@@ -106,7 +106,7 @@ def ask(command: Command) -> str:
 
 
 def option_arguments(help_page: str) -> dict[str, bool]:
-    """Which options there are, without dashes, and whether each takes an argument, from the program's help page.
+    """Read from a help page which options exist, without dashes, and whether each takes an argument.
 
     >>> option_arguments("  -o <f>  : direct output\\n  --acc   : prefer accessions")["o"]
     True
@@ -116,16 +116,16 @@ def option_arguments(help_page: str) -> dict[str, bool]:
 
 
 def version(help_page: str) -> str:
-    """Version as the banner has it: ``HMMER 3.3.2 (Nov 2020)``."""
+    """Return the version in the banner, such as ``HMMER 3.3.2 (Nov 2020)``; empty if there is none."""
     found = _VERSION.search(help_page)
     return found[1] if found else ""
 
 
 def parse(argv: tuple[str, ...], arguments: Mapping[str, bool]) -> Parsed:
-    """Read the command line as HMMER does: options first, long ones may be shortened, then two files.
+    """Read the command line as HMMER does: options first, which may be shortened, then two files.
 
     Raises:
-        RefusedError: There are not two files, or an option is not known.
+        RefusedError: There are not two files, or an option is unknown.
     """
     options = Options(
         flags=frozenset(name for name, takes in arguments.items() if not takes),
@@ -149,7 +149,7 @@ def parse(argv: tuple[str, ...], arguments: Mapping[str, bool]) -> Parsed:
 
 
 def dashed(name: str) -> str:
-    """An option as it is typed.
+    """Return an option as it is typed, with one dash or two.
 
     >>> dashed("o"), dashed("cpu")
     ('-o', '--cpu')
@@ -158,10 +158,10 @@ def dashed(name: str) -> str:
 
 
 def refuse_options(name: str, parsed: Parsed) -> None:
-    """Refuse what cannot be exact.
+    """Refuse options with which the output of batches is not the serial output.
 
     Raises:
-        RefusedError: An option of `REFUSED`, or a seed that differs from run to run.
+        RefusedError: There is an option of ``REFUSED``, or a seed that differs from run to run.
     """
     for option in parsed.options:
         if option.name in REFUSED:
@@ -176,7 +176,7 @@ def refuse_options(name: str, parsed: Parsed) -> None:
 
 
 def c_integer(text: str) -> int:
-    """Value of ``text`` for C's ``atoi``, which HMMER uses.
+    """Read a number as C's ``atoi`` does, which HMMER uses; 0 if there is none.
 
     >>> c_integer("007"), c_integer("0x10")
     (7, 0)

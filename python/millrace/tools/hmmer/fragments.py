@@ -1,13 +1,13 @@
-"""HMMER in fragments of its targets: which programs and options, and with which arguments.
+"""Searches of HMMER in fragments of its targets: which programs and options, and with which arguments.
 
-Exactness. HMMER compares a query with one target after the other, and keeps a target as a hit if its E-value is good
-enough for the number of targets read so far; in the end it reports the hits that are good enough for all. The search
-of a fragment gets the number of targets before it and one more as ``-Z``, the smallest number that any target of it
-meets in the search of the whole: so it reports all that the whole would keep. The candidates are searched in a
-database with all targets at their places, of which those that are no candidates are empty; there each candidate
-meets the number of targets that it meets in the whole. So hits, their order, ``domZ``, widths of columns and numbers
-of targets are those of the whole. What it cannot know, how many of the others passed each filter, is summed up over the
-fragments. Proof and tests: ``docs/exactness-fragments-hmmer.md``.
+*Exactness.* HMMER compares a query with one target after the other. It keeps a target as a hit if its E-value is good
+enough for the number of targets read so far, and at the end reports the hits that are good enough for all targets.
+The search of a fragment gets ``-Z``: the number of targets before it, plus one. That is the smallest ``Z`` at which the
+whole search meets any target of the fragment, so the fragment reports every target that the whole search would keep.
+The candidates are searched in a database with all targets at their places, in which the others are empty, so each
+candidate meets the ``Z`` of the whole search. So hits, their order, ``domZ``, widths of columns and numbers of targets
+are those of the whole search. Only the counts of targets that passed each filter are missing there; they are summed
+over the fragments. Proof and tests: ``docs/exactness-fragments-hmmer.md``.
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ from millrace.tools.hmmer.targets import PRESSED, profile_database
 
 Each = TypeVar("Each")
 
-#: Programs whose targets are not searched in fragments, with the reason.
+#: Programs whose targets are not searched in fragments, and why.
 WHOLE = {
     "jackhmmer": "each round of jackhmmer builds on the hits of the round before in the whole database",
     "nhmmer": "nhmmer keeps a weak hit in nearly every long target, so that nearly all would be candidates",
     "nhmmscan": "nhmmscan's windows have not been shown to be the same in fragments",
 }
 
-#: Options that make a fragment, as HMMER itself offers them.
+#: HMMER's own options that restrict a search to a part of the targets.
 RESTRICT = ("restrictdb_stkey", "restrictdb_n", "ssifile")
 
-#: Options that only change what a report looks like.
+#: Options that change only the layout of a report.
 LOOKS = frozenset({*OUTPUTS, "acc", "noali", "notextw", "textw"})
 
-#: Places in a file of sequences that are remembered when it is read; fragments begin there.
+#: Places in a file of sequences that are recorded when it is read; fragments begin there.
 MOST_MARKS = 1 << 16
 
-#: Bytes at the begin of a file of sequences that all nodes get.
+#: Bytes at the start of a file of sequences that all nodes get.
 HEAD_BYTES = 1 << 12
 
-#: Bytes of text that a node of a profile takes, about: the queries of hmmsearch are measured in these.
+#: Approximate bytes of text of one node of a profile; the queries of hmmsearch are measured in bytes.
 BYTES_A_NODE = 470
 
 
 class FragmentingHmmer(HmmerAdapter):
-    """The HMMER 3 search programs, with fragments of their targets."""
+    """Adapter for the HMMER 3 search programs that can search their targets in fragments."""
 
     def fragmentable(self, use: ToolUse, command: Command) -> Fragmentable:
-        """See `Fragmenting`; the targets are read through when they are counted."""
+        """See ``Fragmenting.fragmentable``. The targets are read only when ``count`` is called."""
         name = command.tool
         if why_not := _refused(name, command):
             return Fragmentable(why_not=why_not)
@@ -85,7 +85,7 @@ class FragmentingHmmer(HmmerAdapter):
         return Fragmentable(bytes=size, count=lambda: _counted(name, source, size, scale))
 
     def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
-        """Give each fragment its share of the residues (or nodes)."""
+        """See ``Fragmenting.fragment``: each fragment gets its share of the residues (or nodes)."""
         name = command.tool
         program, parsed = PROGRAMS[name], _parsed(command)
         source = _source(name, command)
@@ -117,7 +117,7 @@ class FragmentingHmmer(HmmerAdapter):
 
 
 def _in_pieces(source: Path, command: Command) -> Fetched | None:
-    """The file of sequences, if nodes fetch the pieces of it that they search."""
+    """Return the file of sequences if nodes fetch only the pieces that they search, else None."""
     file = command.view.file(source) if command.view else None
     return file if command.view and file and file.name in command.view.in_pieces else None
 
@@ -127,13 +127,13 @@ def _piece(file: Fetched, first: int, last: int) -> Fetched:
 
 
 def _head(source: Path) -> bytes:
-    """What HMMER looks at to see that it is FASTA."""
+    """Read the bytes by which HMMER recognizes FASTA."""
     with source.open("rb") as file:
         return file.read(HEAD_BYTES)
 
 
 def _starts(source: Path, runs: Sequence[tuple[int, int, int]]) -> tuple[int, ...]:
-    """Offsets at which fragments begin, and the size of the file. What is before the first sequence goes with it."""
+    """Return the byte offset of each fragment, from 0, then the size of the file."""
     ends = {entries: end for entries, _, end in _sequence_marks(source)}
     return (0, *(ends[last] for _, last, _ in runs))
 
@@ -143,7 +143,7 @@ def _parsed(command: Command) -> Parsed:
 
 
 def _refused(name: str, command: Command) -> str:
-    """Why this command's targets are not searched in fragments; empty if they are."""
+    """Say why this command's targets are not searched in fragments; empty if they can be."""
     if name in WHOLE:
         return WHOLE[name]
     parsed = _parsed(command)
@@ -170,7 +170,7 @@ def _refused_scan(parsed: Parsed) -> str:
 
 
 def _source(name: str, command: Command) -> Path:
-    """The file of sequences, or the profile database without the suffixes of its pressed files."""
+    """Return the file of sequences, or the profile database without the suffixes of its pressed files."""
     target = command.argv[-2 if PROGRAMS[name].scans else -1]
     if not PROGRAMS[name].scans:
         return command.cwd / target
@@ -181,7 +181,7 @@ def _source(name: str, command: Command) -> Path:
 
 
 def _counted(name: str, source: Path, size: int, scale: int) -> Fragmentable:
-    """What a database of ``size`` bytes holds; its residues count a ``scale``-th."""
+    """Count the targets in a database of ``size`` bytes; residues are divided by ``scale``."""
     try:
         entries, residues = _marks(name, source)[-1]
     except (ValueError, OSError) as error:
@@ -192,7 +192,7 @@ def _counted(name: str, source: Path, size: int, scale: int) -> Fragmentable:
 
 
 def _marks(name: str, source: Path) -> list[tuple[int, int]]:
-    """(entries, residues or nodes) up to some places, the last one the end."""
+    """Return running totals (entries, residues or nodes) at some places; the last is the end."""
     if not PROGRAMS[name].scans:
         return [(entries, residues) for entries, residues, _ in _sequence_marks(source)]
     path = Path(f"{source}{PRESSED[2]}")
@@ -200,7 +200,7 @@ def _marks(name: str, source: Path) -> list[tuple[int, int]]:
 
 
 def _sequence_marks(source: Path) -> list[tuple[int, int, int]]:
-    """(entries, residues, bytes) up to some places of a file of sequences, the last one its end."""
+    """Return running totals (entries, residues, bytes) at some places of a file of sequences; the last is its end."""
     return _read(_marks_of_sequences, source, *_state(source))
 
 
@@ -219,7 +219,7 @@ def _read(how: Callable[[Path], list[Each]], path: Path, _size: int, _changed: i
 
 
 def cut(marks: list[tuple[int, int]], shares: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(first, last, size) of at most as many runs as ``shares``, about so large, which together are all entries.
+    """Cut all entries into at most ``len(shares)`` runs (first, last, size), with sizes about as the shares.
 
     >>> cut([(1, 10), (2, 20), (3, 30), (4, 90), (5, 100)], [1, 1, 1])
     [(0, 4, 90), (4, 5, 10)]
@@ -231,7 +231,7 @@ def cut(marks: list[tuple[int, int]], shares: Sequence[int]) -> list[tuple[int, 
     first = before = 0
     left, share = sum(shares), shares[0]
     for last, size in marks:
-        # A share of what is left, so that one giant entry does not make those after it small.
+        # A share of the rest, so that one giant entry does not make the later runs small.
         if last == entries or (left > share and (size - before) * left >= (total - before) * share > 0):
             runs.append((first, last, size - before))
             first, before = last, size
@@ -241,7 +241,7 @@ def cut(marks: list[tuple[int, int]], shares: Sequence[int]) -> list[tuple[int, 
 
 
 def _search(command: Command, parsed: Parsed, use: ToolUse, k: int, first: int, last: int) -> tuple[Token, ...]:
-    """Arguments of the search of fragment ``k``: its report names all candidates, and counts."""
+    """Build the arguments of the search of fragment ``k``; its report has all candidates and filter counts."""
     program = PROGRAMS[command.tool]
     argv: list[Token] = [command.argv[0]]
     for option in parsed.options:

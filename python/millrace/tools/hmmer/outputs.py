@@ -1,4 +1,4 @@
-"""The outputs of a HMMER program, and how they are joined."""
+"""Outputs of a HMMER program, and how each is joined."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OUTPUTS = {
     "hmmout": ("hmmout", "concat"),
 }
 
-#: What differs between two serial runs, by join; ``--hmmout`` by name.
+#: Lines that differ between two serial runs, by join; ``--hmmout`` by name.
 VOLATILE = {
     "hmmer-report": ("^# CPU time: .*$", "^# Mc/sec: .*$"),
     "hmmer-table": ("^# Date: .*$",),
@@ -35,10 +35,10 @@ VOLATILE = {
 
 
 def find_outputs(command: Command, parsed: Parsed, added: str) -> tuple[tuple[OutputUse, ...], dict[int, OutputArg]]:
-    """Outputs and the places of their paths in argv; the report is on standard output unless ``-o`` is used.
+    """Find the outputs and the indexes of their paths in argv. Without ``-o`` the report goes to standard output.
 
     Raises:
-        RefusedError: Two outputs go to one file, or one to a device.
+        RefusedError: Two outputs go to one file, or one goes to a device.
     """
     outputs: list[OutputUse] = []
     places: dict[int, OutputArg] = {}

@@ -1,4 +1,4 @@
-"""What differs between the programs of HMMER."""
+"""Table of the HMMER programs: formats and places of their queries and targets."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import msgspec
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs between the programs."""
+    """Queries and targets of one program."""
 
-    #: Formats of the query: ``fasta``, ``hmm``; the first is taken for standard input.
+    #: Formats of the query: ``fasta``, ``hmm``. Standard input is taken for the first.
     formats: tuple[str, ...]
-    #: Which of the two positional arguments the query is.
+    #: Index of the query among the two positional arguments.
     query: int
-    #: Whether the other one is a pressed profile database instead of sequences.
+    #: Whether the target is a pressed profile database, not sequences.
     scans: bool = False
 
 

@@ -1,4 +1,4 @@
-"""The queries of a HMMER program: profiles or sequences."""
+"""Queries of a HMMER program: profiles or sequences."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from millrace.tools.hmmer.command import Parsed
 from millrace.tools.hmmer.programs import Program
 from millrace.tools.hmmer.targets import _refuse_stale
 
-#: Where a profile says its alphabet.
+#: Start of the line with a profile's alphabet.
 ALPHABET = b"\nALPH"
 
 
 def find_query(name: str, program: Program, command: Command, parsed: Parsed) -> tuple[InputUse, tuple[str, ...]]:
-    """The file to be cut, and the options that nhmmer needs to read every batch as it reads the whole file.
+    """Find the file to be cut, and the options with which nhmmer reads each batch as it reads the whole file.
 
     Raises:
-        RefusedError: It is missing, empty or in a format that is not cut.
+        RefusedError: The file is missing, empty or in a format that is not cut.
     """
     path = command.argv[parsed.files[program.query]]
     query_format = parsed.value("qformat")
@@ -61,7 +61,7 @@ def find_query(name: str, program: Program, command: Command, parsed: Parsed) ->
 
 
 def _head(name: str, file: Path, path: str) -> bytes:
-    """First bytes of the queries, unpacked, without leading white space."""
+    """Read the first bytes of the queries, decompressed, without leading white space."""
     if not file.exists() or file.is_dir():
         raise RefusedError(f"{name}: query file {path} not found", "check the path")
     if not file.is_file():
@@ -83,9 +83,9 @@ def _unpacked(file: Path) -> gzip.GzipFile | BufferedReader:
 
 
 def _refuse_alignment(file: Path, path: str) -> None:
-    """Refuse what nhmmer takes for an alignment, or may: a file called ``.a2m``, and records of one length.
+    """Refuse a file that nhmmer may take for an alignment: one named ``.a2m``, or with records of one length.
 
-    Source: comparison with 3.3.2 and 3.4, which read the whole file to see that; white space does not count.
+    Source: comparison with 3.3.2 and 3.4, which read the whole file to decide; white space does not count.
     """
     hint = (
         "if it holds sequences add --qformat fasta; build a profile of an alignment with hmmbuild, and search with that"
@@ -101,7 +101,7 @@ def _refuse_alignment(file: Path, path: str) -> None:
 
 
 def _refuse_alphabets(name: str, file: Path, path: str) -> None:
-    """Refuse profiles of several alphabets: the first sets that of the run, which ends at the first of another."""
+    """Refuse profiles of several alphabets: the first profile sets the alphabet, and HMMER stops at another one."""
     found = set[bytes]()
     with _unpacked(file) as profiles:
         rest = b""
@@ -121,7 +121,7 @@ def _refuse_alphabets(name: str, file: Path, path: str) -> None:
 
 
 def _lengths(file: Path) -> Iterator[int]:
-    """Characters of each record, without white space."""
+    """Yield the length of each record in characters, without white space."""
     length = -1
     with _unpacked(file) as lines:
         for line in lines:
@@ -148,7 +148,7 @@ def _format(name: str, program: Program, path: str, head: bytes) -> str:
 
 
 def _read_as_sequences(parsed: Parsed, head: bytes) -> tuple[str, ...]:
-    """Options that tell nhmmer what it guesses from the whole file: no alignment, and which alphabet."""
+    """Choose the options that replace guesses of nhmmer from the whole file: no alignment, and the alphabet."""
     added = []
     if parsed.value("qformat") is None and parsed.value("qsingle_seqs") is None:
         added.append("--qsingle_seqs")
@@ -158,7 +158,11 @@ def _read_as_sequences(parsed: Parsed, head: bytes) -> tuple[str, ...]:
 
 
 def _alphabet(head: bytes) -> str:
-    """Which alphabet nhmmer takes the first sequence for, where there is no doubt."""
+    """Return the option of the alphabet that nhmmer would guess from the first sequence.
+
+    Raises:
+        RefusedError: The guess is not certain.
+    """
     lines = head.split(b">", 2)[1].splitlines()[1:] if head else []
     residues = b"".join(lines).upper().translate(None, b" \t\r\n-.*")
     letters = {chr(residue) for residue in residues}

@@ -1,4 +1,4 @@
-"""What a HMMER program searches: pressed profiles or sequences, and other files that all tasks read."""
+"""Targets of a HMMER program: pressed profiles or sequences, and other files that all tasks read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace.model import (
 from millrace.tools.hmmer.command import Parsed
 from millrace.tools.hmmer.programs import Program
 
-#: Options that name a file all tasks read.
+#: Options that name a file that all tasks read.
 SHARED_FILES = ("mxfile", "bgfile", "ssifile")
 
 #: What ``hmmpress`` writes next to a profile database.
@@ -19,10 +19,10 @@ PRESSED = (".h3m", ".h3i", ".h3f", ".h3p")
 
 
 def find_databases(name: str, program: Program, command: Command, parsed: Parsed) -> tuple[Path, ...]:
-    """Files that all tasks read: the targets, and matrices and the like.
+    """Find the files that all tasks read: the targets, matrices and the like.
 
     Raises:
-        RefusedError: They are missing, or cannot be read once for every query.
+        RefusedError: One is missing, or cannot be read again for every query.
     """
     target = command.argv[parsed.files[1 - program.query]]
     shared = [command.cwd / value for option in SHARED_FILES if (value := parsed.value(option))]
@@ -62,7 +62,7 @@ def _sequences(name: str, command: Command, target: str) -> list[Path]:
 
 
 def profile_database(command: Command, path: str) -> Path | None:
-    """Find ``path`` as hmmscan does: as it is, else in the directories of PFAMDB."""
+    """Find ``path`` as hmmscan does: as it is, else in the directories of ``PFAMDB``; None: not found."""
     directories = [each for each in command.environ.get("PFAMDB", "").split(":") if each]
     candidates = [command.cwd / path, *(command.cwd / each / path for each in directories)]
     for candidate in candidates:
@@ -72,7 +72,7 @@ def profile_database(command: Command, path: str) -> Path | None:
 
 
 def _refuse_stale(name: str, file: Path, path: str) -> None:
-    """Refuse a profile file whose pressed form is older: HMMER would read that, and we cut the new one."""
+    """Refuse a profile file whose pressed form is older: HMMER would read the old form, and batches the new one."""
     pressed = Path(f"{file}{PRESSED[0]}")
     if pressed.is_file() and pressed.stat().st_mtime < file.stat().st_mtime:
         raise RefusedError(
