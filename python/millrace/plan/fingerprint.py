@@ -84,7 +84,7 @@ def of_run(job: Job, use: ToolUse, command: Command) -> dict[str, str]:
     """Fingerprint program, inputs and databases of a run, for the comparison of a resume: name to fingerprint."""
     version = use.version or "version unknown"
     if job.arch:
-        # The next coordinator may be of another architecture; see `millrace.cluster.programs` for the files.
+        # The next coordinator may be of another architecture; see ``millrace.cluster.programs`` for the files.
         found = {f"program {command.argv[0]}": version}
         found |= {f"program on {name}": arch.exe for name, arch in job.arch.items()}
     else:

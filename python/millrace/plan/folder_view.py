@@ -56,7 +56,7 @@ class OpenView(msgspec.Struct, frozen=True):
 
     @property
     def core(self) -> tuple[Sequence[str], Sequence[str], Sequence[tuple[str, str]], bool, bool]:
-        """The view in the form of the arguments of `_core.Pool`."""
+        """The view in the form of the arguments of ``_core.Pool``."""
         parts = self.parts
         return parts.overlays, parts.mounts, parts.folders, self.user_attributes, self.has_peers
 

@@ -42,7 +42,7 @@ class Plan(Frozen, frozen=True):
     notes: tuple[str, ...]
     #: Inputs, databases and program as they were then.
     world: tuple[world.File, ...]
-    #: Key under which `millrace.plan.learnt` keeps the cost of tasks; empty: it is of no use to another run.
+    #: Key under which ``millrace.plan.learnt`` keeps the cost of tasks; empty: it is of no use to another run.
     cost_key: str = ""
     #: Notes that are printed at the start of a run, too.
     warnings: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ def make(
     Args:
         launched: Whether an MPI launcher has started this process; its standard input is then a pipe in any case.
         view: Places of the files behind the command's URLs.
-        growing: Inputs that another phase still writes; see `Command`.
+        growing: Inputs that another phase still writes; see ``Command``.
 
     Raises:
         RefusedError: The command cannot be computed exactly, or not at all.

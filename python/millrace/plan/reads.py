@@ -1,7 +1,7 @@
 """Estimated number of reads of a database by the tasks of a node: batches, times the passes of the tool for each.
 
-Batches are those that `millrace.schedule.sizing` would cut, by the cost that is known before the run. Pure, except that
-``of_plan`` reads the beginning of the input.
+Batches are those that ``millrace.schedule.sizing`` would cut, by the cost that is known before the run. Pure, except
+that ``of_plan`` reads the beginning of the input.
 """
 
 from __future__ import annotations

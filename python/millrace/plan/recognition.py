@@ -30,7 +30,7 @@ def recognise(command: Command) -> Recognition:
     """Find the adapter of a command, and let it understand the command.
 
     A script with the name of a known tool is run once, on an input without data, if its text passes its arguments on;
-    see `millrace.plan.wrapper_probe`.
+    see ``millrace.plan.wrapper_probe``.
 
     Raises:
         RefusedError: The command cannot be computed exactly, or the program is not what ``--as`` says.

@@ -1,6 +1,6 @@
 """Choice of the source of databases for each node: in place, or a copy from storage, a replica or another node. Pure.
 
-The time of each way is the sum of measured costs (`millrace.plan.costs`). Readers are counted over all nodes, as they
+The time of each way is the sum of measured costs (``millrace.plan.costs``). Readers are counted over all nodes, as they
 share the link of a server. The model is that of dSOARS with two additions: a node keeps what it has read in memory, if
 it fits, and can pass it on to other nodes.
 """
