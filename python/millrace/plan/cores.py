@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""Limits on the cores that this process may use: affinity, control group, batch system."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from millrace.plan.granted import granted
 
 
 def unbind(launcher: int | None) -> None:
-    """Undo the binding of this process to one core or a few, with which ``mpirun`` starts it by default.
+    """Give this process the CPU affinity of its launcher, in place of the few cores to which ``mpirun`` binds it.
 
-    It is made for processes that compute; ours starts the tools. What its launcher may use is what there is for it:
-    that is kept, and so is what a batch system has granted.
+    The binding is made for processes that compute; ours starts the tools. Limits of a batch system stay.
 
     Args:
-        launcher: The process of the launcher on this machine, if there is one.
+        launcher: Process id of the launcher on this machine; None: there is none.
     """
     if launcher is not None:
         with suppress(OSError):
@@ -26,7 +25,7 @@ def unbind(launcher: int | None) -> None:
 
 
 def usable(environ: Mapping[str, str]) -> tuple[int, str]:
-    """Cores that this process may use, and why: the least of affinity, quota of the control group, and grant."""
+    """Return the cores that this process may use, and the reason: the least of affinity, cgroup quota and grant."""
     found = [(len(os.sched_getaffinity(0)), "cores of this machine that the process may use")]
     quota = cgroup_quota()
     if quota is not None:
@@ -37,7 +36,7 @@ def usable(environ: Mapping[str, str]) -> tuple[int, str]:
 
 
 def least(found: Sequence[tuple[int, str]]) -> tuple[int, str]:
-    """The least of several limits with its reason; of equal ones the last, which says most.
+    """Return the least of several limits with its reason; of equal ones the last, which is the most specific.
 
     >>> least([(16, "cores of this machine"), (2, "granted by Slurm")])
     (2, 'granted by Slurm; of 16 cores of this machine')
@@ -48,7 +47,7 @@ def least(found: Sequence[tuple[int, str]]) -> tuple[int, str]:
 
 
 def read(path: str) -> str:
-    """A file that a batch system names; empty if it cannot be read."""
+    """Read a file that a batch system names; empty if it cannot be read."""
     try:
         return Path(path).read_text()
     except OSError:
@@ -56,7 +55,10 @@ def read(path: str) -> str:
 
 
 def cgroup_quota(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """CPU quota in cores, of this group or any above it; None where there is none (cgroup v2 ``cpu.max`` and v1)."""
+    """Return the least CPU quota, in cores, of this control group and those above it; None: no quota.
+
+    Reads ``cpu.max`` of cgroup v2 and ``cpu.cfs_*_us`` of v1.
+    """
     try:
         lines = proc.read_text().splitlines()
     except OSError:

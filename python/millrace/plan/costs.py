@@ -1,6 +1,6 @@
-"""What reading from a place costs, from what was measured there: ``t = t0(c) + n / bw(c)`` for n bytes and c readers. Pure.
+"""Cost model of reading from a place, fitted to samples: ``t = t0(c) + n / bw(c)`` for n bytes and c readers. Pure.
 
-The model is that of dSOARS. Readers are those of the whole run: it is the link of the server that they share.
+The model is that of dSOARS. Readers of the whole run are counted, as they share the link of the server.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from millrace.model import Frozen
 
 
 class Sample(Frozen, frozen=True):
-    """How long one of several readers took for so many bytes."""
+    """Measured time of one of several concurrent readers for a number of bytes."""
 
     readers: int
     size: int
@@ -19,7 +19,7 @@ class Sample(Frozen, frozen=True):
 
 
 class Line(Frozen, frozen=True):
-    """What one of so many readers at the same time has to expect."""
+    """Expected time of one reader for a fixed number of concurrent readers: a start, and a time a byte."""
 
     readers: int
     start_seconds: float
@@ -30,12 +30,12 @@ class Line(Frozen, frozen=True):
 
 
 class Cost(Frozen, frozen=True):
-    """What a place costs, by the number of readers, rising."""
+    """Cost lines of a place, by rising number of readers."""
 
     lines: tuple[Line, ...]
 
     def line(self, readers: int) -> Line:
-        """The line for any number of readers: between those measured, and beyond them as if the link were full."""
+        """Interpolate the line for a number of readers; beyond those measured, assume that the link is full."""
         before = max((line for line in self.lines if line.readers <= readers), key=lambda line: line.readers, default=self.lines[0])  # fmt: skip
         after = min(
             (line for line in self.lines if line.readers > readers), key=lambda line: line.readers, default=None
@@ -51,7 +51,7 @@ class Cost(Frozen, frozen=True):
         )
 
     def seconds(self, size: int, readers: int) -> float:
-        """How long each of so many readers takes for so many bytes.
+        """Return the seconds that each of ``readers`` concurrent readers takes for ``size`` bytes.
 
         >>> Cost(lines=(Line(readers=1, start_seconds=0.5, seconds_per_byte=1e-8),)).seconds(100_000_000, 4)
         4.5
@@ -60,7 +60,7 @@ class Cost(Frozen, frozen=True):
 
 
 def fit(samples: Iterable[Sample]) -> Cost:
-    """Find the lines that miss the samples by the least share of each: least squares, weighted by 1 / t².
+    """Fit a line to the samples of each number of readers: least squares of the relative error (weights 1 / t²).
 
     Raises:
         ValueError: There are no samples.
@@ -82,7 +82,7 @@ def _line(readers: int, samples: Sequence[Sample]) -> Line:
     both = sum(w * (s.size - size) * (s.seconds - time) for w, s in zip(weights, samples, strict=True))
     slope = both / spread if spread else 0.0
     start = time - slope * size
-    if slope <= 0:  # noise, where larger parts take no longer: at least what the largest of them says
+    if slope <= 0:  # noise, where larger parts take no longer: use the rate of the largest
         largest = max(samples, key=lambda sample: sample.size)
         slope, start = largest.seconds / largest.size, 0.0
     elif start < 0:
@@ -92,7 +92,7 @@ def _line(readers: int, samples: Sequence[Sample]) -> Line:
 
 
 def corrected(cost: Cost, n_bytes: int, seconds: float, share: float) -> Cost:
-    """What one more read by one reader makes of a cost: all lines faster or slower by a share of what it missed.
+    """Correct a cost by one more measured read: scale all lines by a share of its relative error.
 
     >>> cost = Cost(lines=(Line(readers=1, start_seconds=0.0, seconds_per_byte=1e-8),))
     >>> round(corrected(cost, 100_000_000, 2.0, 0.5).seconds(100_000_000, 1), 9)
@@ -105,25 +105,25 @@ def corrected(cost: Cost, n_bytes: int, seconds: float, share: float) -> Cost:
     ))  # fmt: skip
 
 
-#: What is believed of a place that was never measured: a start in seconds, and bytes a second.
+#: Assumed costs of places that were never measured: (start in seconds, bytes a second).
 GUESSES = {"memory": (1e-5, 4e9), "disk": (1e-4, 1e9), "shared": (2e-3, 1e8), "network": (5e-2, 5e7)}
 
 
 def guess(kind: str) -> Cost:
-    """What is believed of a place of a kind, one of `GUESSES`, that was never measured."""
+    """Return the assumed cost of a place that was never measured, by its kind in ``GUESSES``."""
     start, rate = GUESSES[kind]
     return Cost(lines=(Line(readers=1, start_seconds=start, seconds_per_byte=1 / rate),))
 
 
 class Offer(Frozen, frozen=True):
-    """A place that has the bytes, and what they cost there."""
+    """A place that has the bytes, and the cost of reading them there."""
 
     place: str
     size: int
     cost: Cost
-    #: Those who read from there at the same time.
+    #: Number of concurrent readers there.
     readers: int
-    #: The day of the measurement; empty: it is a guess.
+    #: Day of the measurement; empty: the cost is a guess.
     measured: str = ""
 
     @property
@@ -132,5 +132,5 @@ class Offer(Frozen, frozen=True):
 
 
 def cheapest(offers: Sequence[Offer]) -> Offer | None:
-    """The place that costs least; of equals the first."""
+    """Return the offer that takes the fewest seconds, of equals the first; None: there are no offers."""
     return min(offers, key=lambda offer: offer.seconds, default=None)

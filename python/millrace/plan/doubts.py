@@ -1,4 +1,4 @@
-"""Whether a tool, its version, or a script, is known well enough to be believed unchecked."""
+"""Trust in tools: whether results of a tool, a version or a script need no check by a second execution."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from millrace.tools.everyday import SCRIPTED
 
 
 def is_unknown(use: ToolUse) -> bool:
-    """Whether it is not known of all that the tool can be told whether it treats each record by itself."""
+    """Tell whether some options of the tool may treat records dependently, as far as Millrace knows."""
     return use.adapter in ("generic", "records") or use.adapter.startswith("file:") or use.is_doubtful
 
 
 def is_untested(use: ToolUse) -> bool:
-    """Whether the adapter's rules were compared with serial runs of other versions of the tool alone."""
+    """Tell whether the adapter was compared only with serial runs of other versions of the tool."""
     return bool(use.tested) and not any(
         re.search(rf"(?<![\d.]){re.escape(version)}(?!\.?\d)", use.version) for version in use.tested
     )
 
 
 def doubts(use: ToolUse, tool: str) -> str:
-    """Why some of the input is run again and compared, even if nobody asks for it; empty: no reason."""
+    """Explain why part of the input is verified even without ``--verify``; empty: it is not."""
     if use.is_doubtful:
         return f"not every option of {tool} was compared"
     if is_unknown(use):
@@ -39,7 +39,7 @@ def check_script(job: Job, use: ToolUse, command: Command) -> None:
     """Refuse a script of awk, sed, perl or jq, unless it certainly treats each line by itself or the user says so.
 
     Raises:
-        RefusedError: It may keep something from record to record, or count, or read records other than the input's.
+        RefusedError: The script may keep state between records, count them, or read records of another file.
     """
     program = Path(command.argv[0]).name
     formats = {item.format for item in use.inputs}
@@ -53,7 +53,7 @@ def check_script(job: Job, use: ToolUse, command: Command) -> None:
         return ""
 
     arguments, inputs = command.argv[1:], [item.path for item in use.inputs]
-    # Lines go on from one record to the next where records do not end with them.
+    # A line may reach into the next record where records do not end with lines.
     is_of_lines = "nul" not in formats
     if not is_script(program, arguments) or (
         is_of_lines and is_certainly_by_line(program, arguments, inputs, read_text)
@@ -70,7 +70,7 @@ def check_script(job: Job, use: ToolUse, command: Command) -> None:
 
 
 def version_note(use: ToolUse, job: Job, tool: str) -> tuple[str, ...]:
-    """What to say of a version that was never tested."""
+    """Return a note about a version that was never tested; none if it was."""
     if not is_untested(use):
         return ()
     check = "" if job.verify == 0 else "; parts of the input are run again, cut elsewhere, and must give the same bytes"
@@ -78,7 +78,7 @@ def version_note(use: ToolUse, job: Job, tool: str) -> tuple[str, ...]:
 
 
 def check_note(job: Job, use: ToolUse) -> str:
-    """How it is checked that the tool gives the same bytes wherever the input is cut, in words."""
+    """Describe how the plan verifies that the output does not depend on the cuts; empty: no check is needed."""
     if job.verify == 0 or (job.verify is None and not is_unknown(use) and not is_untested(use)):
         return "check: none, as asked with --verify 0" if is_unknown(use) else ""
     share = "a sample" if job.verify is None else f"{job.verify:.0%} of the input"

@@ -1,10 +1,10 @@
-"""On which filesystem a path is."""
+"""Filesystems of paths: kind and mount point, from ``/proc/self/mountinfo``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-#: Filesystems, by the kernel's name, that come over a network: what each node reads of them crosses it.
+#: Network filesystems, by the kernel's name: each node's reads cross the network.
 SHARED = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "panfs",
      "pvfs2", "orangefs", "wekafs", "daos", "dvs", "gfs2", "ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph",
@@ -16,12 +16,12 @@ IN_MEMORY = frozenset(["tmpfs", "ramfs"])
 
 
 def is_in_user_space(kind: str) -> bool:
-    """Whether a process of some user answers for it, as sshfs does: many have the kernel keep nothing of what was read."""
+    """Tell whether a user process serves the filesystem, as sshfs does; many of these disable the page cache."""
     return kind.startswith("fuse")
 
 
 def is_of_any_speed(kind: str) -> bool:
-    """Whether the name tells nothing of what reading costs: what comes over a network, or from a process in user space.
+    """Tell whether the kind says nothing about the speed of reads: a network filesystem, or one in user space.
 
     >>> is_of_any_speed("nfs4"), is_of_any_speed("fuse.other"), is_of_any_speed("fuse"), is_of_any_speed("xfs")
     (True, True, True, False)
@@ -30,18 +30,18 @@ def is_of_any_speed(kind: str) -> bool:
 
 
 def kind(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """The kernel's name of the filesystem that holds ``path``, which need not be there; empty if it is not told."""
+    """Return the kernel's name of the filesystem of ``path``, which need not exist; empty if unknown."""
     return mount(path, mounts)[1]
 
 
 def mount(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
-    """Where the filesystem that holds ``path`` is mounted, and its `kind`."""
+    """Return the mount point of the filesystem of ``path``, and its ``kind``."""
     best, found = "", ""
     real = str(path.resolve())
     for line in mounts.read_text(errors="surrogateescape").splitlines():
         fields, _, after = line.partition(" - ")
         point = fields.split()[4].replace("\\040", " ")
-        # A later line of the same place is mounted over the one before.
+        # A later line for the same mount point is mounted over the earlier one.
         if len(point) >= len(best) and (real == point or real.startswith(point.rstrip("/") + "/")):
             best, found = point, after.split()[0]
     return best, found

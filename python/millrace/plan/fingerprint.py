@@ -1,4 +1,4 @@
-"""Fingerprints of what a result depends on: cheap enough for every start, honest enough for a resume."""
+"""Fingerprints of the files that a result depends on, cheap enough for every start, for the comparison of a resume."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from millrace.job import Job
 from millrace.model import Command, ToolUse
 from millrace.tools.base import NUL, grows
 
-#: A file is read whole up to this size, above it in samples.
+#: Largest file that is read whole; of larger ones, samples are read.
 WHOLE_BYTES = 64 << 20
 SAMPLES = 64
 SAMPLE_BYTES = 64 << 10
 
-#: What an input without a name is called.
+#: Key of the fingerprint of standard input.
 STANDARD_INPUT = "input on standard input"
 
 
 def of_content(path: Path) -> str:
-    """Size and digest of a file; of samples of it if it is large.
+    """Return size and digest of a file, or of samples of a large one, in words.
 
     A change that the samples miss is still found by a resume, which compares the checksum of every batch.
-    A pipe has no fingerprint beyond what it is.
+    A pipe has no fingerprint: the text says that it is not a regular file.
     """
     if not path.is_file():
         return "not a regular file"
@@ -34,7 +34,7 @@ def of_content(path: Path) -> str:
 
 
 def of_standard_input() -> str:
-    """The same of what is still to be read there; empty if it is not a file."""
+    """Fingerprint the rest of standard input from its current offset; empty if it is not a regular file."""
     try:
         if not stat.S_ISREG(os.fstat(0).st_mode):
             return ""
@@ -44,7 +44,7 @@ def of_standard_input() -> str:
 
 
 def _of_opened(file: int, start: int) -> str:
-    """Of an opened file from ``start`` on; where others read on in it stays as it is."""
+    """Fingerprint an open file from offset ``start``, without moving its file offset."""
     size = max(0, os.fstat(file).st_size - start)
     digest = blake2b(digest_size=16)
     if size <= WHOLE_BYTES:
@@ -59,18 +59,18 @@ def _of_opened(file: int, start: int) -> str:
 
 
 def of_stat(path: str | os.PathLike[str]) -> str:
-    """Size and time of change: for databases and programs, which are too large to read at every start."""
+    """Return size and time of change: for databases and programs, which are too large to read at every start."""
     found = os.stat(path)
     return of_state(found.st_size, found.st_mtime_ns)
 
 
 def of_state(size_bytes: int, mtime_ns: int) -> str:
-    """The same of a file that was looked at already."""
+    """Format the fingerprint of a file whose status is known."""
     return f"{size_bytes} bytes, changed {mtime_ns}"
 
 
 def cost_key(use: ToolUse, fingerprints: Mapping[str, str]) -> str:
-    """A digest of what the cost of a task depends on: the tool, its options and databases.
+    """Digest what the cost of a task depends on: tool, options, databases and threads.
 
     Empty for a search in fragments, whose costs depend on how the database was cut.
     """
@@ -81,10 +81,10 @@ def cost_key(use: ToolUse, fingerprints: Mapping[str, str]) -> str:
 
 
 def of_run(job: Job, use: ToolUse, command: Command) -> dict[str, str]:
-    """What the result depends on, by what it is, for the resume's comparison."""
+    """Fingerprint program, inputs and databases of a run, for the comparison of a resume: name to fingerprint."""
     version = use.version or "version unknown"
     if job.arch:
-        # The next coordinator may be of another architecture; see `millrace.cluster.programs` for the files.
+        # The next coordinator may be of another architecture; see ``millrace.cluster.programs`` for the files.
         found = {f"program {command.argv[0]}": version}
         found |= {f"program on {name}": arch.exe for name, arch in job.arch.items()}
     else:
@@ -109,9 +109,9 @@ def of_run(job: Job, use: ToolUse, command: Command) -> dict[str, str]:
 
 
 def are_known(use: ToolUse, command: Command, fingerprints: Mapping[str, str]) -> bool:
-    """Whether ``fingerprints`` tell of all inputs what they were: of what comes through a pipe nobody knows before it is read.
+    """Tell whether every input has a fingerprint; the content of a pipe is unknown before it is read.
 
-    What another phase writes is looked at by that phase.
+    Inputs that another phase writes are not counted: that phase checks them.
     """
     return all(
         (STANDARD_INPUT if item.path == "-" else f"input {item.path}") in fingerprints

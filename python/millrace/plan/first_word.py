@@ -1,4 +1,4 @@
-"""The first word of a command where it is not the tool: a whole line in quotes, ``nice``, ``bash -c``, an alias."""
+"""Commands whose first word is not the tool: a whole line in quotes, ``nice``, ``bash -c``, an alias."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ STARTERS = frozenset(
 )
 SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "fish"])
 
-#: What makes a line more than one command of plain words.
+#: Characters that make a shell line more than one command of plain words.
 _SHELL_SIGNS = r"[|;&<>$`(){}*?\n]"
-#: The first word of each command of a line of a shell.
+#: First word of each command of a shell line.
 _FIRST_WORD = r"(?:^|[;&|(\n])\s*([^\s;&|()<>'\"]+)"
 _ASSIGNMENT = r"[A-Za-z_][A-Za-z0-9_]*="
 
 
 def check_starters(argv: Sequence[str], environ: Mapping[str, str], *, filters: bool) -> None:
-    """Refuse a tool that is started by another program, if nothing would be known of it.
+    """Refuse a command that starts the tool by another program, so that no adapter would recognise it.
 
     Args:
-        filters: Whether something comes in on standard input, which goes through programs of which nothing is known.
+        filters: Whether data comes in on standard input, which unknown programs may filter.
 
     Raises:
         RefusedError: With the line that works.
@@ -69,11 +69,11 @@ def check_starters(argv: Sequence[str], environ: Mapping[str, str], *, filters: 
 
 
 def _check_line(shell: str, line: str, starts: Callable[[str], bool]) -> None:
-    """Refuse a line of a shell that starts programs."""
+    """Refuse a shell line that starts programs."""
     begins = [(match[1], match.start(1)) for match in re.finditer(_FIRST_WORD, line) if starts(match[1])]
     if not begins:
         return
-    # Where a tool is known, the others prepare its work, or go on with what it writes.
+    # Beside a known tool, the other programs prepare its input or process its output.
     tool, at = next((each for each in begins if _known(each[0])), begins[0])
     hint = f"write: {line[:at]}millrace run -- {line[at:]}"
     if not _known(tool) and re.search(_SHELL_SIGNS, line):
@@ -82,7 +82,7 @@ def _check_line(shell: str, line: str, starts: Callable[[str], bool]) -> None:
 
 
 def _after_starter(argv: Sequence[str], is_program: Callable[[str], bool]) -> int:
-    """Where the program stands that the first word starts, itself or by others; 0: it starts none."""
+    """Return the position of the program that the first word starts, directly or by others; 0: none."""
     if Path(argv[0]).name not in STARTERS:
         return 0
     return next((at for at, word in enumerate(argv) if Path(word).name not in STARTERS and is_program(word)), 0)
@@ -104,13 +104,13 @@ def _words(line: str) -> list[str]:
 
 
 def missing_hint(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """What helps where there is no program ``name``, the first word of ``argv``."""
+    """Return a hint for a missing program ``name``, the first word of ``argv``."""
     words = _words(name)
     if len(words) > 1 and shutil.which(words[0], path=environ.get("PATH")):
         return f"write the command without quotes around it: millrace run -- {shlex.join([*words, *argv[1:]])}"
     if re.match(_ASSIGNMENT, name):
         return f"set variables before millrace: {shlex.quote(name)} millrace run -- {shlex.join(argv[1:])}"
-    # Many a shell knows "time" by itself, where no program of that name is installed.
+    # In many shells "time" is a keyword, and no program of that name is installed.
     if at := _after_starter(argv, lambda word: shutil.which(word, path=environ.get("PATH")) is not None):
         return f"write: {_before_millrace(argv, at)}"
     return (

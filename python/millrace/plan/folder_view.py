@@ -1,7 +1,7 @@
-"""How tasks can see the user's working folder on this machine: as it is, or by what stands for it.
+"""Views of the user's working folder for tasks: the folder itself under an overlay, or links to its entries.
 
-As it is, by an overlay that is mounted at its own path in a mount namespace of each task. Whether that can be done is no
-matter of version numbers: it is tried, over the folder itself.
+The overlay is mounted at the folder's own path, in a mount namespace of each task. Version numbers do not tell whether
+the kernel allows that, so it is tried over the folder itself.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from millrace.errors import RefusedError
 from millrace.model import InputArg, OutputArg, ToolUse
 from millrace.plan.doubts import is_unknown
 
-#: What lies beside the slots, by the number of an overlay: a layer that hides entries of the folder, or shows others.
+#: Name, beside the slots, of the layer of an overlay that hides entries of the folder or adds others, by its number.
 MASK = "mask-{}"
 
-#: Folders in which nothing but devices and processes is found.
+#: Folders that hold only devices and processes.
 DEVICES = ("/dev", "/proc", "/sys")
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """What a view is made of; see ``View`` in ``crates/millrace-core/src/slot/view.rs``."""
+    """Parts of a view; see ``View`` in ``crates/millrace-core/src/slot/view.rs``."""
 
     #: Folders with an overlay, real and absolute; outer ones before inner ones.
     overlays: tuple[str, ...]
@@ -39,40 +39,40 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class OpenView(msgspec.Struct, frozen=True):
-    """A view that was tried, and works."""
+    """A view that was tried and works."""
 
     parts: Parts
     user_attributes: bool
     has_peers: bool
-    #: Descriptors of the namespaces to be entered before it, in order.
+    #: Descriptors of the namespaces to enter first, in order.
     namespaces: tuple[int, ...]
-    #: Whether the last of these was made for it.
+    #: Whether the last of these was made for this view.
     has_own: bool = False
 
     def close(self) -> None:
-        """Let go what was made for it."""
+        """Close the namespace that was made for this view."""
         if self.has_own:
             os.close(self.namespaces[-1])
 
     @property
     def core(self) -> tuple[Sequence[str], Sequence[str], Sequence[tuple[str, str]], bool, bool]:
-        """As `_core.Pool` takes it."""
+        """The view in the form of the arguments of ``_core.Pool``."""
         parts = self.parts
         return parts.overlays, parts.mounts, parts.folders, self.user_attributes, self.has_peers
 
 
 def open_view(parts: Parts, root: Path, namespaces: Sequence[int] = (), seen: Sequence[str] = ()) -> OpenView:
-    """Try a view in whatever way this machine lets this user have it.
+    """Try a view: first with the rights of this process, then in a user namespace.
 
     Args:
-        root: A folder that is not there yet, like that of a slot; the masks lie beside it.
-        namespaces: To be entered before it.
-        seen: Files that have to be there in it.
+        root: A folder that does not exist yet, like that of a slot; the masks lie beside it.
+        namespaces: Descriptors of namespaces to enter first.
+        seen: Files that must exist in the view.
 
     Raises:
-        OSError: It cannot be had.
+        OSError: This user cannot have the view on this machine.
     """
-    # Who may mount does; attributes of users are for those who are root in a namespace alone.
+    # A user who may mount needs no namespace; attributes of users are for root in a namespace only.
     for has_attributes in (False, True):
         found = OpenView(parts, has_attributes, not namespaces, tuple(namespaces))
         try:
@@ -95,17 +95,17 @@ def open_view(parts: Parts, root: Path, namespaces: Sequence[int] = (), seen: Se
 
 
 def why_not(folder: Path, place: Path) -> str:
-    """Why a task cannot see ``folder`` as it is if the work directory is in ``place``, in words; empty: it can."""
+    """Explain why a task cannot see ``folder`` itself with the work directory in ``place``; empty: it can."""
     if is_below(os.path.realpath(place), os.path.realpath(folder)):
         return "the work directory lies in it"
-    # By the name of a work directory: what a kill leaves there is swept as such.
+    # Named as a work directory, so that the sweep removes what a kill leaves here.
     scratch = place / f"millrace-work-{os.geteuid()}-{os.urandom(8).hex()}"
     held = -1
     try:
         scratch.mkdir(mode=0o700)
         held = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(held, fcntl.LOCK_EX)
-        (scratch / "spool").mkdir()  # from here on it is dead when nobody holds it
+        (scratch / "spool").mkdir()  # from here on the sweep removes it when no process holds the lock
         (scratch / MASK.format(0)).mkdir()
         open_view(Parts((os.path.realpath(folder),)), scratch / "slot").close()
     except OSError as error:
@@ -118,18 +118,18 @@ def why_not(folder: Path, place: Path) -> str:
 
 
 def mount_points() -> list[str]:
-    """All that is mounted, as this process sees it."""
+    """Return all mount points that this process sees."""
     with open("/proc/self/mountinfo", errors="surrogateescape") as table:
         return [re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in table]
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether an absolute path is ``folder`` or leads below it."""
+    """Tell whether an absolute path is ``folder`` or lies below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def can_lie_apart(use: ToolUse) -> bool:
-    """Whether the arguments say where each input and output is that is a file: then it may be elsewhere."""
+    """Tell whether the arguments name every input and output file, so that tasks may have them at other paths."""
     inputs = {token.index for token in use.argv if isinstance(token, InputArg)}
     outputs = {token.index for token in use.argv if isinstance(token, OutputArg)}
     return all(item.stdin or k in inputs for k, item in enumerate(use.inputs)) and all(
@@ -138,14 +138,14 @@ def can_lie_apart(use: ToolUse) -> bool:
 
 
 def described(use: ToolUse, why: str, verify: float | None) -> str:
-    """What tasks see of the working folder where they cannot see it as it is, in words; empty: they can.
+    """Describe the replacement for a view of the working folder itself, in words; empty: none is needed.
 
     Args:
-        why: Why not.
-        verify: How much of the input is compared, if the user says so.
+        why: Why tasks cannot see the folder itself; empty: they can.
+        verify: Share of the input that the user wants compared; None: the default.
 
     Raises:
-        RefusedError: They may see something else than the command by itself, and nothing would show it.
+        RefusedError: Tasks may see other files than the serial command, and no check would show it.
     """
     if not why:
         return ""

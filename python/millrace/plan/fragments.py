@@ -1,4 +1,4 @@
-"""In how many fragments a database is searched, and why. Pure: all that it depends on is an argument."""
+"""Number and sizes of the fragments of a database, with the reason. Pure: everything it depends on is an argument."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from millrace.model import CostHint, Frozen
 from millrace.plan.queries import Queries
 from millrace.tools.base import Fragmentable
 
-#: Rounds of fragments at most, each half as large as the one before: searches get shorter towards the end, so that
-#: all slots end together although they take unequal times. More gain nothing: the last are a 512th of a slot's work.
+#: Most rounds of fragments, each half as large as the one before: searches get shorter towards the end, so that all
+#: slots end together although searches take unequal times. More gain nothing: the last are a 512th of a slot's work.
 MOST_ROUNDS = 10
 
-#: Fragments must make it faster by this factor at least, times the CPU that they take of that of the whole.
+#: Least speed-up that fragments must bring, times their CPU time relative to a search of the whole.
 LEAST_GAIN = 1.25
 
-#: Share of the memory that the database may fill; the rest is for tools, results and the system.
+#: Share of memory that the database may fill; the rest is for tools, results and the system.
 DATABASE_SHARE = 0.8
 
-#: Memory of one tool beside the database, and of our own, in bytes.
+#: Memory of one tool beside the database, and of Millrace itself, in bytes.
 TOOL_BYTES = 64 << 20
 
-#: Fragments in memory at once while a scan goes on from one to the next.
+#: Fragments in memory at once while a scan passes from one to the next.
 OVERLAP = 1.25
 
-#: Bytes per second that storage gives, where it is good: less makes fragments pay sooner.
+#: Throughput of good storage, in bytes per second: on slower storage fragments pay sooner.
 STORAGE = 500e6
 
 
 class Decision(Frozen, frozen=True):
-    """In how many fragments the database is searched, and why; one: as a whole."""
+    """Sizes of the fragments in which a database is searched, and the reason; one size: searched whole."""
 
     why: str
-    #: How large they are to each other, in their order.
+    #: Relative sizes, in the order of the fragments.
     sizes: tuple[int, ...] = (1,)
 
     @property
@@ -45,18 +45,18 @@ class Decision(Frozen, frozen=True):
 
 
 class Shares(Frozen, frozen=True):
-    """What slots can share among them without fragments: the queries, or passes of which each is searched as a whole."""
+    """Units of work that slots can share without fragments: queries, or passes that are each searched as a whole."""
 
     number: int
-    #: Residues in all, and of the largest.
+    #: Residues of all units, and of the largest.
     units: int
     longest: int
-    #: How many, in words.
+    #: Their number, in words.
     told: str
 
 
 def shares(queries: Queries, pass_residues: int) -> Shares:
-    """Count what the slots can share.
+    """Count the units of work that slots can share.
 
     Args:
         pass_residues: Residues that fill a pass, with the record that reaches them; 0: each query may be searched alone.
@@ -89,19 +89,19 @@ def by_queries(
     asked: tuple[int, int], database: Fragmentable, queries: Queries | None, slots: int, memory: int, cost: CostHint,
     batch: int = 0, pass_residues: int = 0,
 ) -> Decision | None:  # fmt: skip
-    """Decide, if it can be done without counting what is in the database: then it is searched as a whole.
+    """Decide to search the database whole, where that follows without counting its entries.
 
     Args:
-        asked: (number, bytes of a fragment) that the user wants; (0, 0): decide.
-        database: What is searched; it can be fragmented, and need not be counted.
-        queries: What is known of the queries; None: nothing.
-        slots: Tasks side by side.
+        asked: (number of fragments, bytes of a fragment) that the user wants; (0, 0): decide.
+        database: The database; it can be fragmented, and need not be counted.
+        queries: Number and sizes of the queries; None: unknown.
+        slots: Tasks that run side by side.
         memory: Bytes of memory for all of them, page cache included.
-        batch: Queries of a batch, if the user has fixed them.
-        pass_residues: See `shares`.
+        batch: Queries of a batch, if the user has fixed them; 0: not fixed.
+        pass_residues: See ``shares``.
 
     Returns:
-        What `decide` would say, whatever is counted; None if that depends on it.
+        The result of ``decide`` for any count; None if it depends on the count.
     """
     if asked != (0, 0):
         return None
@@ -120,10 +120,10 @@ def decide(
     asked: tuple[int, int], database: Fragmentable, queries: Queries | None, slots: int, memory: int, cost: CostHint,
     batch: int = 0, pass_residues: int = 0,
 ) -> Decision:  # fmt: skip
-    """Choose the number of fragments, and their sizes.
+    """Choose number and sizes of the fragments.
 
     Args:
-        database: What is searched; it can be fragmented, and is counted. All others as for `by_queries`.
+        database: The database; it can be fragmented, and is counted. All others as for ``by_queries``.
     """
     number, size = asked
     most = max(1, min(database.entries, MOST_FRAGMENTS))
@@ -145,13 +145,13 @@ def decide(
         return Decision(why=f"{for_slots.why}, and {for_memory.why}")
     if for_memory.n == 1:
         return for_slots
-    # Equal ones, so that the largest fits.
+    # Equal sizes, so that the largest fits into memory.
     best = max(for_slots, for_memory, key=lambda decision: decision.n)
     return Decision(why=best.why, sizes=(1,) * min(best.n, most))
 
 
 def of_blocks(blocks: int, wanted: int, entries: int) -> int:
-    """In how many fragments a file is searched that lies in so many blocks: one or more a block, at least ``wanted``.
+    """Return the number of fragments of a file in ``blocks`` blocks: one or more a block, at least ``wanted``.
 
     >>> of_blocks(4, 2, 1000), of_blocks(4, 6, 1000), of_blocks(50_000, 6, 10**6) == MOST_FRAGMENTS
     (4, 8, True)
@@ -160,18 +160,18 @@ def of_blocks(blocks: int, wanted: int, entries: int) -> int:
 
 
 def _passes(queries: Queries, cost: CostHint, batch: int) -> float:
-    """How often the database is read from one end to the other."""
+    """Return how often the database is read from end to end."""
     passes = queries.units / cost.pass_units if cost.pass_units else queries.records
     return max(passes, queries.records / batch) if batch else passes
 
 
 def _for_memory(size: int, queries: Queries, slots: int, memory: int, passes: float, cost: CostHint) -> Decision:
-    """As many that those at work fit into memory, if the database does not and is read again and again."""
+    """Choose fragments that fit into memory, if the database does not and is read repeatedly."""
     free = max(memory - (slots + 1) * TOOL_BYTES, memory // 4) * DATABASE_SHARE
     if size <= free:
         return Decision(why="the database fits into memory")
-    # All batches share one scan, so that memory for one fragment is enough, and for some of the next; a slot that no
-    # batch is left for works on a fragment of its own.
+    # All batches share one scan, so memory for one fragment and part of the next is enough. A slot for which there is
+    # no batch works on a fragment of its own.
     n = math.ceil(size * max(OVERLAP, math.ceil(slots / queries.records)) / free)
     saved = (passes - 1) * size / STORAGE
     starts = passes * (n + 1) * cost.startup_seconds / slots
@@ -183,20 +183,20 @@ def _for_memory(size: int, queries: Queries, slots: int, memory: int, passes: fl
 
 
 def _slots_busy(found: Shares, slots: int, work: float) -> str:
-    """Why the queries alone give every slot work to the end; empty if they do not."""
+    """Explain why the queries alone keep every slot busy to the end; empty if they do not."""
     if slots == 1:
         return "there is one slot"
     return f"{found.told} keep {slots} slots busy" if _gain(found, slots) < LEAST_GAIN * work else ""
 
 
 def _for_slots(database: Fragmentable, found: Shares, slots: int, most: int) -> Decision:
-    """As many that every slot has work to the end, if the queries alone are too few for that."""
+    """Choose fragments that keep every slot busy to the end, if the queries alone are too few."""
     if why := _slots_busy(found, slots, database.work):
         return Decision(why=why)
     affordable = min(int(found.units * float(database.residues) / found.number / database.least), most)
     if affordable < 2:
         return Decision(why=f"the search of the {found.told} is too short to gain by it")
-    # So many slots should work at the longest for all to end together.
+    # Number of slots that should share the longest query so that all end together.
     together = math.ceil(found.longest * slots / found.units)
     sizes = tapered(together, affordable, most)
     gain = _gain(found, slots, max(sizes) / sum(sizes))
@@ -208,10 +208,10 @@ def _for_slots(database: Fragmentable, found: Shares, slots: int, most: int) -> 
 
 
 def _gain(found: Shares, slots: int, part: float = 0.0) -> float:
-    """How many times faster it is, at best, if the slots share each of these instead of having one each.
+    """Estimate the best possible speed-up if slots share each unit of work instead of having one each.
 
     Args:
-        part: Of the database, which is the largest fragment; 0: fragments can be as small as they have to.
+        part: Share of the database in the largest fragment; 0: fragments can be as small as needed.
     """
     mean = found.units / found.number
     alone = max(found.longest, math.ceil(found.number / slots) * mean)
@@ -219,15 +219,15 @@ def _gain(found: Shares, slots: int, part: float = 0.0) -> float:
 
 
 def tapered(together: int, affordable: int, most: int) -> tuple[int, ...]:
-    """Sizes of fragments in rounds, each of half the size of the one before; the last two are equal.
+    """Return relative sizes of fragments in rounds, each of half the size of the one before; the last two are equal.
 
-    The first round is half of the database if there are more than one, so no search is longer than half of what each
-    slot has to do, and what one slot is late at the end is a part of one of the last.
+    With several rounds, the first is half of the database. So no search is longer than half the work of a slot, and
+    slots end within one of the smallest searches of each other.
 
     Args:
-        together: Slots that work at one query: fragments of a round.
-        affordable: The smallest is one part of so many that the database may be cut into, at least 2.
-        most: Fragments at most, at least 2.
+        together: Slots that share one query, which is the number of fragments of a round.
+        affordable: Most parts of equal size into which the database may be cut, at least 2.
+        most: Most fragments, at least 2.
 
     Source: factoring (Hummel, Schonberg, Flynn, CACM 35, 1992).
 

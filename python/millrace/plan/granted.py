@@ -1,4 +1,4 @@
-"""How many cores of this machine a batch system has granted, as it says in the environment. Pure."""
+"""Cores of this machine that a batch system has allocated, from its environment variables. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from millrace.plan.slurm import expand, het_groups, is_users_step, per_node
 
-#: Set for the processes that a supervisor starts: to the cores of each node, as batch systems tell the first one alone.
+#: Variable that a supervisor sets for its processes: cores of each node, which batch systems tell only the first node.
 GRANTED = "MILLRACE_GRANTED"
 
 #: Reads a file that the batch system names; empty if it cannot be read.
@@ -15,12 +15,12 @@ Read = Callable[[str], str]
 
 
 def granted(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str] | None:
-    """Cores granted here, and who says so; None if nothing does.
+    """Return the cores granted on this machine, and the source in words; None: no batch system is found.
 
     Args:
-        host: This machine's name.
+        host: Name of this machine.
     """
-    # Where a node has a name of its own for Slurm, that is not its host name.
+    # A node's name in Slurm may differ from its host name.
     host = environ.get("SLURMD_NODENAME") or host
     # HyperQueue's workers run in jobs of the others.
     for find in (_handed_on, _hyperqueue, _slurm, _pbs, _grid_engine, _lsf):
@@ -31,7 +31,7 @@ def granted(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str
 
 
 def on_nodes(environ: Mapping[str, str], read: Read) -> dict[str, str]:
-    """The variable that tells processes on all nodes of a job what is granted there; empty if nothing is."""
+    """Return the variable, by name, that tells processes on all nodes of a job their cores; empty: none is known."""
     cores = (
         _on_slurm_nodes(environ)
         or _on_pbs_nodes(environ, read)
@@ -51,8 +51,11 @@ def _on_slurm_nodes(environ: Mapping[str, str]) -> dict[str, int]:
 
 
 def _on_pbs_nodes(environ: Mapping[str, str], read: Read) -> dict[str, int]:
-    """Torque names a node once for each core. PBS Pro does so for each MPI process, and has the cores of a chunk in
-    ``NCPUS``, unless these are its threads: the larger number is never more than what was granted."""
+    """Return the cores of each node of a PBS job.
+
+    Torque names a node once for each core. PBS Pro does so for each MPI process, and has the cores of a chunk in
+    ``NCPUS``, unless these are its threads: the larger number is never more than was granted.
+    """
     path, least = environ.get("PBS_NODEFILE"), _number(environ, "NCPUS")
     return {name: max(times, least) for name, times in Counter(read(path).split()).items()} if path else {}
 
@@ -75,7 +78,7 @@ def _slurm(environ: Mapping[str, str], host: str, _: Read) -> tuple[int, str] | 
 
 
 def _slurm_step(environ: Mapping[str, str]) -> tuple[int, str] | None:
-    """Cores of a step that the user has started, for all of its processes on this node."""
+    """Return the cores on this node of a step that the user has started, for all of its processes."""
     found = []
     if n := _number(environ, "SLURM_CPUS_ON_NODE"):
         found.append((n, "granted by Slurm: SLURM_CPUS_ON_NODE"))
@@ -97,7 +100,7 @@ def _pbs(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str] |
 
 
 def on_grid_engine_hosts(environ: Mapping[str, str], read: Read) -> dict[str, int]:
-    """Slots on each host of a job in a parallel environment, the master's first; empty: it is in none."""
+    """Return the slots on each host of a job in a parallel environment, the master's first; empty: it is in none."""
     path = environ.get("PE_HOSTFILE")
     found: Counter[str] = Counter()
     for words in (line.split() for line in (read(path) if path else "").splitlines()):
@@ -114,7 +117,7 @@ def _grid_engine(environ: Mapping[str, str], host: str, read: Read) -> tuple[int
 
 
 def on_lsf_hosts(environ: Mapping[str, str], read: Read) -> dict[str, int]:
-    """Slots on each host of an LSF job, the first host's first; empty: it is in none."""
+    """Return the slots on each host of an LSF job, the first host's first; empty: it is in none."""
     words = environ.get("LSB_MCPU_HOSTS", "").split()
     if words:
         return {name: int(n) for name, n in zip(words[::2], words[1::2], strict=False) if n.isdigit()}
@@ -131,7 +134,7 @@ def _lsf(environ: Mapping[str, str], host: str, read: Read) -> tuple[int, str] |
 
 
 def is_hyperqueue_task(environ: Mapping[str, str]) -> bool:
-    """Whether this process is a task of HyperQueue."""
+    """Tell whether this process is a task of HyperQueue."""
     return "HQ_TASK_ID" in environ
 
 
@@ -141,7 +144,7 @@ def _hyperqueue(environ: Mapping[str, str], _: str, __: Read) -> tuple[int, str]
 
 
 def _of_host(cores: Mapping[str, int], host: str) -> int:
-    """Of the machine called ``host``, with or without its domain; 0 if it is not there."""
+    """Return the cores of ``host``, named with or without its domain; 0: it is not listed."""
     if host in cores:
         return cores[host]
     short = host.partition(".")[0]

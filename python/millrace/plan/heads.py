@@ -1,4 +1,4 @@
-"""What the first bytes of an input tell: that it cannot be cut, and how it is compressed."""
+"""Checks on the first bytes of inputs: formats that cannot be cut, and compression."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from millrace.errors import RefusedError
 from millrace.model import Command, InputUse, ToolUse
 from millrace.tools.base import grows
 
-#: Bytes that are looked at.
+#: Bytes that are read of each input.
 HEAD_BYTES = 64 << 10
 
 
-#: Two names of what the same programs read.
+#: Compressions that the same programs read.
 GZIP = ("gzip", "bgzf")
 
-#: What the name of a file tells that another phase still writes.
+#: Compression by suffix, for a file that another phase still writes.
 _BY_NAME = {".gz": "gzip", ".bgz": "bgzf", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 
-#: Inputs that are files, and their first bytes.
+#: Input files, and the first bytes of each.
 Heads = Sequence[tuple[InputUse, bytes]]
 
 
 def read(use: ToolUse, command: Command) -> Iterator[tuple[InputUse, bytes]]:
-    """First bytes of the inputs that are files; nothing is taken from a pipe."""
+    """Yield the first bytes of the inputs that are files; pipes are not read."""
     for item in use.inputs:
         path = command.cwd / item.path
         if item.format == "files" or item.path == "-" or grows(item.path, command):
@@ -41,13 +41,13 @@ def read(use: ToolUse, command: Command) -> Iterator[tuple[InputUse, bytes]]:
                 with path.open("rb") as file:
                     yield item, file.read(HEAD_BYTES)
         except OSError:
-            continue  # reading on will say what is wrong
+            continue  # the run itself reports the error
 
 
 def refuse_old_mac(heads: Heads) -> None:
     """Refuse sequences whose lines end with a carriage return alone: some tools read many records there, some one.
 
-    What is compressed tells nothing of lines, though any byte may be in it.
+    Compressed inputs are not checked, as their bytes say nothing about lines.
 
     Raises:
         RefusedError: There is such an input.
@@ -63,7 +63,7 @@ def refuse_old_mac(heads: Heads) -> None:
 
 
 def refuse_bcf(heads: Heads) -> None:
-    """Refuse variants in BCF, packed or not, which has no lines.
+    """Refuse variants in BCF, compressed or not, which has no lines.
 
     Raises:
         RefusedError: There is such an input.
@@ -77,7 +77,7 @@ def refuse_bcf(heads: Heads) -> None:
 
 
 def _unzipped(head: bytes) -> bytes:
-    """The first bytes of what may be packed by gzip."""
+    """Return the first 16 bytes of the content of a head that may be gzip; empty if it is corrupt."""
     if _core.compression(head) not in GZIP:
         return head
     with suppress(zlib.error):
@@ -86,12 +86,12 @@ def _unzipped(head: bytes) -> bytes:
 
 
 def as_they_are(use: ToolUse, heads: Heads, command: Command) -> ToolUse:
-    """Tools get their inputs compressed as they are: whatever they make of that, they make of it by themselves, too.
+    """Mark how inputs are compressed, so that tasks get them compressed alike, as the serial tool does.
 
-    What is named ``.gz``, and is, known tools get unpacked: they all read that, or their adapters refuse it.
+    Known tools get gzip files named ``.gz`` or ``.bgz`` decompressed: they read these, or their adapters refuse them.
     """
     if use.adapter == "records":
-        return use  # it gets records, and no file
+        return use  # it gets records, not files
     found = {item.path: _core.compression(head) for item, head in heads}
     if any(item.path == "-" for item in use.inputs):
         found["-"] = _core.compression(_standard_input())
@@ -108,17 +108,17 @@ def as_they_are(use: ToolUse, heads: Heads, command: Command) -> ToolUse:
 
 
 def _standard_input() -> bytes:
-    """The first bytes of standard input, if it is a file; nothing is taken from a pipe."""
+    """Return the first bytes of standard input, if it is a file; a pipe is not read."""
     try:
         if stat.S_ISREG(os.fstat(0).st_mode):
             return os.pread(0, HEAD_BYTES, os.lseek(0, 0, os.SEEK_CUR))
     except OSError:
-        pass  # closed, or not to be read: reading on will say so
+        pass  # closed or unreadable: the run itself reports it
     return b""
 
 
 def notes(use: ToolUse) -> tuple[str, ...]:
-    """What to say of compressed inputs."""
+    """Return a note for each compressed input."""
     tool = os.path.basename(str(use.argv[0]))
     return tuple(
         f"{'standard input' if item.path == '-' else item.path} is compressed ({item.packed}): {tool} gets its parts so, too"

@@ -1,4 +1,4 @@
-"""A database in fragments, where that is asked for or pays."""
+"""Planning of a search in fragments, where the user asks for it or it pays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from millrace.plan.programs import find_program
 from millrace.plan.queries import Queries
 from millrace.tools.base import Adapter, Fragmentable, Fragmenting
 
-#: What becomes of a file in HDFS of which nodes cannot fetch pieces.
+#: Note for a file in HDFS that nodes cannot fetch in pieces.
 _PASSED_ON = "; the file in HDFS is fetched as a whole and passed on from node to node"
 
 
 def decided_by_queries(job: Job, use: ToolUse, adapter: Adapter) -> bool:
-    """Whether it is of use to look at the queries: for the number of fragments, or for batches of measured size."""
+    """Tell whether the plan needs query sizes: for the number of fragments, or for batches of measured size."""
     if not use.inputs:
         return False
     fragments_open = isinstance(adapter, Fragmenting) and job.fragment_size == (0, 0)
@@ -27,7 +27,7 @@ def decided_by_queries(job: Job, use: ToolUse, adapter: Adapter) -> bool:
 def with_fragments(
     job: Job, use: ToolUse, command: Command, adapter: Adapter, slots: int, queries: Queries | None
 ) -> tuple[ToolUse, str]:
-    """Have the database searched in fragments where that is asked for or pays; and the reason.
+    """Plan the search of the database in fragments where asked for or faster; return the use and the reason.
 
     Raises:
         RefusedError: The user asks for fragments where the result would not be exact.
@@ -69,7 +69,7 @@ def _pass_residues(use: ToolUse) -> int:
 
 
 def _in_volumes(use: ToolUse, command: Command, adapter: Fragmenting, database: Fragmentable) -> tuple[ToolUse, str]:
-    """Search a database whose volumes are elsewhere volume by volume, each where it is best read."""
+    """Plan one search for each volume of a database in HDFS, each at the node that reads it best."""
     if database.why_not:
         return use, f"fragments: 1; {database.why_not}"
     use = with_programs(adapter.fragment(use, command, ()), command)
@@ -82,7 +82,7 @@ def _in_volumes(use: ToolUse, command: Command, adapter: Fragmenting, database: 
 def _in_pieces(
     job: Job, use: ToolUse, command: Command, adapter: Fragmenting, database: Fragmentable, slots: int, queries: Queries | None
 ) -> tuple[ToolUse, str]:  # fmt: skip
-    """Search a file in HDFS block by block, each where it is best read."""
+    """Plan one search or more for each block of a file in HDFS, each at the node that reads it best."""
     assert command.view
     database = database.count() if database.count else database
     if database.why_not:
@@ -98,10 +98,10 @@ def _in_pieces(
 
 
 def with_programs(use: ToolUse, command: Command) -> ToolUse:
-    """Find the programs that search fragments and candidates, where they are not the user's own.
+    """Resolve the programs that search fragments and candidates, where they differ from the user's program.
 
     Raises:
-        ToolError: One is not there.
+        ToolError: One is not found.
     """
     parts = use.fragmented
     if not parts:

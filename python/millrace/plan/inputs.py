@@ -1,4 +1,4 @@
-"""The inputs of a run: which files they are, in which format, and whether they can be read."""
+"""Checks of the inputs of a run: their files, formats, and whether they can be read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from millrace.tools.base import NUL, OPENED, file_records, grows, join_names, op
 
 
 def with_files(use: ToolUse, command: Command) -> ToolUse:
-    """List the files of inputs in which each file is a record: what is in a folder is decided once, at the start."""
+    """List the files of inputs in which each file is a record; a folder is listed once, at the start.
+
+    Raises:
+        RefusedError: There are no files, or they are behind URLs.
+    """
     inputs = []
     for item in use.inputs:
         if item.format == "files":
@@ -36,11 +40,10 @@ def with_files(use: ToolUse, command: Command) -> ToolUse:
 
 
 def with_formats(use: ToolUse, command: Command) -> ToolUse:
-    """Find the record format of inputs for which nobody named one, check those that were named, and see what comes
-    through a pipe.
+    """Detect the record format of inputs without one, check those that were named, and mark pipes.
 
     Raises:
-        RefusedError: It cannot be told, or there is no such format.
+        RefusedError: A format cannot be detected, or does not exist.
     """
     inputs = []
     for item in use.inputs:
@@ -71,7 +74,7 @@ def _is_pipe(mode: int) -> bool:
 
 
 def check_boundaries(job: Job, use: ToolUse) -> None:
-    """Refuse record boundaries that are missing, that no input uses, or that are no regular expressions."""
+    """Refuse record boundaries that are missing, that no input uses, or that are not regular expressions."""
     given = job.record_start or job.record_end
     by_regex = any(item.format == "regex" for item in use.inputs)
     if given and not by_regex:
@@ -144,10 +147,10 @@ def _is_pipe_to_read(path: str) -> bool:
 
 
 def brings_data(descriptor: int, *, pipes: bool = True) -> bool:
-    """Whether a descriptor is a file or pipe that could bring records (no terminal, not /dev/null, not closed).
+    """Tell whether a descriptor is a file or pipe that may bring records: no terminal, not ``/dev/null``, not closed.
 
     Args:
-        pipes: A pipe counts.
+        pipes: Whether pipes and sockets count.
     """
     try:
         mode = os.fstat(descriptor).st_mode

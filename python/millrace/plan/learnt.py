@@ -1,6 +1,6 @@
-"""What earlier runs learnt of the cost of tools: a small file in the user's state folder, and never needed.
+"""Costs of tools that earlier runs measured: a small, optional file in the user's state folder.
 
-It holds numbers and digests, no names. Of several runs that write at the same time, one may lose what it learnt.
+It holds numbers and digests, no names. If several runs write at the same time, one may lose its measurement.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from millrace import state
 from millrace.model import Learnt
 from millrace.own import replace_whole
 
-#: Tools with their options and databases that are remembered, the latest ones.
+#: Most entries (a tool with options and databases) that are kept, the latest ones.
 MOST = 200
 
-#: Larger than that many ever are: a file that is something else is not read.
+#: Most bytes that are read, more than all entries ever take.
 MOST_BYTES = 1 << 20
 
 
 class Memory(msgspec.Struct):
-    """The file's content, the latest last."""
+    """Content of the file, the latest entry last."""
 
-    #: Digest of tool, options and databases: what was learnt.
+    #: Learnt costs by the digest of tool, options and databases.
     tools: Annotated[dict[str, Learnt], msgspec.Meta(max_length=10 * MOST)] = {}
 
 
 def recall(key: str, environ: Mapping[str, str]) -> Learnt | None:
-    """What was learnt under ``key``; None if nothing was, or it cannot be read."""
+    """Return the cost that was learnt under ``key``; None: there is none, or the file cannot be read."""
     path = _path(environ)
     return _read(path).tools.get(key) if path else None
 
 
 def remember(key: str, learnt: Learnt, environ: Mapping[str, str]) -> None:
-    """Keep ``learnt``; a folder that cannot be written only means that the next run measures again."""
+    """Keep ``learnt`` under ``key``; if the folder cannot be written, the next run measures again."""
     path = _path(environ)
     if not path:
         return

@@ -1,16 +1,16 @@
-"""How much memory this process and its tools may use."""
+"""Limits on the memory that this process and its tools may use: machine and control group."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-#: Limits above this mean that there is none: an unset limit of cgroup v1 is the largest number of pages.
+#: Value for "no limit"; an unset limit of cgroup v1 is the largest number of pages, which is above it.
 NO_LIMIT = 1 << 60
 
 
 def usable(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
-    """Bytes of memory, page cache included, and where the limit is from: the machine or a control group.
+    """Return the bytes of memory, page cache included, and the source of the limit: machine or control group.
 
     >>> usable()[0] > 0
     True
@@ -20,7 +20,7 @@ def usable(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cg
 
 
 def available(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Bytes of the machine's memory that are free, or could be at once."""
+    """Return the bytes of the machine's memory that are free or can be freed at once; 0: unknown."""
     for line in meminfo.read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10
@@ -28,7 +28,7 @@ def available(meminfo: Path = Path("/proc/meminfo")) -> int:
 
 
 def cgroup_limit(proc: Path, root: Path) -> int:
-    """The least memory limit of this group and those above it; `NO_LIMIT` where there is none (cgroup v2 and v1)."""
+    """Return the least memory limit of this group and those above it; ``NO_LIMIT``: there is none (cgroup v2, v1)."""
     limits = [_group_limit(group, "memory.max" if unified else "memory.limit_in_bytes")
               for group, unified in groups(proc, root)]  # fmt: skip
     return min(limits, default=NO_LIMIT)
@@ -37,26 +37,26 @@ def cgroup_limit(proc: Path, root: Path) -> int:
 def kills_counter(
     proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup"), vmstat: Path = Path("/proc/vmstat")
 ) -> tuple[str, bool] | None:
-    """Where the kernel counts the processes that it kills for lack of memory.
+    """Find the file in which the kernel counts the processes that it kills for lack of memory.
 
     Returns:
-        A file with a line ``oom_kill N``, and whether it counts those of our own control group alone; None if nothing
-        is counted.
+        A file with a line ``oom_kill N``, and whether it counts only processes of our control group; None: no file
+        counts them.
     """
     found = groups(proc, root)
     for group, unified in found:
         if _counts(file := group / ("memory.events" if unified else "memory.oom_control")):
-            # Version 1 counts a group without those below it, version 2 with them; all that is in no other group is in
-            # the first one of version 1.
+            # Version 1 counts a group without its sub-groups, version 2 with them. In version 1 the root group holds
+            # all processes that are in no other group.
             own = group == found[0][0] if unified else len(found) > 1
             return str(file), own
     return (str(vmstat), False) if _counts(vmstat) else None
 
 
 def groups(proc: Path, root: Path) -> list[tuple[Path, bool]]:
-    """Folders of the control groups of this process that account for memory, innermost first, and whether of version 2.
+    """List the control groups of this process that account for memory, innermost first: (folder, is version 2).
 
-    In a container the innermost may be there under another name: that of the last.
+    In a container the innermost group may appear as the last folder, the root of the mount.
     """
     try:
         lines = proc.read_text().splitlines()
@@ -74,7 +74,7 @@ def groups(proc: Path, root: Path) -> list[tuple[Path, bool]]:
             if group == base:
                 break
         if controllers:
-            return found[-len(folder.relative_to(base).parts) - 1 :]  # that of version 2 does not count memory then
+            return found[-len(folder.relative_to(base).parts) - 1 :]  # version 2 does not account for memory then
     return found
 
 

@@ -1,4 +1,4 @@
-"""The outputs of a run: whether they can be written, and nothing that is read is written over."""
+"""Checks of the outputs of a run: they can be written, and no file that is read is overwritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.tools.base import NUL, is_stream, record_path
 
 
 def check_outputs(use: ToolUse, command: Command) -> None:
-    """Refuse outputs that cannot be written, that are written twice, or that would be written over what is read."""
+    """Refuse outputs that cannot be written, that are named twice, or that would overwrite a file that is read."""
     if not use.outputs:
         return
     cwd, read = command.cwd, files_read(use, command.seen.cwd, command.exe)
@@ -50,23 +50,23 @@ def check_outputs(use: ToolUse, command: Command) -> None:
 
 
 def files_of(use: ToolUse) -> list[str]:
-    """The files that are one record each."""
+    """List the input files that are one record each."""
     return [name for item in use.inputs if item.format == "files" for name in item.path.split(NUL)]
 
 
 def is_there(output: OutputUse, path: str) -> bool:
-    """Whether an output that is one file is there already, can be read, and is not empty, as one that a run has made is."""
+    """Tell whether an output of one file exists, is readable and not empty, as after a run."""
     is_file = output.layout == "file" and not output.stdout and os.path.isfile(path) and os.access(path, os.R_OK)
     return is_file and os.path.getsize(path) > 0
 
 
 def there_already(use: ToolUse, cwd: Path) -> list[str]:
-    """The outputs that are one file each, and are there already."""
+    """List the paths of outputs of one file each that exist already."""
     return [output.path for output in use.outputs if is_there(output, os.path.join(cwd, output.path))]
 
 
 def _check_records(output: OutputUse, use: ToolUse, cwd: Path) -> None:
-    """Each input file has an output of its own, and no folder is in its place."""
+    """Refuse outputs by record if two input files share one, or if a folder has its name."""
     names: dict[str, str] = {}
     for name in files_of(use):
         place = record_path(output.path, name)
@@ -78,12 +78,12 @@ def _check_records(output: OutputUse, use: ToolUse, cwd: Path) -> None:
 
 
 def _is_open_already(path: Path) -> bool:
-    """Whether nothing is made in the folder of an output: a device, a pipe, or what a shell has opened (``/dev/stdout``)."""
+    """Tell whether an output needs no new file: a device, a pipe, or what a shell has opened (``/dev/stdout``)."""
     return path.exists() and (not path.is_file() or (is_stream(str(path)) and not path.is_relative_to("/dev/shm")))
 
 
 def files_read(use: ToolUse, cwd: Path, exe: Path) -> dict[object, str]:
-    """What a run reads, by the file itself, whatever its name, and what it is."""
+    """Return the roles ("input", "a database", "the program") of the files that a run reads, by file identity."""
     found: dict[object, str] = {_which(exe): "the program"}
     found |= {_which(cwd / path): "a database" for path in use.databases}
     for item in use.inputs:
@@ -93,7 +93,7 @@ def files_read(use: ToolUse, cwd: Path, exe: Path) -> dict[object, str]:
 
 
 def _places_of(output: OutputUse, use: ToolUse, cwd: Path) -> list[str | Path]:
-    """The files that an output is, as far as that is known before the run."""
+    """List the files of an output, as far as they are known before the run."""
     if output.path == "-":
         return ["-"]
     if output.layout == "record":
@@ -102,10 +102,10 @@ def _places_of(output: OutputUse, use: ToolUse, cwd: Path) -> list[str | Path]:
 
 
 def _which(path: str | Path, descriptor: int = 1) -> object:
-    """What tells a file from all others whatever its name; None for what is none, such as a pipe.
+    """Return the identity of a file, the same for all its names: (device, inode), or its real path if it is missing.
 
     Args:
-        path: ``-`` is ``descriptor``.
+        path: Its path; ``-``: the open ``descriptor``, for which the result is None unless it is a regular file.
     """
     try:
         about = os.fstat(descriptor) if path == "-" else os.stat(path)
@@ -117,7 +117,11 @@ def _which(path: str | Path, descriptor: int = 1) -> object:
 
 
 def _led_to(path: Path, output: OutputUse) -> Path:
-    """Where an output is written: if it is a link, where that leads."""
+    """Return the path to which an output is written: the target, if it is a link.
+
+    Raises:
+        RefusedError: The link leads back to itself.
+    """
     if not path.is_symlink():
         return path
     real = Path(os.path.realpath(path))

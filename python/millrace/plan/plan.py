@@ -1,4 +1,4 @@
-"""From a job to a plan: what will run where, on how many slots, and why. Refuses here whatever cannot be exact."""
+"""The plan of a run: all decisions from a job, with their reasons. Refuses commands without an exact result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from millrace.tools import registry
 
 
 class Plan(Frozen, frozen=True):
-    """All that is decided before the run."""
+    """All decisions that are made before the run."""
 
     job: Job
     command: Command
@@ -42,13 +42,13 @@ class Plan(Frozen, frozen=True):
     notes: tuple[str, ...]
     #: Inputs, databases and program as they were then.
     world: tuple[world.File, ...]
-    #: Under which name `millrace.plan.learnt` keeps what tasks cost; empty: it is of no use to another run.
+    #: Key under which ``millrace.plan.learnt`` keeps the cost of tasks; empty: it is of no use to another run.
     cost_key: str = ""
-    #: Those of the notes that are said at the start of a run too.
+    #: Notes that are printed at the start of a run, too.
     warnings: tuple[str, ...] = ()
-    #: What tasks see of the working folder, in words; empty: the folder as it is.
+    #: The view of the working folder that tasks get, in words; empty: the folder itself.
     view: str = ""
-    #: Whether `millrace runs` lists it: not the steps of something else.
+    #: Whether `millrace runs` lists it: false for the steps of another run.
     listed: bool = True
 
 
@@ -59,19 +59,18 @@ def make(
     """Decide everything that can be decided before the first record is read.
 
     Args:
-        launched: An MPI launcher has started this process: it gives it a pipe as standard input, whether or not anything
-            comes in.
-        view: Where the files behind the command's URLs are.
-        growing: Inputs that another phase still writes; see `Command`.
+        launched: Whether an MPI launcher has started this process; its standard input is then a pipe in any case.
+        view: Places of the files behind the command's URLs.
+        growing: Inputs that another phase still writes; see ``Command``.
 
     Raises:
-        RefusedError: The command cannot be answered exactly, or not at all.
-        ToolError: The program is not there.
+        RefusedError: The command cannot be computed exactly, or not at all.
+        ToolError: The program is not found.
     """
     try:
         return _make(job, cwd, environ, launched, view, growing)
     except OSError as error:
-        # A name that is too long, a folder that may not be read, a disk that fails.
+        # A name that is too long, an unreadable folder, a disk that fails.
         raise RefusedError(
             f"{os.fsdecode(error.filename or '')}: {error.strerror or error}", "check this path"
         ) from error
@@ -95,7 +94,7 @@ def _make(
     check_statuses(job, use)
     check_inputs(use, seen)
     check_pipes(use, seen)
-    files = world.of_plan(use, seen)  # before anything is read of them that decides
+    files = world.of_plan(use, seen)  # before their content is read for decisions
     use = with_formats(use, seen)
     check_script(job, use, seen)
     begin = tuple(heads.read(use, seen))
@@ -123,7 +122,7 @@ def _make(
     work, unseen = workplace.with_view(work, cwd, fixed=bool(job.work_dir))
     shown = folder_view.described(use, "--warm" if use.warm else unseen, job.verify)
     return Plan(
-        job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key="" if use.warm else key,  # what starts cost is hidden then
+        job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key="" if use.warm else key,  # a warm start hides the cost of starts
         notes=tuple(filter(None, (program_note, *use.notes, *warnings, why, batch_note(job, use), check_note(job, use), in_parts, warm, shown, f"work directory: in {work.path}, {work.why}"))),
         warnings=warnings, view=shown,
         world=files,
@@ -131,7 +130,7 @@ def _make(
 
 
 def check_joins(job: Job, use: ToolUse) -> None:
-    """Refuse to join the outputs of a known tool in another way than its own; what a description says gives way."""
+    """Refuse ``--join`` for tools with an adapter of their own; it may replace the joins of a description."""
     if job.join and (use.adapter == "records" or use.adapter in registry.FAMILIES):
         raise RefusedError(
             f"--join {job.join[0]}: millrace knows how the outputs of {job.command[0]} are joined", "leave --join out"
@@ -139,7 +138,7 @@ def check_joins(job: Job, use: ToolUse) -> None:
 
 
 def check_statuses(job: Job, use: ToolUse) -> None:
-    """Refuse to take for a result what a known tool says of a failure."""
+    """Refuse ``--ok-status`` for a known tool, whose adapter knows which exit statuses are failures."""
     if job.ok_status and use.adapter != "generic":
         raise RefusedError(
             f"--ok-status {job.ok_status[0]}: millrace knows what the exit statuses of {job.command[0]} say",
@@ -148,7 +147,7 @@ def check_statuses(job: Job, use: ToolUse) -> None:
 
 
 def batch_note(job: Job, use: ToolUse) -> str:
-    """How batches get their size, in words."""
+    """Describe how batches get their size, in words."""
     records, size = job.batch_size
     if records:
         return f"batches: {records} records each, as asked"

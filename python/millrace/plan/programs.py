@@ -1,4 +1,4 @@
-"""Programs, as the shell finds them."""
+"""Lookup of programs, by path or on ``PATH``, as the shell finds them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from millrace.plan.first_word import missing_hint
 
 
 def find_program(name: str, cwd: Path, environ: Mapping[str, str], argv: Sequence[str] = ()) -> Path:
-    """The program as the shell would find it.
+    """Return the path of the program that the shell would start.
 
     Args:
-        argv: The command whose first word it is, for the hint.
+        argv: The command that begins with it, for the hint.
 
     Raises:
-        ToolError: There is none.
+        RefusedError: The name is empty.
+        ToolError: There is no such program, or it is not executable.
     """
     if not name:
         raise RefusedError("the first word of the command is empty", "write the program's name after --")

@@ -1,4 +1,4 @@
-"""A look at the queries before the run: how many, and how long."""
+"""Number and lengths of the queries, counted or estimated before the run."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ import msgspec
 from millrace import _core
 from millrace.model import CostHint, Frozen, InputUse
 
-#: Bytes of a file that are looked at, about: what follows is taken to be like it.
+#: Bytes of a file that are read, about; the rest is assumed to be alike.
 MOST_BYTES = 8 << 20
 
-#: Records at most of which each size is kept: of more, one of them is a small part of a batch.
+#: Most records whose sizes are kept one by one: of more, each is a small part of a batch.
 FEW = 512
 
 
 class Queries(Frozen, frozen=True):
-    """What was seen, or estimated from the beginning of a large file."""
+    """Number and sizes of the queries, counted or extrapolated from the beginning of a large file."""
 
     records: int
-    #: Residues (of profiles: bytes), in all and in the largest record.
+    #: Residues (of profiles: bytes) of all records and of the largest.
     units: int
     longest: int
-    #: Whether all were seen.
+    #: Whether all were counted.
     complete: bool = True
-    #: Units up to the end of each, of few records.
+    #: Units up to the end of each record, if there are few.
     ends: tuple[int, ...] = ()
 
 
 def look(item: InputUse, cwd: Path) -> Queries | None:
-    """Read the first records of an input; None where that would take them away (a pipe) or they cannot be read."""
+    """Estimate the queries from the first records of an input; None: a pipe, or records that cannot be read."""
     path = _readable_twice(item.path, cwd)
     if item.format == "files" or path is None:
         return None
     records = units = longest = 0
     ends = list[int]()
-    step = 1  # records at a time, later more and more: one may have a kilobyte or a gigabyte
+    step = 1  # records at a time, growing: a record may have a kilobyte or a gigabyte
     try:
         reader = _core.Reader([path], item.format)
         while reader.offset < MOST_BYTES:
@@ -49,12 +49,12 @@ def look(item: InputUse, cwd: Path) -> Queries | None:
             step = 1 if records < FEW else min(2 * step, 1 << 12)
         times = max((reader.total or 0) / reader.offset, 1.0)
     except (OSError, ValueError, _core.RecordError):
-        return None  # the run itself says what is wrong
+        return None  # the run itself reports the error
     return Queries(records=int(records * times), units=int(units * times), longest=longest, complete=times == 1.0)
 
 
 def with_sizes(hint: CostHint, queries: Queries) -> CostHint:
-    """What is known of a cost, with the sizes of the queries."""
+    """Add the number or sizes of the queries to a cost hint."""
     if hint.unit == "records":
         return msgspec.structs.replace(hint, units=queries.records, counted=queries.complete)
     return msgspec.structs.replace(
@@ -66,7 +66,7 @@ def _readable_twice(path: str, cwd: Path) -> str | None:
     if path != "-":
         return str(cwd / path) if (cwd / path).is_file() else None
     try:
-        # Opened by this name, a file is read from its beginning with an offset of its own.
+        # Opened by this name, a file gets an offset of its own, at its beginning.
         return "/proc/self/fd/0" if os.path.isfile("/proc/self/fd/0") and os.lseek(0, 0, os.SEEK_CUR) == 0 else None
     except OSError:
         return None

@@ -1,6 +1,7 @@
-"""How often the tasks of a node will read a database: batches, times the passes that a tool makes over it for each. Pure, but for a look at the input.
+"""Estimated number of reads of a database by the tasks of a node: batches, times the passes of the tool for each.
 
-Batches are those that `millrace.schedule.sizing` would cut of the input, from what is known of the tool's cost before the run.
+Batches are those that ``millrace.schedule.sizing`` would cut, by the cost that is known before the run. Pure, except
+that ``of_plan`` reads the beginning of the input.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from millrace.plan.plan import Plan
 from millrace.plan.queries import Queries, look
 from millrace.schedule.sizing import CostModel, next_units
 
-#: Batches that a slot works on in a run, at least, where nothing is known: large ones first, then small ones so that all end
-#: together.
+#: Assumed batches of a slot where nothing is known, the least of a run: large ones first, then small ones so that all
+#: slots end together.
 BATCHES = 4
 
-#: Batches that are counted one by one; of more, those that follow are taken to be like these.
+#: Most batches that are counted one by one; the rest are assumed to be alike.
 COUNTED = 10_000
 
 #: Adapters of programs that read the database once for each record.
@@ -24,10 +25,10 @@ ONCE_A_RECORD = frozenset(["hmmer", "infernal"])
 
 
 def of_plan(plan: Plan, slots: int, nodes: int) -> int:
-    """`expected` for a plan, with a look at its queries.
+    """Estimate the reads of a plan's databases by one node; reads the beginning of its input.
 
     Args:
-        slots: Of one node.
+        slots: Slots of one node.
     """
     use, command = plan.use, plan.command
     queries = look(use.inputs[0], command.seen.cwd) if len(use.inputs) == 1 else None
@@ -35,12 +36,12 @@ def of_plan(plan: Plan, slots: int, nodes: int) -> int:
 
 
 def expected(use: ToolUse, fixed: tuple[int, int], queries: Queries | None, slots: int, nodes: int = 1) -> int:
-    """How often one node reads all of it.
+    """Estimate how often one node reads the whole database.
 
     Args:
         fixed: The user's batch size (records, bytes); (0, 0): it is measured.
-        queries: What is known of the input; None: nothing.
-        slots: Of one node; ``nodes`` share the work evenly.
+        queries: Number and sizes of the records of the input; None: unknown.
+        slots: Slots of one node; ``nodes`` share the work evenly.
     """
     slots = max(1, slots)
     if queries is None or not queries.records:
@@ -51,7 +52,7 @@ def expected(use: ToolUse, fixed: tuple[int, int], queries: Queries | None, slot
 
 
 def _passes(cost: CostHint, fixed: tuple[int, int], queries: Queries, slots: int) -> float:
-    """Passes of all batches.
+    """Count the passes of all batches.
 
     >>> queries = Queries(records=100, units=30_000, longest=300)
     >>> _passes(CostHint(unit="residues"), (10, 0), queries, 4)
@@ -83,5 +84,5 @@ def _passes(cost: CostHint, fixed: tuple[int, int], queries: Queries, slots: int
 
 
 def _passes_of(units: float, cost: CostHint) -> int:
-    """Of one batch."""
+    """Count the passes of one batch."""
     return max(1, math.ceil(units / cost.pass_units)) if cost.pass_units else 1

@@ -1,4 +1,4 @@
-"""Which adapter a command gets: that of the tool whose name the program bears, if it is that tool."""
+"""Choice of the adapter of a command: that of the tool with the program's name, if the program is that tool."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from millrace.tools.program_identity import is_binary, is_own_script, is_plain_w
 
 
 class Recognition(NamedTuple):
-    """A command as it was understood."""
+    """An adapter, and the command as it understood it."""
 
     adapter: Adapter
     use: ToolUse
-    #: What is said of the program in the plan; empty: it is as usual.
+    #: Note on the program for the plan; empty: nothing is unusual.
     note: str = ""
 
 
 def recognise(command: Command) -> Recognition:
     """Find the adapter of a command, and let it understand the command.
 
-    A script that bears the name of a known tool is run once, on an input in which nothing comes, if its text says that
-    it passes its arguments on; see `millrace.plan.wrapper_probe`.
+    A script with the name of a known tool is run once, on an input without data, if its text passes its arguments on;
+    see ``millrace.plan.wrapper_probe``.
 
     Raises:
-        RefusedError: The command cannot be answered exactly, or the program is not what ``--as`` says.
+        RefusedError: The command cannot be computed exactly, or the program is not what ``--as`` says.
     """
     name = command.tool
     if command.known_as:
@@ -66,7 +66,7 @@ def _understand(adapter: Adapter, command: Command) -> ToolUse:
 
 
 def _of_wrapper(adapter: Adapter, command: Command, name: str) -> Recognition:
-    """A program that says, or of which the user says, that it is the tool ``name``."""
+    """Recognise a wrapper of the tool ``name``, according to its text or to ``--as``, by what it starts."""
     use = _understand(adapter, command)
     seen = observe_wrapper(use, command, name)
     if seen.outcome == "same" and (command.known_as or not seen.reader):
@@ -96,7 +96,7 @@ def _unknown(adapter: Adapter, command: Command, why: str) -> Recognition:
     """Treat a program as an unknown one, in spite of its name.
 
     Raises:
-        RefusedError: More has to be said of it then; with what its namesake would have as inputs and outputs.
+        RefusedError: Its inputs must be named then; the hint has the inputs and outputs of the tool of that name.
     """
     name = command.tool
     generic = registry.find("")
@@ -115,9 +115,9 @@ def _unknown(adapter: Adapter, command: Command, why: str) -> Recognition:
 
 
 def _proposal(adapter: Adapter, command: Command) -> str:
-    """Options that name what the tool of that name would read and write; empty: it does not understand the command."""
+    """Return options for the inputs and outputs of the tool of that name; empty: it does not understand the command."""
     with suppress(MillraceError, OSError):
-        # No program: it is not to be started for this.
+        # A missing program, so that it is not started for this.
         use = adapter.understand(msgspec.structs.replace(command, exe=Path("/nonexistent")))
         return " ".join(
             [*map(_input_option, use.inputs), *(_output_option(each) for each in use.outputs if each.path != "-")]

@@ -1,4 +1,4 @@
-"""Where a run keeps its run directory, if the user does not say."""
+"""Location of the run directory, from the user's option, the outputs or the command."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from millrace.tools.base import is_stream
 
 
 def find(wanted: str, use: ToolUse, argv: tuple[str, ...], cwd: Path, environ: Mapping[str, str]) -> Path:
-    """``OUTPUT.millrace`` beside the first output that has a name. A run to standard output has its own in the current
-    folder, or, where that cannot be written, in the user's state folder.
+    """Choose the run directory: ``OUTPUT.millrace`` beside the first output that has a name.
+
+    A run to standard output has it in the current folder, or in the user's state folder where that cannot be written.
 
     Args:
-        wanted: What the user says; empty: nothing.
+        wanted: The user's choice; empty: none.
     """
     if wanted:
         return cwd / wanted
@@ -33,13 +34,13 @@ def find(wanted: str, use: ToolUse, argv: tuple[str, ...], cwd: Path, environ: M
 
 
 def of(name: str) -> Path:
-    """The run directory that a user means who names it, or an output that it lies beside."""
+    """Return the run directory with this name, or the one beside the output of this name."""
     beside = Path(name.rstrip("/") + SUFFIX)
     return beside if beside.is_dir() and not RunDir(Path(name)).holds_a_run() else Path(name)
 
 
 def inside(folder: Path) -> list[Path]:
-    """The run directories in a folder, by name."""
+    """List the run directories in a folder, by name."""
     return [path for path in sorted(folder.glob(f"*{SUFFIX}")) if path.is_dir()]
 
 
@@ -48,7 +49,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _beside(output: OutputUse) -> str:
-    """The path of an output without what differs from record to record; never in a folder that holds nothing but outputs.
+    """Remove placeholders of records from the path of an output; the result lies outside the folder of the outputs.
 
     >>> _beside(OutputUse(name="o", path="a/hits.tsv")), _beside(OutputUse(name="o", path="a/{stem}.txt", layout="record"))
     ('a/hits.tsv', 'a.stem.txt')

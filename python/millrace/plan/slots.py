@@ -1,4 +1,4 @@
-"""How many tasks run side by side, of how many threads each."""
+"""Number of slots, and threads of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.words import count
 
 
 def count_slots(job: Job, use: ToolUse, environ: Mapping[str, str]) -> tuple[ToolUse, int, str]:
-    """How many tasks run side by side, and why; ``use`` with the threads of each."""
+    """Return ``use`` with the threads of each task, the number of slots, and the reason in words."""
     n_cores, source = cores.usable(environ)
     if not use.threads:
         slots = job.slots or 1
@@ -24,7 +24,7 @@ def count_slots(job: Job, use: ToolUse, environ: Mapping[str, str]) -> tuple[Too
 
 
 def with_threads(use: ToolUse, threads: int) -> ToolUse:
-    """``use`` of a tool that takes as many threads as it gets; they share what its start costs."""
+    """Set the threads of a tool that uses as many as it gets; they share the cost of its start."""
     cost = msgspec.structs.replace(use.cost, startup_seconds=use.cost.startup_seconds / threads)
     return msgspec.structs.replace(use, threads=threads, cost=cost)
 

@@ -1,4 +1,4 @@
-"""What Slurm says in the environment, in its own packed forms. Pure."""
+"""Readers of Slurm's environment variables, in its packed forms. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _FIRST_OF_SLURM = 0xFFFF_FFF0
 
 
 def is_users_step(environ: Mapping[str, str]) -> bool:
-    """Whether this process is in a step that was started with ``srun``."""
+    """Tell whether this process is in a step that was started with ``srun``."""
     step = environ.get("SLURM_STEP_ID", "")
     return step.isdigit() and int(step) < _FIRST_OF_SLURM
 
 
 def het_groups(environ: Mapping[str, str]) -> list[str]:
-    """The packed lists of nodes of the parts of a heterogeneous job, in the order of their numbers; empty: it has no parts.
+    """Return the packed node lists of the components of a heterogeneous job, by number; empty: it has none.
 
     >>> het_groups({"SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "n1", "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-3]"})
     ['n1', 'n[2-3]']
@@ -28,12 +28,12 @@ def het_groups(environ: Mapping[str, str]) -> list[str]:
 
 
 def het_group(environ: Mapping[str, str], node: str) -> int | None:
-    """The number of the part of a heterogeneous job that a node is in; None: the job has no parts."""
+    """Return the number of the component of a heterogeneous job with ``node``; None: there is none."""
     return next((number for number, text in enumerate(het_groups(environ)) if node in expand(text)), None)
 
 
 def per_node(text: str) -> list[int]:
-    """Numbers of each node; empty if they cannot be understood.
+    """Return the number for each node from a packed list; empty if it cannot be parsed.
 
     >>> per_node("4(x2),2"), per_node("16"), per_node("?")
     ([4, 4, 2], [16], [])
@@ -48,13 +48,13 @@ def per_node(text: str) -> list[int]:
 
 
 def expand(text: str) -> Iterator[str]:
-    """The names in a list as Slurm packs it.
+    """Yield the names in a packed node list.
 
     >>> list(expand("login,n[1-3,08-10],r[1-2]c[1,3]"))
     ['login', 'n1', 'n2', 'n3', 'n08', 'n09', 'n10', 'r1c1', 'r1c3', 'r2c1', 'r2c3']
 
     Raises:
-        RefusedError: It is no such list.
+        RefusedError: It is not such a list.
     """
     # A comma within brackets belongs to them.
     for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):

@@ -1,8 +1,8 @@
-"""From where each node reads what all of its tasks read: in place, or from a copy, and where the copy comes from. Pure.
+"""Choice of the source of databases for each node: in place, or a copy from storage, a replica or another node. Pure.
 
-Each way is the sum of what was measured of the places (`millrace.plan.costs`); readers of one server share its link, so
-they are counted over all nodes. The model is that of dSOARS, with two things that it did not know: what a node has read
-once is in its memory, if it fits there, and what one node has can be passed on.
+The time of each way is the sum of measured costs (``millrace.plan.costs``). Readers are counted over all nodes, as they
+share the link of a server. The model is that of dSOARS with two additions: a node keeps what it has read in memory, if
+it fits, and can pass it on to other nodes.
 """
 
 from __future__ import annotations
@@ -12,62 +12,62 @@ from millrace.plan.costs import Cost, Line, guess
 from millrace.report.words import duration
 from millrace.words import count, size
 
-#: Seconds that it takes to let a copy take the place of a file, whatever its size.
+#: Seconds to mount a copy in the place of a file, whatever its size.
 COPY_SECONDS = 0.2
 
-#: Seconds more that it takes to fetch a replica into the cache of a node, whatever its size: the client, digests, the disk.
+#: Additional seconds to fetch a replica into a node's cache, whatever its size: client, digests, disk.
 FETCH_SECONDS = 0.3
 
-#: From one node to the next: a start in seconds, and seconds a byte. Nobody measures it before a run.
+#: Assumed cost from one node to the next; it is not measured before a run.
 LINK = Cost(lines=(Line(readers=1, start_seconds=1e-3, seconds_per_byte=2e-9),))
 
-#: By so much the times that are predicted may be wrong: of ways whose times differ by less, the one that asks least of a server
-#: is taken. See bench/probe.py.
+#: Error factor of predicted times: of ways whose times differ by less, the one that loads servers least is taken. See
+#: bench/probe.py.
 UNCERTAIN = 1.1
 
 
 class Source(Frozen, frozen=True):
     """A place that has all the bytes."""
 
-    #: As everybody may see it.
+    #: Its name without secrets.
     place: str
     cost: Cost
-    #: Whether each node has its own there, so that nodes do not share it.
+    #: Whether each node has its own copy there, so that nodes do not share it.
     is_own: bool = False
 
     def seconds(self, n_bytes: int, nodes: int) -> float:
-        """What it takes until so many nodes at the same time have read so many bytes each."""
+        """Return the seconds until ``nodes`` concurrent readers have read ``n_bytes`` each."""
         return self.cost.seconds(n_bytes, 1 if self.is_own else nodes) if n_bytes else 0.0
 
 
 class Question(Frozen, frozen=True):
-    """All that the decision depends on."""
+    """All values on which the choice of a way depends."""
 
     size: int
-    #: Bytes of it that a node has no copy of.
+    #: Bytes of which a node has no copy.
     lacking: int
-    #: How often the tasks of a node read all of it: batches, times the passes of a tool.
+    #: Reads of all bytes by the tasks of a node: batches, times the passes of a tool.
     reads: int
     nodes: int
     here: Source
     #: Replicas, which would have to be copied.
     elsewhere: tuple[Source, ...] = ()
-    #: Where copies would be.
+    #: Cost of the place of copies on a node.
     local: Cost = guess("memory")
-    #: Whether what is read in place stays in the memory of the node.
+    #: Whether bytes that are read in place stay in the node's page cache.
     is_kept: bool = True
     #: Whether costs were measured; else they are guesses.
     is_measured: bool = False
 
 
 class Way(Frozen, frozen=True):
-    """One way, and what it costs until the last read."""
+    """One way to read, and its cost up to the last read."""
 
     name: str
     source: Source
     first: float
     again: float
-    #: How often the server sends what is lacking.
+    #: Times that the server sends the lacking bytes.
     sent: int
 
     @property
@@ -79,12 +79,12 @@ class Way(Frozen, frozen=True):
         return f"{self.name} {_time(self.seconds)} (first {_time(self.first)})"
 
 
-#: What ways are called.
+#: Names of the ways.
 IN_PLACE, STAGE, BROADCAST, REPLICA, PASSED_ON = "in place", "each its copy", "one reader for all", "replica", "replica, one reader for all"  # fmt: skip
 
 
 def ways(question: Question) -> list[Way]:
-    """All ways, the best first: the cheapest, or one that is as cheap as far as is known, and asks less of a server.
+    """Return all ways, the best first: the fastest, or one within the error of prediction that loads servers less.
 
     >>> disk = Source(place="/nfs", cost=guess("shared"))
     >>> [way.name for way in ways(Question(size=10**9, lacking=10**9, reads=8, nodes=4, here=disk))]
@@ -124,7 +124,7 @@ def _all(question: Question) -> list[Way]:
 
 
 def in_words(question: Question) -> list[str]:
-    """The arithmetic, in three lines."""
+    """Describe question, times of all ways and choice, in three lines."""
     q, found = question, ways(question)
     source = "measured" if q.is_measured else "guessed: measure with millrace data probe"
     best = found[0]

@@ -1,7 +1,7 @@
-"""Whether and where each node keeps a copy of the databases, and why. Pure, except for `look`.
+"""Choice of the place for copies of the databases on each node, with the reason. Pure, except for ``look``.
 
-Tools on a node read a database again and again. From shared storage each node reads it once at least, and all of them at
-once. Read once, and passed on from node to node, it costs the storage one reader, however many nodes there are.
+Tools on a node read a database repeatedly. From shared storage each node reads it at least once, all nodes at the
+same time. Read once and passed on from node to node, it costs the storage one reader for any number of nodes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from millrace.words import count, size
 #: Share of a node's memory that all staged files may fill; the rest is for tools and results.
 MEMORY_SHARE = 0.5
 
-#: Share of what is available of the memory now that may be taken of it.
+#: Share of the memory that is available now that copies may take.
 AVAILABLE_SHARE = 0.8
 
-#: Share of the free space of a disk that may be taken of it.
+#: Share of the free space of a disk that copies may take.
 DISK_SHARE = 0.9
 
-#: A file is fresh so long after it was written; clocks of servers may differ by less.
+#: Seconds for which a file counts as fresh after it was written; clocks of servers differ by less.
 FRESH_SECONDS = 3600
 
 WHERE = {"ram": "memory", "disk": "local disk"}
 
 
 class File(Frozen, frozen=True):
-    """One file of the databases, as it is at the coordinator."""
+    """One database file, with its status at the coordinator."""
 
     #: Absolute, without symbolic links.
     path: str
@@ -43,16 +43,16 @@ class File(Frozen, frozen=True):
     mtime_ns: int
     inode: int
     mode: int
-    #: When anything at all was done to it: one that was written and put back has another.
+    #: Time of the last change of content or metadata: a file that was replaced and put back has another.
     ctime_ns: int
-    #: Name of its copies, of a file that is itself a copy; in use, it does not change.
+    #: Name of its copies, if the file is itself a copy, which does not change while in use.
     copied: str = ""
-    #: When it was asked, of one that may be written again without a sign: no later job uses its copies.
+    #: Time of this query, if a later write may leave no trace in the status: no later job uses its copies. Else 0.
     fresh_ns: int = 0
 
     @property
     def key(self) -> str:
-        """Name of its copies: the same as long as the file is."""
+        """Name of its copies: the same as long as the file is unchanged."""
         if self.copied:
             return self.copied
         place = _core.crc32c(os.fsencode(os.path.dirname(self.path)))
@@ -62,46 +62,46 @@ class File(Frozen, frozen=True):
 
 
 class Place(Frozen, frozen=True):
-    """What there is to say of a folder for copies on one node."""
+    """Space and contents of a folder for copies on one node."""
 
     folder: str
-    #: Bytes free now; those of copies that are being made are not.
+    #: Bytes free now, less those of copies that are being made.
     free: int
-    #: Bytes of copies of other files, those that a job uses, and those that may go.
+    #: Bytes of copies of other files: in use by a job, and removable.
     busy: int
     idle: int
-    #: Keys of the asked files that are there.
+    #: Keys of the wanted files that are there.
     held: frozenset[str] = frozenset()
 
 
 class Node(Frozen, frozen=True):
-    """One node, as it sees itself."""
+    """Memory and places for copies of one node, as it reports them."""
 
     host: str
-    #: Bytes of memory that this job may use there, and that are available now.
+    #: Bytes of memory that this job may use there, and bytes that are available now.
     memory: int
     available: int
     ram: Place | None
     disk: Place | None
-    #: Why a copy could not take the place of the file, in words; empty: it could.
+    #: Reason why a copy cannot be mounted in the place of the file, in words; empty: it can.
     why_not: str = ""
 
 
 class Choice(Frozen, frozen=True):
-    """What one node does."""
+    """The place for copies on one node, or the reason to read in place."""
 
-    #: ``ram``, ``disk``, or empty: it reads in place.
+    #: ``ram``, ``disk``, or empty: read in place.
     place: str
-    #: Keys of what it lacks there.
+    #: Keys of the files that it lacks there.
     missing: frozenset[str] = frozenset()
     #: Most bytes that copies may fill there.
     budget: int = 0
-    #: Why it reads in place.
+    #: Reason to read in place.
     why: str = ""
 
 
 def look(paths: Iterable[Path], cwd: Path) -> list[File]:
-    """The files of the databases, each once, largest first; those that are not there, or not plain files, are left out."""
+    """List the database files, each once, largest first, without missing, empty and irregular ones."""
     found: dict[str, File] = {}
     for path in paths:
         real = os.path.realpath(cwd / path)
@@ -115,13 +115,13 @@ def look(paths: Iterable[Path], cwd: Path) -> list[File]:
 
 
 def is_read_again(paths: Iterable[Path], cwd: Path) -> bool:
-    """Whether any of the files is on a filesystem of which a node may have to read it again for each task, however small it is."""
+    """Tell whether a filesystem of any file may not cache it, so that each task reads it again, however small it is."""
     folders = {os.path.dirname(os.path.realpath(cwd / path)) for path in paths}
     return any(is_in_user_space(kind(Path(folder))) for folder in folders)
 
 
 def _file(real: str, about: os.stat_result) -> File:
-    # A filesystem in user space may make up another number each time it is asked.
+    # A filesystem in user space may return another inode number each time.
     made_up = is_in_user_space(kind(Path(real).parent))
     return File(
         path=real, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=0 if made_up else about.st_ino,
@@ -130,7 +130,7 @@ def _file(real: str, about: os.stat_result) -> File:
 
 
 def _with_freshness(file: File, now_ns: int) -> File:
-    """Mark a file that has no time of change, and was written so lately that a server of whole seconds may not tell the next time.
+    """Mark a file without a change time that was written lately: in whole seconds, the next write may not show.
 
     >>> file = File(path="/s/nr", size=9, mtime_ns=10**18, inode=0, mode=0o644, ctime_ns=0)
     >>> [_with_freshness(file, 10**18 + age * 10**9).fresh_ns for age in (60, 7200)]
@@ -141,15 +141,15 @@ def _with_freshness(file: File, now_ns: int) -> File:
 
 
 def copies(paths: Iterable[str]) -> list[File]:
-    """Copies in the cache of this node, to be passed on by their own names."""
+    """List copies in the cache of this node, to be passed on under their own names."""
     found = [_file(path, os.stat(path)) for path in paths]
     return [msgspec.structs.replace(file, copied=os.path.basename(file.path)) for file in found]
 
 
 def changed(files: Iterable[File]) -> str:
-    """The first of ``files`` that is not what it was; empty: all are.
+    """Return the path of the first of ``files`` that has changed; empty: none has.
 
-    Each is opened, as a network filesystem may know of others' changes no sooner.
+    Each is opened, as a network filesystem may notice changes by other machines only then.
     """
     for file in files:
         if file.copied:
@@ -165,11 +165,11 @@ def changed(files: Iterable[File]) -> str:
 
 
 def decide(way: str, files: Sequence[File], nodes: Sequence[Node]) -> list[Choice]:
-    """Choose a place on each node: memory if they fit, else local disk.
+    """Choose a place on each node: memory if the files fit, else local disk.
 
     Args:
         way: ``auto``, ``ram``, ``disk`` or a folder, which counts as disk.
-        nodes: In any order; the choices come in the same.
+        nodes: In any order; the choices are in the same order.
     """
     return [_decide(way, files, node) for node in nodes]
 
@@ -212,13 +212,13 @@ def _disk(files: Sequence[File], node: Node) -> Choice | str:
 
 
 def _sizes(files: Sequence[File], place: Place) -> tuple[int, frozenset[str], int]:
-    """Bytes of all, keys of those that lack, and their bytes."""
+    """Return the bytes of all files, the keys of those that a place lacks, and their bytes."""
     missing = [file for file in files if file.key not in place.held]
     return sum(file.size for file in files), frozenset(file.key for file in missing), sum(file.size for file in missing)
 
 
 def in_words(files: Sequence[File], nodes: Sequence[Node], choices: Sequence[Choice]) -> list[str]:
-    """What is done, and why not more: one line for each way."""
+    """Describe the choices, one line for each group of nodes with the same choice and reason."""
     of_all = f"{size(sum(file.size for file in files))} in {count(len(files), 'file')}"
     groups: dict[tuple[str, bool, str], list[str]] = {}
     for node, choice in zip(nodes, choices, strict=True):

@@ -1,4 +1,4 @@
-"""The environment of a run: what a program may read of it, and what of that has changed since the run began."""
+"""Digests of the environment variables of a run, to describe those that have changed since it began."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from millrace.report.words import count
 
-#: What is another in each login, job or terminal, and no program makes its output of.
+#: Variables that differ between logins, jobs or terminals, and on which no output depends.
 _PASSING = re.compile(
     r"(SLURM|SLURMD|PBS|SGE|LSB|LSF|OMPI|PMI|PMIX|PRTE|HYDRA|MPI|MPIR|MILLRACE|SSH|XDG|DBUS|TMUX|VSCODE|GNOME|KDE|CONDA_P)_\w*"
     r"|_|PWD|OLDPWD|SHLVL|TERM\w*|COLUMNS|LINES|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|STY|WINDOW|WINDOWID|TTY|TMUX|PS\d|LS_COLORS"
@@ -17,20 +17,20 @@ _PASSING = re.compile(
     r"|INVOCATION_ID|GPG_\w+|COLORTERM|EDITOR|VISUAL|PAGER|BROWSER|PYTHONDONTWRITEBYTECODE"
 )
 
-#: Most names that are told.
+#: Most names in a message.
 _MOST = 5
 
 
-#: The name under which the salt of `digests` stands among them: no variable has it.
+#: Key of the salt among the ``digests``: no variable has this name.
 SALT = ""
 
 
 def digests(environ: Mapping[str, str], salt: str | None = None) -> dict[str, str]:
-    """A short digest of each variable that stays the same from one login to the next; the values are nobody's business.
+    """Return a short digest of each variable that stays the same from login to login; the values are not kept.
 
     Args:
-        salt: Digests are told apart by it, so that neither a table nor another run tells which value has which; default: a new one.
-            Empty: none, as releases up to 0.3 wrote them.
+        salt: Key of the digests, in hex, so that neither a table nor another run reveals the values; None: a new one.
+            Empty: no key, as releases up to 0.3 wrote them.
 
     >>> digests({"A": "1"}) == digests({"A": "1"}), digests({"A": "1"}, "00") == digests({"A": "1"}, "00")
     (False, True)
@@ -45,10 +45,10 @@ def digests(environ: Mapping[str, str], salt: str | None = None) -> dict[str, st
 
 
 def changed(was: Mapping[str, str], environ: Mapping[str, str]) -> str:
-    """Which variables differ, in words; empty: none, or nothing is known of those that were.
+    """Describe which variables have changed, in words; empty: none, or the earlier ones are unknown.
 
     Args:
-        was: Their `digests` then.
+        was: Their ``digests`` at the start of the run.
 
     >>> changed(digests({"A": "1", "B": "2"}), {"B": "3", "C": "4"})
     'A, B, C: not what the environment had when this run began'

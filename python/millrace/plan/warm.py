@@ -1,4 +1,4 @@
-"""Whether the tool may stay warm (``millrace run --warm``): started once a slot, and forked for each task."""
+"""Warm start of a tool (``millrace run --warm``): started once a slot, and forked for each task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millrace.model import ToolUse
 
 
 def with_warmth(job: Job, use: ToolUse) -> tuple[ToolUse, str, str]:
-    """What is to be run, a note for the plan, and one for the start of the run, too.
+    """Mark a use for a warm start; return it, a note for the plan, and a warning for the start of the run.
 
     Raises:
         RefusedError: The program stays alive anyway.
@@ -26,7 +26,7 @@ def with_warmth(job: Job, use: ToolUse) -> tuple[ToolUse, str, str]:
 
 
 def _against(use: ToolUse) -> str:
-    """Why it may not, in words; empty: nothing is known."""
+    """Explain why the tool cannot stay warm, in words; empty: no reason is known."""
     if use.fragmented:
         return "its database is searched in fragments (--fragments 1 searches it whole)"
     if any(item.stdin for item in use.inputs):

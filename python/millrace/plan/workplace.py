@@ -1,7 +1,7 @@
-"""Where a run keeps its work directory: batches and slots, with all that tools write until it is committed.
+"""Location of the work directory: batches and slots, with everything that tools write until it is committed.
 
-In memory that costs least. But what lies there counts against the memory limit of a batch job or container, and is
-never given back for the tools; where the limit is tight, a disk is the better place.
+Memory is the fastest place. But files there count against the memory limit of a batch job or container, and the kernel
+cannot reclaim them for the tools; where the limit is tight, a disk is the better place.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from millrace.words import size
 #: Memory filesystems, in the order in which they are tried.
 MEMORY = ("/dev/shm", "/run/shm")
 
-#: Folders on disk that are tried after the temporary one.
+#: Folders on disk, tried after the one for temporary files.
 DISKS = ("/var/tmp",)
 
 #: The environment variable by which the user chooses a place.
 VARIABLE = "MILLRACE_WORK"
 
-#: Free bytes below which a place is passed over (a container's /dev/shm often has 64 MB).
+#: Least free bytes of a usable place (a container's /dev/shm often has 64 MB).
 LEAST_FREE_BYTES = 256 << 20
 
-#: Batches whose bytes a slot may hold: one at work and one that waits, and their results.
+#: Batches whose bytes a slot may hold: one that runs, one that waits, and their results.
 BATCHES = 4
 
-#: Part of the memory that all slots may hold together for it to be a good place.
+#: Largest share of memory that the batches of all slots may fill for memory to be a good place.
 PART = 1 / 8
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A folder for work directories, and why this one, in words."""
+    """A folder for work directories, and the reason for it, in words."""
 
     path: Path
     why: str
 
 
 def find(wanted: str, slots: int, cwd: Path, batch_bytes: int = MOST_BYTES) -> Place:
-    """Choose a place.
+    """Choose the place of the work directory.
 
     Args:
         wanted: The folder that the user asks for; empty: none.
@@ -74,10 +74,10 @@ def find(wanted: str, slots: int, cwd: Path, batch_bytes: int = MOST_BYTES) -> P
 
 
 def with_view(place: Place, cwd: Path, *, fixed: bool) -> tuple[Place, str]:
-    """The place, or another one if tasks whose files lie there see ``cwd`` as it is; and why they do not, in words.
+    """Return a place from which tasks see ``cwd`` itself, if there is one, and the reason why they do not, in words.
 
     Args:
-        fixed: It cannot be another one.
+        fixed: Whether ``place`` must be kept.
     """
     why = why_not(cwd, place.path)
     if why and not fixed:
@@ -88,27 +88,27 @@ def with_view(place: Place, cwd: Path, *, fixed: bool) -> tuple[Place, str]:
 
 
 def wanted_here(environ: Mapping[str, str]) -> str:
-    """The folder that the environment asks for."""
+    """Return the folder that the environment names; empty: none."""
     return environ.get(VARIABLE, "")
 
 
 def candidates(wanted: str = "") -> list[Path]:
-    """Folders that may hold work directories, of this run or of earlier ones."""
+    """List the folders that may hold work directories, of this run or of earlier ones."""
     return [*([Path(wanted)] if wanted else []), *memory_places(), *disk_places()]
 
 
 def memory_places() -> list[Path]:
-    """Those in memory."""
+    """List the folders in memory that exist."""
     return [Path(place) for place in MEMORY if os.path.isdir(place)]
 
 
 def disk_places() -> list[Path]:
-    """Those that are on disk, as a rule."""
+    """List the folders that exist and are usually on disk."""
     return [Path(place) for place in dict.fromkeys([temporary(), *DISKS]) if os.path.isdir(place)]
 
 
 def temporary() -> str:
-    """The folder for temporary files: what Python would take. It tries by making a file, which a kill would leave there."""
+    """Return Python's folder for temporary files, but without its test file, which a kill would leave there."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     for place in (*filter(None, named), "/tmp"):
         if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
@@ -117,17 +117,17 @@ def temporary() -> str:
 
 
 def is_usable(place: Path) -> bool:
-    """Whether a work directory may be made in ``place``: it can be written, has room, and no other machine sees it."""
+    """Tell whether a work directory can be made in ``place``: writable, trusted, with room, not on shared storage."""
     if not os.access(place, os.W_OK | os.X_OK) or why_open(place) or shutil.disk_usage(place).free < LEAST_FREE_BYTES:
         return False
     return str(place) in MEMORY or filesystems.kind(place) not in filesystems.SHARED
 
 
 def checked(place: Path) -> Path:
-    """The folder that the user asks for, if it can be used.
+    """Return the folder that the user asks for, if it is usable.
 
     Raises:
-        RefusedError: It cannot.
+        RefusedError: It is not.
     """
     if not place.is_dir():
         raise RefusedError(f"{place}: no such folder for the work directory", "name one that is there on each node")

@@ -1,4 +1,4 @@
-"""The files that a result depends on, as they were when the run was planned, and whether they still are that."""
+"""Status of the files that a result depends on, at the time of the plan, and detection of later changes."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from millrace.model import Command, Frozen, ToolUse, View
 from millrace.plan import filesystems
 from millrace.tools.base import grows
 
-#: Begins the name of a file of which no more is known than that the command of an unknown program names it.
+#: Role of a file that the command of an unknown program names, of unknown use.
 NAMED = "file"
 
 
 class File(Frozen, frozen=True):
-    """One file, as it was."""
+    """One file, with its status at one time."""
 
-    #: What it is for people: ``database nr.pin``.
+    #: Its role and name for messages: ``database nr.pin``.
     name: str
     #: Whole path; ``-``: standard input.
     path: str
     size_bytes: int
     mtime_ns: int
-    #: 0: not told, or not worth anything on its filesystem.
+    #: 0: unknown, or not stable on its filesystem.
     inode: int
-    #: When anything at all was done to it, such as moving it away and back. 0: as above; or it may be changed by others
-    #: who do no harm.
+    #: Time of the last change of content or metadata, such as a move away and back. 0: as above, or harmless changes by
+    #: others are expected.
     ctime_ns: int = 0
-    #: Where its filesystem is mounted, if a process serves that, which may die; else empty.
+    #: Mount point of its filesystem, if a user process serves it, which may die; else empty.
     mount: str = ""
 
 
 def difference(was: File, now: File | None) -> str:
-    """What has become of a file, in words; empty if it is what it was. Pure.
+    """Describe how a file has changed, in words; empty if it has not. Pure.
 
     >>> difference(File("input q.fa", "/q.fa", 20, 1, 5), File("input q.fa", "/q.fa", 10, 2, 5))
     'input q.fa: had 20 bytes, has 10 now'
@@ -58,25 +58,25 @@ def difference(was: File, now: File | None) -> str:
 
 
 def of_program(use: ToolUse, exe: Path, cwd: Path, view: View | None = None) -> tuple[File, ...]:
-    """The program and the databases, as they are now.
+    """Return the current status of the program and the databases.
 
     Args:
-        view: Has copies that others take into use as they like, by which the time of the last change of anything changes.
+        view: Has cached copies, whose change time changes when other runs link to them.
     """
     program = _seen([(f"program {exe}", str(exe))])
     databases = _seen((f"{kind_of_shared(use, path)} {path}", os.path.join(cwd, path)) for path in use.databases)
-    # Package managers link a program into one more environment as they like.
+    # Package managers may link a program into another environment, which changes its change time.
     program = tuple(msgspec.structs.replace(file, ctime_ns=0) for file in program)
     return (*program, *_without_uses(databases, view))
 
 
 def kind_of_shared(use: ToolUse, path: Path) -> str:
-    """What a shared file is for people."""
+    """Return the role of a shared file, for messages."""
     return NAMED if path in use.named else "database"
 
 
 def named_file(difference: str) -> str:
-    """The file that a `difference` is about, if it is one that the command of an unknown program names; else empty.
+    """Return the file of a ``difference``, if the command of an unknown program names it; else empty.
 
     >>> named_file("n1: file /data/out.fa: has been written"), named_file("database nr.pin: is gone")
     ('/data/out.fa', '')
@@ -86,7 +86,7 @@ def named_file(difference: str) -> str:
 
 
 def of_plan(use: ToolUse, command: Command) -> tuple[File, ...]:
-    """All that a result depends on, as it is now; but for files that are one record each, of which each batch knows its own."""
+    """Return the current status of all files of a result, except those of one record each, which batches check."""
     named = []
     for item in use.inputs:
         if item.path == "-":
@@ -104,16 +104,16 @@ def _without_uses(files: Iterable[File], view: View | None) -> tuple[File, ...]:
 
 
 def changed(files: Iterable[File]) -> str:
-    """The first difference between ``files`` and what is there now, in words; empty if there is none."""
+    """Describe the first of ``files`` that has changed, in words; empty: none has."""
     return next((found for was in files if (found := difference(was, look(was.name, was.path)))), "")
 
 
 def unserved(files: Iterable[File]) -> str:
-    """Where the first filesystem was mounted that nobody serves now; empty if there is none.
+    """Return the mount point of the first user-space filesystem that no process serves now; empty: none.
 
-    The kernel goes on telling sizes and times for as long as it was told to believe them: only who opens a file hears of it.
+    The kernel answers ``stat`` from its attribute cache until that expires; only opening a file shows the loss.
     """
-    by_mount = {file.mount: file.path for file in files if file.mount}  # one file tells of all
+    by_mount = {file.mount: file.path for file in files if file.mount}  # one file of each mount is enough
     for mount, path in by_mount.items():
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -124,7 +124,7 @@ def unserved(files: Iterable[File]) -> str:
 
 
 def look(name: str, path: str) -> File | None:
-    """A file as it is now; None if there is none."""
+    """Return the current status of a file; None if it does not exist."""
     try:
         found = os.fstat(0) if path == "-" else os.stat(path)
     except OSError:
@@ -133,16 +133,15 @@ def look(name: str, path: str) -> File | None:
 
 
 def identity(use: ToolUse, command: Command) -> str:
-    """A digest of what cannot be brought back: of the times at which anything at all happened to program, databases and
-    inputs.
+    """Digest inodes and times of change of program, databases and input files, which cannot be restored.
 
-    A database or program that was replaced and put back is the same to a fingerprint, but not to this.
+    A database or program that was replaced and put back has the same fingerprint, but another digest here.
     """
     digest = blake2b(digest_size=16)
     records = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
     for path in (os.fspath(command.exe), *map(os.fspath, use.databases), *records):
         if command.view and (file := command.view.file(Path(path))):
-            digest.update(f"{file.key}\0".encode(errors="replace"))  # which another version of it cannot have
+            digest.update(f"{file.key}\0".encode(errors="replace"))  # unique to this version
             continue
         try:
             found = os.stat(os.path.join(command.cwd, path))
@@ -155,7 +154,7 @@ def identity(use: ToolUse, command: Command) -> str:
 
 
 def _seen(named: Iterable[tuple[str, str]]) -> tuple[File, ...]:
-    """Those of the files that are regular ones: others have no state that could be looked at."""
+    """Return the status of the regular ones of the files: others have no comparable status."""
     return tuple(
         _without_false_inodes(file for name, path in named if (file := look(name, path)) and _is_regular(path))
     )
@@ -169,7 +168,7 @@ def _is_regular(path: str) -> bool:
 
 
 def _without_false_inodes(files: Iterable[File]) -> Iterator[File]:
-    """A filesystem in user space may make up another number each time it is asked."""
+    """Drop inodes and change times of files in user-space filesystems, which may return others each time."""
     made_up: dict[str, str] = {}
     for file in files:
         folder = os.path.dirname(file.path)

@@ -1,9 +1,9 @@
-"""What a wrapper starts: it is run once on an input in which nothing comes, and its processes are looked at meanwhile.
+"""Probe of a wrapper: it is run once on an input without data, while ``/proc`` shows the processes that it starts.
 
-The input is a pipe with a name (or standard input), so that the tool waits at its first look into it, however fast it is
-otherwise. While it waits, ``/proc`` has the arguments, the environment and the open files of each process that this
-run has begun. That needs no privilege and works in containers, where tracing is often forbidden; it sees nothing of a
-wrapper that has its work done by a server (``docker run``), which then counts as unknown.
+The input is a named pipe (or standard input), so the tool blocks at its first read, however fast it is otherwise.
+Meanwhile ``/proc`` has the arguments, the environment and the open files of each process of this run. That needs no
+privilege and works in containers, where tracing is often forbidden. A wrapper that has its work done by a server
+(``docker run``) shows nothing, and counts as unknown.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from millrace.model import Command, InputArg, OutputArg, ThreadsArg, Token, Tool
 from millrace.tools.environment import TABLES, VariableTable
 from millrace.tools.program_identity import bears_name, is_binary, is_own_script
 
-#: Longest time that a wrapper has until its tool is seen: containers and environments may take some seconds to set up.
+#: Longest wait until the tool of a wrapper shows: containers and environments may take some seconds to set up.
 MAX_WAIT_SECONDS = 60.0
-#: A process of the tool's name with other arguments counts as the tool after so long: wrappers ask for versions before.
+#: Time after which a process of the tool's name with other arguments counts as the tool: wrappers may first ask for
+#: its version.
 SETTLED_SECONDS = 2.0
 _FIRST_NAP_SECONDS, _LONGEST_NAP_SECONDS = 0.002, 0.05
 _END_SECONDS = 3.0
 
 
 class Observation(NamedTuple):
-    """What was seen of a wrapper."""
+    """Result of the probe of a wrapper."""
 
-    #: ``same``: the tool runs as it was asked to. ``other``: it does not. ``unseen``: it did not show itself.
+    #: ``same``: the tool runs with the arguments of the task. ``other``: it does not. ``unseen``: it did not show.
     outcome: Literal["same", "other", "unseen"]
-    #: The tool's program; or what is different, or why nothing was seen, in words.
+    #: The tool's program; or the difference, or the reason why the tool did not show, in words.
     words: str
-    #: Nothing of the wrapper is left while the tool runs: it has become the tool.
+    #: Whether the process of the wrapper has become the tool (``exec``).
     is_replaced: bool = False
-    #: The program that has read the input before the tool; empty: there was none.
+    #: The program that read the input before the tool; empty: none did.
     reader: str = ""
 
 
@@ -51,10 +52,10 @@ class _Process(NamedTuple):
 
 
 def observe_wrapper(use: ToolUse, command: Command, name: str) -> Observation:
-    """Run a wrapper with the arguments of a task, and compare with them what it has run.
+    """Run a wrapper with the arguments of a task, and compare with them the command that it starts.
 
     Args:
-        use: As the adapter of the tool understands the command.
+        use: The command as the adapter of the tool understands it.
         name: The tool's name.
     """
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
@@ -91,7 +92,7 @@ class _Probe:
         return str(token)
 
     def watch(self) -> Observation:
-        """Start it, and look at its processes until one of them decides."""
+        """Start the wrapper, and poll its processes until one decides the outcome."""
         stdin, self._feed = os.pipe() if any(item.stdin for item in self._use.inputs) else (-1, -1)
         try:
             with self._stdout.open("wb") as stdout:
@@ -123,13 +124,13 @@ class _Probe:
         return found
 
     def _tools(self, root: int) -> Iterator[_Process]:
-        """The processes of its family that are the tool."""
+        """Yield the processes below ``root`` that are the tool."""
         for pid in self._family(root):
             if (process := _process(pid)) and (tool := self._as_tool(process)):
                 yield tool
 
     def _family(self, root: int) -> list[int]:
-        """The root and its descendants; once seen, a process stays one of them."""
+        """Return the root and its descendants; remember them all for ``end``."""
         parents = _parents()
         family, more = [root], [root]
         while more:
@@ -178,19 +179,19 @@ class _Probe:
         return False
 
     def _serve_strangers(self, root: int) -> None:
-        """Let a program that reads the input before the tool see its end, and keep its name."""
+        """Send end of input to programs that read it before the tool, and keep the name of the first."""
         for pipe in self._pipes:
             try:
                 end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:
-                continue  # nobody reads it yet
+                continue  # no process reads it yet
             readers = [each for pid in self._family(root) if (each := _process(pid)) and _has_open(pid, pipe)]
             strangers = [each for each in readers if not self._as_tool(each)]
             self._reader = self._reader or next((Path(each.program).name for each in strangers), "")
             os.close(end)
 
     def end(self) -> None:
-        """Let the tool see the end of its input, then end all that was begun."""
+        """Send the tool the end of its input, then end all processes that the wrapper started."""
         if self._feed >= 0:
             os.close(self._feed)
         for pipe in self._pipes:
@@ -231,7 +232,7 @@ def _session(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of a process behind its name, which may hold anything: state, parent, group, session."""
+    """Return the fields of ``/proc/PID/stat`` behind the name: state, parent, group, session; empty: no process."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     return []

@@ -1,1 +1,1 @@
-"""Tool adapters: one program family, one file. Nothing here starts a run or knows where files are kept."""
+"""Tool adapters: one program family, one file. Nothing here starts a run or knows of storage."""

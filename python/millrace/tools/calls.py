@@ -1,4 +1,4 @@
-"""How a program is called, and the rules that speak of it: see `millrace.tools.everyday`."""
+"""Calls of programs, and rules for calls that depend on the whole input; used by ``millrace.tools.everyday``."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import NamedTuple
 
 
 class Call(NamedTuple):
-    """How a program is called."""
+    """A program with its arguments, joins and inputs."""
 
     program: str
     arguments: Sequence[str]
-    #: Names of the joins that the user asks for.
+    #: Names of the joins that the user names.
     joins: Collection[str]
-    #: Finds the formats of the records of its inputs, for which files may have to be read.
+    #: Finds the record formats of its inputs; may read files.
     formats: Callable[[], Collection[str]] = frozenset
-    #: The text of a file that an argument names; empty if it cannot be read.
+    #: Reads a file that an argument names; empty if it cannot be read.
     read: Callable[[str], str] = lambda name: ""
 
     @property
     def verb(self) -> str:
-        """The first argument that is no option, nor a number behind one."""
+        """The first argument that is neither an option nor a number."""
         return next((word for word in self.arguments if not word.startswith("-") and not word.isdigit()), "")
 
     @property
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Each argument behind the one before it; behind nothing, the first."""
+        """Each argument with the one before it: (before, argument); empty before the first."""
         return pairwise(["", *self.arguments])
 
 
@@ -36,34 +36,34 @@ class Rule(NamedTuple):
 
     #: Completes "PROGRAM ...".
     why: str
-    #: What works instead.
+    #: The alternative that works.
     instead: str
     when: Callable[[Call], bool] = lambda call: True
-    #: With these joins, and an input of one of these formats, it is exact after all; both empty: it is not.
+    #: With these joins, and an input of one of these formats, the call is exact; both empty: it never is.
     joins: frozenset[str] = frozenset()
     formats: frozenset[str] = frozenset()
 
     def applies(self, call: Call) -> bool:
-        """Whether ``call`` depends on the whole input."""
+        """Tell whether the rule refuses ``call``, as it depends on the whole input."""
         return self.when(call) and not ((self.joins or self.formats) and self._is_met(call))
 
     def _is_met(self, call: Call) -> bool:
         return self.joins.issubset(call.joins) and not (self.formats and self.formats.isdisjoint(call.formats()))
 
 
-# When a rule applies
+# Conditions of rules: each function makes a predicate of calls
 
 
 def verb(*names: str) -> Callable[[Call], bool]:
-    """One of these sub-commands."""
+    """Match calls with one of these sub-commands."""
     return lambda call: call.verb in names
 
 
 def option(*names: str, others: Sequence[str] = ()) -> Callable[[Call], bool]:
-    """One of these options; one of a single dash and letter also among others behind one dash, a long one also cut short.
+    """Match calls with one of these options: a letter also in a group (``-xvf``), a long one also abbreviated.
 
     Args:
-        others: Long options of the program that are as if cut short, and are not.
+        others: Other long options of the program that would look like abbreviations of these.
     """
     letters = "".join(name[1] for name in names if len(name) == 2)
     attached = f"-[A-Za-z]*[{letters}]" if letters else None
@@ -80,7 +80,7 @@ def option(*names: str, others: Sequence[str] = ()) -> Callable[[Call], bool]:
 
 
 def is_short_for(word: str, names: Sequence[str]) -> bool:
-    """Whether GNU programs take ``word`` for one of the long options.
+    """Tell whether GNU programs take ``word`` as an abbreviation of one of the long options.
 
     >>> is_short_for("--max", ("-m", "--max-count")), is_short_for("--m", ("--max-count",)), is_short_for("--", ("--x",))
     (True, True, False)
@@ -89,17 +89,17 @@ def is_short_for(word: str, names: Sequence[str]) -> bool:
 
 
 def exactly(*names: str) -> Callable[[Call], bool]:
-    """One of these words, as it is or before ``=``."""
+    """Match calls with one of these words, alone or before ``=``."""
     return lambda call: any(word in names or word.partition("=")[0] in names for word in call.arguments)
 
 
 def operand(*takes_a_word: str) -> Callable[[Call], bool]:
-    """An argument that is no option, nor the word that one of these options takes."""
+    """Match calls with an argument that is neither an option nor the value of one of these options."""
     return lambda call: any(not word.startswith("-") and before not in takes_a_word for before, word in call.pairs)
 
 
 def text(pattern: str) -> Callable[[Call], bool]:
-    """An argument in which ``pattern`` is found."""
+    """Match calls with an argument in which ``pattern`` is found."""
     return lambda call: any(re.search(pattern, word) for word in call.arguments)
 
 
@@ -116,5 +116,5 @@ def without(condition: Callable[[Call], bool]) -> Callable[[Call], bool]:
 
 
 def value(names: tuple[str, ...], pattern: str) -> Callable[[Call], bool]:
-    """A value that is ``pattern`` as a whole, in the word behind one of these options."""
+    """Match calls in which the word behind one of these options matches ``pattern`` as a whole."""
     return lambda call: any(before in names and re.fullmatch(pattern, word) is not None for before, word in call.pairs)

@@ -1,7 +1,7 @@
-"""Descriptions of tools that the user has confirmed, by their digests.
+"""Confirmations of tool descriptions by the user (`millrace tool allow`), kept by digest of their content.
 
-A description that lies in a working folder came with the data, from whoever made these. What it says decides how a program is
-started, so it counts once the user has read it, and no longer than it stays as it was read: `millrace tool allow`.
+A description in a working folder came with the data and may be another person's. It decides how programs are started,
+so it counts only after the user has confirmed it, and only while its content stays the same.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from millrace import own, state
 from millrace.errors import RefusedError
 
-#: The folder, in that of the user's state.
+#: Name of the folder in the user's state folder.
 FOLDER = "tools"
 
 
 def check_owner(path: Path, cwd: Path) -> None:
-    """See that nobody but this user, or root, can have written a description in the working folder ``cwd``.
+    """Check that only this user or root can have written a description in the working folder ``cwd``.
 
     Raises:
         RefusedError: Another user can.
@@ -38,10 +38,10 @@ def check_owner(path: Path, cwd: Path) -> None:
 
 
 def check(content: bytes, path: Path, cwd: Path, environ: Mapping[str, str]) -> None:
-    """See that the user has confirmed this content of a description.
+    """Check that the user has confirmed this content of a description.
 
     Raises:
-        RefusedError: They have not; says the command that does.
+        RefusedError: They have not; the hint is the command that confirms it.
     """
     if not is_confirmed(content, environ):
         raise RefusedError(
@@ -51,7 +51,7 @@ def check(content: bytes, path: Path, cwd: Path, environ: Mapping[str, str]) -> 
 
 
 def allow_command(path: Path, cwd: Path) -> str:
-    """The command that confirms a description, as it is typed in ``cwd``."""
+    """Return the command that confirms a description, as typed in ``cwd``."""
     return shlex.join(["millrace", "tool", "allow", os.path.relpath(path, cwd)])
 
 
@@ -71,10 +71,10 @@ def is_confirmed(content: bytes, environ: Mapping[str, str]) -> bool:
 
 
 def confirm(content: bytes, environ: Mapping[str, str]) -> None:
-    """Remember that the user trusts this content.
+    """Keep the user's confirmation of this content.
 
     Raises:
-        RefusedError: There is no folder of the user's alone in which that could be kept.
+        RefusedError: There is no folder of the user's alone in which it can be kept.
     """
     try:
         folder = _open_folder(environ, make=True)
@@ -101,7 +101,7 @@ def _open_folder(environ: Mapping[str, str], *, make: bool = False) -> int:
     """Open the folder of confirmations.
 
     Raises:
-        OSError: It is not there, or not this user's alone.
+        OSError: It does not exist, or other users can write there.
     """
     base = state.folder(environ)
     if not base:

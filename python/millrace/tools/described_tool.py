@@ -1,8 +1,8 @@
-"""What a `millrace.tools.description` says, done: an adapter of a program that has no code of its own.
+"""Adapter of a program by its description (``millrace.tools.description``), without code of its own.
 
-*Exactness.* As the description says; that of each which comes along is in its file in ``described/``, and
-``tests/exact/test_described_join.py`` compares bytes. There are more options than were compared, so parts of each input are
-checked, as for a tool that is not known at all.
+*Exactness.* As the description states; each shipped one states it in its file in ``described/``, and
+``tests/exact/test_described_join.py`` compares bytes. The programs have more options than were compared, so parts of
+each input are verified, as for an unknown tool.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class Described:
     """The adapter of one description.
 
     Args:
-        description: What it says.
-        ours: It came along with Millrace.
+        description: The description.
+        ours: Whether it is shipped with Millrace.
     """
 
     def __init__(self, description: Description, *, ours: bool) -> None:
         self.description, self.ours = description, ours
 
     def understand(self, command: Command) -> ToolUse:
-        """See `millrace.tools.base.Adapter.understand`."""
+        """See ``millrace.tools.base.Adapter.understand``."""
         about, program = self.description, Path(command.argv[0]).name
         if about.refused:
             raise RefusedError(f"{program} {about.refused}", about.instead)
         if command.inputs or command.outputs:
-            return GENERIC.understand(command)  # the user knows better what goes in and what comes out
+            return GENERIC.understand(command)  # inputs and outputs that the user names take precedence
         use, first = about.use, 1
         if about.verb:
             verb = next(iter(command.argv[1:]), "")
@@ -87,7 +87,7 @@ class Described:
 
 
 def _name(use: Use, option: str) -> str:
-    """The one name of an option."""
+    """Return the main name of an option, which may be an alias."""
     return dict(pair.split("=") for pair in use.names.split()).get(option, option)
 
 
@@ -134,12 +134,12 @@ def _check_need(need: Need, use: Use, found: Sequence[Word], program: str) -> No
 
 
 def _has_value(given: Sequence[Word], value: str) -> bool:
-    """Whether one of these options has such a value, or takes none."""
+    """Tell whether one of these options has a value that matches, or takes none."""
     return any(not value or not word.values or re.fullmatch(value, word.value) for word in given)
 
 
 def _place(place: Input | Output | Database, use: Use, found: Sequence[Word], program: str) -> Word | None:
-    """The word that a place names; None: it is not there."""
+    """Return the word for an input, output or database; None: the command has none."""
     if place.option:
         given = _given(use, found, place.option)
         if len(given) > 1 and given[0].typed != given[1].typed:
@@ -210,7 +210,7 @@ def _outputs(
 
 
 def _beside(pattern: str, path: str) -> list[str]:
-    """Files by a pattern in which ``{}`` stands for a path."""
+    """List the files that match a pattern in which ``{}`` stands for a path."""
     return sorted(glob.glob(pattern.replace("{}", glob.escape(path))))
 
 

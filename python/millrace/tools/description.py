@@ -1,6 +1,6 @@
-"""Tool adapters that are no program: a TOML file says which options are input, output, database or threads.
+"""Descriptions of tools: TOML files that name the options for input, output, database and threads.
 
-`docs/tool-files.md` is the reference, `millrace.tools.described_tool` does what a description says.
+`docs/tool-files.md` is the reference, ``millrace.tools.described_tool`` the adapter that is made of a description.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millrace.tools import joins
 from millrace.tools.interpreters import is_interpreter
 from millrace.tools.options import Options, words
 
-#: What a description may say that asks a program for its version.
+#: Most words, and form of each, with which a description may ask a program for its version.
 MAX_VERSION_WORDS = 2
 VERSION_WORD = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
 
@@ -29,15 +29,15 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Input(_Table, frozen=True, kw_only=True):
     """One input that is cut into records: an option's value, an operand, or standard input."""
 
-    #: Names of the option, any of which may be given.
+    #: Names of the option, separated by spaces.
     option: str = ""
-    #: Which operand, from 1; negative: from the end.
+    #: Position of the operand, from 1; negative: from the end.
     operand: int = 0
-    #: Its record format; empty: told by the file.
+    #: Its record format; empty: detected from the file.
     format: str = ""
     #: Whether each file is one record: the user names a folder, a quoted glob or a list.
     each_file: bool = False
-    #: Refused by name if it is one plain file: why.
+    #: Reason to refuse one plain file; empty: one is accepted.
     why_not_one: str = ""
 
 
@@ -51,30 +51,30 @@ class Output(_Table, frozen=True, kw_only=True):
 
 
 class Database(_Table, frozen=True, kw_only=True):
-    """What every task reads whole."""
+    """One database, which every task reads whole."""
 
     option: str = ""
     operand: int = 0
-    #: What may stand before the name, such as a sign that the file is meant otherwise.
+    #: Text that may stand before the name, such as a sign that changes the meaning of the file.
     prefix: str = ""
     #: Files beside it, as a glob in which ``{}`` is the name; empty: the file itself.
     files: str = ""
-    #: Refused if there is a file like this, in the same way: why, and what works instead.
+    #: Glob of the same form: if a file matches, the database is refused with ``why`` and ``instead``.
     refused_with: str = ""
     why: str = ""
     instead: str = ""
 
 
 class Refusal(_Table, frozen=True, kw_only=True):
-    """What is refused, and what works instead."""
+    """An option that is refused, with the reason and an alternative."""
 
-    #: The option that is refused; several, by spaces.
+    #: The refused options, separated by spaces.
     option: str
-    #: Unless its value is this, as a regular expression.
+    #: Accepted if its value matches this regular expression.
     unless: str = ""
-    #: Unless one of these options is given too.
+    #: Accepted beside one of these options.
     unless_with: str = ""
-    #: With this value, as a regular expression.
+    #: Regular expression for the value of that other option.
     with_value: str = ""
     why: str
     instead: str = "leave it out"
@@ -83,64 +83,64 @@ class Refusal(_Table, frozen=True, kw_only=True):
 class Need(_Table, frozen=True, kw_only=True):
     """An option without which the result is not exact."""
 
-    #: Any of these, by spaces.
+    #: The options, of which one is needed, separated by spaces.
     option: str
-    #: With this value, as a regular expression, if it takes one.
+    #: Regular expression for its value, if it takes one.
     value: str = ""
     why: str
     instead: str
 
 
 class Use(_Table, frozen=True, kw_only=True):
-    """What a program, or one of its verbs, does with its options."""
+    """Options and operands of a program, or of one of its verbs."""
 
-    #: Options without and with a value, by spaces; those of inputs, outputs and databases besides.
+    #: Options without a value, with one, and with many, separated by spaces, besides those of the places below.
     flags: str = ""
     values: str = ""
     many: str = ""
-    #: ``SHORT=LONG`` by spaces: two names of one option.
+    #: ``SHORT=LONG``, separated by spaces: two names of one option.
     names: str = ""
     input: tuple[Input, ...] = ()
     output: tuple[Output, ...] = ()
     database: tuple[Database, ...] = ()
     #: Joins of standard output.
     stdout: tuple[str, ...] = ()
-    #: Option with the number of threads.
+    #: Option for the number of threads.
     threads: str = ""
-    #: Which operands, from 1, are none of the places above, such as a pattern.
+    #: Positions, from 1, of operands that are no files, such as a pattern.
     operands: tuple[int, ...] = ()
     refuse: tuple[Refusal, ...] = ()
     need: tuple[Need, ...] = ()
 
 
 class Description(_Table, frozen=True, kw_only=True):
-    """One file."""
+    """Content of one description file."""
 
     #: Names of the program.
     programs: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     about: str = ""
-    #: Arguments with which it tells its version, and the releases that were compared.
+    #: Arguments that print its version, and the releases that were compared.
     version: tuple[str, ...] = ()
     tested: tuple[str, ...] = ()
-    #: How it reads options: `millrace.tools.options.Options`.
+    #: Its option syntax: see ``millrace.tools.options.Options``.
     dashes: Literal["alike", "tell", "one"] = "tell"
     equals: bool = True
     attached: bool = False
-    #: With ``tell`` alone.
+    #: Only with ``tell``.
     together: bool = True
-    #: Refused altogether: why.
+    #: Reason to refuse the program altogether; empty: it is accepted.
     refused: str = ""
     instead: str = "run it by itself"
-    #: Seconds of CPU that a start takes.
+    #: CPU seconds of a start.
     startup_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.01
     #: Words on standard error that mean failure.
     failures_said: tuple[str, ...] = ()
     use: Use = Use()
-    #: By first argument; what ``use`` says holds for each as well.
+    #: Uses by the first argument, each in addition to ``use``.
     verb: dict[str, Use] = {}
 
     def use_of(self, verb: str) -> Use:
-        """All that is said of a verb; of any other word, what ``use`` says."""
+        """Return ``use`` merged with that of a verb; for any other word, ``use`` alone."""
         if verb not in self.verb:
             return self.use
         pairs = [(name, getattr(self.use, name), getattr(self.verb[verb], name)) for name in Use.__struct_fields__]
@@ -149,7 +149,7 @@ class Description(_Table, frozen=True, kw_only=True):
 
 
 def options_of(description: Description, use: Use) -> Options:
-    """The table by which a command of this use is read."""
+    """Build the option table that parses a command of this use."""
     aliases = dict(pair.split("=") for pair in use.names.split())
     every: tuple[Input | Output | Database, ...] = (*use.input, *use.output, *use.database)
     places = " ".join(each.option for each in every)
@@ -169,7 +169,7 @@ def options_of(description: Description, use: Use) -> Options:
 
 
 def _always_refused(use: Use) -> str:
-    """Options that are known by their refusal alone: whether they take a value does not matter."""
+    """List the options that are refused in any case, so that it does not matter whether they take a value."""
     return " ".join(rule.option for rule in use.refuse if not rule.unless and not rule.unless_with)
 
 
@@ -178,10 +178,10 @@ def _renamed(text: str, aliases: dict[str, str]) -> frozenset[str]:
 
 
 def read(path: Path) -> Description:
-    """Read a description, and see that it says what can be done.
+    """Read and check a description.
 
     Raises:
-        RefusedError: It cannot be read, or something in it cannot be.
+        RefusedError: It cannot be read, or is not valid.
     """
     try:
         content = path.read_bytes()
@@ -191,13 +191,13 @@ def read(path: Path) -> Description:
 
 
 def parse(content: bytes, path: Path) -> Description:
-    """Read the content of a description, and see that it says what can be done.
+    """Parse and check the content of a description.
 
     Args:
         path: The file, for messages.
 
     Raises:
-        RefusedError: Something in it cannot be.
+        RefusedError: It is not valid.
     """
     try:
         found = msgspec.convert(tomllib.loads(content.decode()), Description)
@@ -222,7 +222,7 @@ _TABLES: dict[str, type[_Table]] = {
 
 
 def _help(text: str, place: str) -> str:
-    """What to write instead of what is wrong at a place, such as ``use.input[0]``."""
+    """Return a hint for a validation error at a place such as ``use.input[0]``."""
     name = re.sub(r"\[[^]]*\]", "", place).rpartition(".")[2]
     if text == "Expected `array`, got `str`":
         return f'write a list: {name} = ["..."]; see docs/tool-files.md'
@@ -238,7 +238,7 @@ def _help(text: str, place: str) -> str:
 
 
 def _check_version_words(description: Description, path: Path) -> None:
-    """Refuse words that could do more than ask for a version: `plan` starts the program with them."""
+    """Refuse words that may do more than ask for a version: ``millrace plan`` starts the program with them."""
     words_ = description.version
     if len(words_) > MAX_VERSION_WORDS or not all(VERSION_WORD.fullmatch(word) for word in words_):
         raise RefusedError(

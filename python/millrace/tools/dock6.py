@@ -1,9 +1,9 @@
-"""DOCK 6: molecules docked one after another, as a parameter file says.
+"""DOCK 6: molecules docked one after another, by a parameter file.
 
 *Exactness.* DOCK 6 is licensed, so this was tested with a stand-in that reads ``dock.in`` and writes the
 files that the manual names (``tests/exact/test_dock6_join.py``), never with DOCK itself. Each batch is a
-MOL2 file of the same relative name in the task's own directory, so ``dock.in`` is used as it is. Ranking
-looks at all molecules and is refused; the log has times and totals and is not promised to be the serial
+MOL2 file of the same relative name in the task's own directory, so ``dock.in`` is used unchanged. Ranking
+compares all molecules and is refused; the log has times and totals and is not promised to be the serial
 one.
 """
 
@@ -16,9 +16,9 @@ from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, Outp
 from millrace.tools.options import Options, Tokens, once, scan, words
 
 OPTIONS = Options(flags=words("v verbose help"), values=words("i o"))
-#: Files that DOCK writes for each prefix, and the parameter that asks for each (none: always).
+#: Files that DOCK writes for each prefix, and the parameter that enables each (empty: always written).
 OUTPUTS = {"scored": "", "conformers": "write_conformations", "orients": "write_orientations"}
-#: Parameters that look beyond one molecule, with the values that are fine.
+#: Parameters that depend on other molecules: the accepted value, and the reason to refuse others.
 ACROSS = {
     "rank_ligands": ("no", "orders all molecules by their score"),
     "limit_max_ligands": ("no", "counts molecules through the whole input"),
@@ -30,7 +30,7 @@ class Dock6:
     """``dock6 -i dock.in -o dock.out``."""
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`."""
+        """See ``Adapter.understand``."""
         found = scan(command.argv, OPTIONS, "dock6")
         source, log = once(found, "i", "dock6"), once(found, "o", "dock6")
         if source is None:
@@ -47,7 +47,7 @@ class Dock6:
         if not (command.cwd / ligands).is_file():
             raise RefusedError(f"{source.value}: ligand_atom_file {ligands}: no such file")
         outputs = [
-            # A batch of which no molecule gets a pose writes no file.
+            # A batch without any pose writes no file.
             OutputUse(name=name, path=f"{prefix}_{name}.mol2", optional=True)
             for name, asked_by in OUTPUTS.items()
             if not asked_by
@@ -55,7 +55,7 @@ class Dock6:
             or (name == "conformers" and parameters.get("num_scored_conformers", "1") not in ("0", "1"))
         ]
         tokens = Tokens(command.argv)
-        # Times and totals of each batch: nothing in a log is promised to be what the serial run says.
+        # The log has times and totals of each batch, so none of it is promised to equal the serial log.
         volatile = (r"^.*\n?",)
         if log is not None:
             tokens.output(log, len(outputs))
@@ -79,7 +79,11 @@ class Dock6:
 
 
 def read_parameters(name: str, command: Command) -> dict[str, str]:
-    """The parameters of a ``dock.in``: a name, blanks, a value a line."""
+    """Read the parameters of a ``dock.in``: a name, blanks and a value on each line.
+
+    Raises:
+        RefusedError: It cannot be read.
+    """
     try:
         lines = (command.cwd / name).read_text(errors="replace").splitlines()
     except OSError as error:

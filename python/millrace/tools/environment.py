@@ -1,9 +1,9 @@
-"""What each known family of tools reads from the environment, and what that means for its batches.
+"""Environment variables that each known family of tools reads, and their effect on batches.
 
-Each variable is of one kind. *Passed*: each task reads it as the serial tool would, and no result of a record depends on
-other records by it. *Counted*: it says what batches have to keep to, or where files are, and the adapter computes with
-it. *Refused*: by name, before anything starts. ``tests/exact/test_environment.py`` watches the installed programs as they
-ask for variables, and compares that with these tables; the values of BLAST's are tried there on all formats.
+Each variable is of one kind. *Passed*: each task reads it as the serial tool would, and it makes no record depend on
+others. *Counted*: it sets limits of batches or places of files, and the adapter uses it. *Refused*: the command is
+refused before it starts. ``tests/exact/test_environment.py`` traces the variables that the installed programs read, and
+compares them with these tables; the values of BLAST's are tried there on all formats.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from millrace.errors import RefusedError
 
 
 class VariableTable(NamedTuple):
-    """The variables of one family; a name may end in ``*``, and the first kind that has it counts."""
+    """The variables of one family, by kind; names are globs, and the first kind that matches counts."""
 
-    #: With the module that computes with it.
+    #: Counted variables, with the module that uses each.
     counted: Mapping[str, str] = {}
-    #: With the reason, which completes "the environment variable NAME ...".
+    #: Refused variables, each with the reason, which completes "the environment variable NAME ...".
     refused: Mapping[str, str] = {}
     passed: tuple[str, ...] = ()
 
     def kind_of(self, name: str) -> str:
-        """``counted``, ``refused`` or ``passed``; empty: the tool is not known to read it."""
+        """Return ``counted``, ``refused`` or ``passed``; empty: the tool is not known to read it."""
         kinds: tuple[tuple[str, Iterable[str]], ...] = (
             ("counted", self.counted), ("refused", self.refused), ("passed", self.passed),
         )  # fmt: skip
         return next((kind for kind, names in kinds if _matching(name, names)), "")
 
     def deciding(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Those of ``environ`` that are counted or refused, with their values."""
+        """Return the variables of ``environ`` that are counted or refused, with their values."""
         return {name: environ[name] for name in environ if self.kind_of(name) in ("counted", "refused")}
 
 
@@ -40,7 +40,7 @@ def _matching(name: str, patterns: Iterable[str]) -> str:
     return next((each for each in patterns if fnmatchcase(name, each)), "")
 
 
-#: Of the C library, of compilers' run-time libraries, and of the shell: read by any program.
+#: Variables of the C library, of run-time libraries of compilers, and of the shell: any program may read them.
 ANY_PROGRAM = (
     "HOME", "PATH", "PWD", "TMPDIR", "LANG", "LANGUAGE", "LC_*", "LOCPATH", "NLSPATH", "TZ", "TZDIR", "MALLOC_*",
     "GLIBC_TUNABLES", "GLIBCXX_TUNABLES", "LD_*", "GCONV_PATH", "OMP_*", "GOMP_*", "ACC_*", "POSIXLY_CORRECT", "COLUMNS", "TERM",
@@ -75,9 +75,9 @@ BLAST = VariableTable(
         # How hits are searched and scored, query by query.
         "ADAPTIVE_CBS", "OLD_FSC", "PRE_FETCH_SEQS_LIMIT", "BLASTMAT", "NCBI_BLAST_DISABLE_OPENMP", "MAPPER_NONMAPPING_AS_NULL",
         "BLASTINPUT_GEN_DELTA_SEQ", "CTOOLKIT_COMPATIBLE",
-        # What is told to NCBI of the use of BLAST, and by which name.
+        # Usage reports to NCBI, and the names in them.
         "BLAST_USAGE_REPORT", "BLAST_DOCKER", "BLAST_ELB_*", "DO_NOT_TRACK", "NCBI_USAGE_REPORT_*", "SERVER_PORT", "CONN_*",
-        # Messages, limits and internals of NCBI's library, each of which is an entry of its settings, too.
+        # Messages, limits and internals of NCBI's library; each is an entry of its settings, too.
         "ABORT_ON_THROW", "DEBUG_*", "DIAG_*", "NCBI_CONTEXT_FIELDS", "NCBI_HOST", "NCBI_STATIC_ARRAY_COPY_WARNING",
         "OBJECTS_PACK_GENERAL", "OBJMGR_*", "SERIAL_*", "THREAD_*", "NCBI_CONFIG__FILEAPILOGGING",
         *(f"NCBI_CONFIG__{section}__*" for section in (
@@ -99,7 +99,7 @@ TABLES: dict[str, VariableTable] = {
     "diamond": VariableTable(),
     "minimap2": VariableTable(),
     "muscle": VariableTable(passed=("MUSCLE_MXPATH",)),
-    # A shell script and its helpers, each task's in a folder of its own; what awk reads is the same for each task.
+    # A shell script and its helpers, which each task runs in its own folder; awk's variables are the same for all.
     "mafft": VariableTable(passed=("MAFFT_*", "FASTA_4_MAFFT", "AWK*", "GAWK_*", "*_CHAIN_MAX", "MAGIC", "NHAT", "PMA_VERBOSITY", "SIMPLE_BACKUP_SUFFIX", "TIDYMEM")),
     "obabel": VariableTable(passed=("BABEL_DATADIR", "BABEL_LIBDIR", "BABEL_DAH", "PIXMAN_DISABLE")),
     "vina": VariableTable(),
@@ -108,7 +108,7 @@ TABLES: dict[str, VariableTable] = {
 
 
 def check_variables(family: str, environ: Mapping[str, str]) -> None:
-    """Refuse variables with which the batches of a known tool are not known to add up to its serial output.
+    """Refuse variables with which batches of a known tool may not add up to its serial output.
 
     Raises:
         RefusedError: One is set.

@@ -1,8 +1,8 @@
-"""Programs that are no adapter's, but well known to depend on more than one record: refused by name.
+"""Rules that refuse well-known programs without an adapter, where their results depend on more than one record.
 
-Each rule was seen with the program itself, run once on all and once on each batch, or follows from what the program is
-for (``docs/tools/programs.md`` says which). A program or a way to call it that is not here may still depend on its
-whole input: a rule only spares the user the attempt.
+Each rule was observed with the program itself, run once on all and once on each batch, or follows from its purpose
+(``docs/tools/programs.md`` says which). A program or call without a rule may still depend on its whole input: a rule
+only spares the user the attempt.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from millrace.tools.tables import (
 #: The names of awk.
 AWKS = ("awk", "gawk", "mawk", "nawk", "original-awk")
 
-#: Exit statuses of programs that are no failures: nothing was found.
+#: Exit statuses that mean "no match", not a failure, by program.
 NOTHING_FOUND = dict.fromkeys(
     ("grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep", "bzgrep", "xzgrep", "rg", "ag"), (1,)
 )
 
 
-#: Programs whose scripts `millrace.tools.one_liners` reads.
+#: Programs whose scripts ``millrace.tools.one_liners`` parses.
 SCRIPTED = frozenset((*AWKS, "sed", "gsed", "perl", "jq"))
 
-#: Words of grep where it found something in what it takes for binary: it then writes nothing more, whatever follows.
+#: Message of grep for a match in input that it takes for binary: it then writes no more lines.
 BINARY_FOUND = "[Bb]inary file .*match"
 
 
 def takes_for_binary(program: str, arguments: Sequence[str]) -> bool:
-    """Whether the program, of those that say that nothing was found, looks if its input is text.
+    """Tell whether the program is a grep that checks whether its input is text, and stops writing if it is not.
 
     >>> takes_for_binary("grep", ["-i", "-ea", "x"]), takes_for_binary("grep", ["-iax"]), takes_for_binary("cat", ["x"])
     (True, False, False)
@@ -64,7 +64,7 @@ def takes_for_binary(program: str, arguments: Sequence[str]) -> bool:
 
 
 def _has_number(call: Call) -> bool:
-    """Whether grep is given a number of lines of context: ``-2``, ``-i2``; not in the word behind an option that takes one."""
+    """Tell whether grep gets a number of context lines (``-2``, ``-i2``); values of options do not count."""
     return any(
         re.match("-[abEFGhHiIlLnoPqrRsTuUvVwxyZz]*[0-9]", word)
         and not re.fullmatch("-[A-Za-z]*[efmABCDd]|--(regexp|file)?", before)
@@ -73,14 +73,14 @@ def _has_number(call: Call) -> bool:
 
 
 def refusal(call: Call) -> tuple[str, str] | None:
-    """Why ``call`` cannot be answered exactly, and what works instead; None: nothing is known against it."""
+    """Return why ``call`` cannot be computed exactly, and an alternative that works; None: no rule refuses it."""
     for rule in RULES.get(call.program, ()):
         if rule.applies(call):
             return rule.why, rule.instead.replace("PROGRAM", call.program)
     return None
 
 
-# What works instead
+# Alternatives that work
 
 _PIPE = "let millrace run the step before it, and pipe the result: millrace run -- ... | PROGRAM"
 _OWN_THREADS = "run it by itself, with threads of its own; millrace can run the steps that go record by record"
@@ -151,7 +151,7 @@ _TRIMMOMATIC = (
     Rule("guesses the encoding of the qualities from the first reads", "say it: PROGRAM ... -phred33", without(exactly("-phred33", "-phred64"))),
 )  # fmt: skip
 
-#: Those of bcftools that take --no-version.
+#: Plugins of bcftools that accept ``--no-version``.
 _BCFTOOLS_PLUGIN = verb(
     *(
         "+add-variantkey",
@@ -166,7 +166,7 @@ _BCFTOOLS_PLUGIN = verb(
     *("+impute-info", "+missing2ref", "+setGT", "+tag2tag", "+trio-dnm2", "+variantkey-hex"),
 )
 
-#: What is known, by program; the first rule that applies is told.
+#: Rules by program; the first one that applies is reported.
 RULES: dict[str, tuple[Rule, ...]] = {
     **dict.fromkeys(("sort", "uniq", "tac", "shuf", "tsort", "comm", "join", "diff", "cmp"), (Rule(_ORDERS, _PIPE),)),
     **dict.fromkeys(("wc", "nl", "pr", "split", "csplit"), (Rule(_COUNTS, _PIPE),)),

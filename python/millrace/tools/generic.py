@@ -1,9 +1,8 @@
-"""Any other program: the user says what goes in and what comes out.
+"""Adapter of any other program: the user names its inputs and outputs.
 
-*Exactness.* Nothing is known of the program, so its outputs are put one after another in input order. That
-is the serial output of every program that treats each record by itself and writes no header, footer, number
-or total; it is for the user to know that (``docs/tools/filters.md`` has a test anyone can run). Programs
-that are well known to need the whole input are refused by name.
+*Exactness.* The program is unknown, so its outputs are concatenated in input order. That is the serial output of every
+program that treats each record by itself and writes no header, footer, number or total; the user has to know that
+(``docs/tools/filters.md`` has a test for it). Programs that are well known to need the whole input are refused by name.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Generic:
     """``millrace run --input q.fa --output out.txt -- mytool -i q.fa -o out.txt``."""
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`."""
+        """See ``Adapter.understand``."""
         program = Path(command.argv[0]).name
         _refuse_whole_input(program, command)
         tokens: list[Token] = list(command.argv)
@@ -82,11 +81,11 @@ class Generic:
 
 def _refuse_whole_input(program: str, command: Command) -> None:
     if any(is_one_each(path) for path in command.outputs):
-        return  # each task has a whole input of its own
+        return  # each task has a whole input file
 
     def read(name: str) -> str:
         with suppress(OSError):
-            # Standard input is opened anew, so that nothing is taken from it; what comes through a pipe is not known.
+            # Opening standard input anew leaves its offset unchanged; the content of a pipe stays unknown.
             path = Path("/dev/stdin") if name == "-" else command.cwd / name
             return path.read_text(errors="replace") if path.is_file() else ""
         return ""
@@ -98,14 +97,18 @@ def _refuse_whole_input(program: str, command: Command) -> None:
 
 
 def _formats(command: Command) -> Iterator[str]:
-    """Formats of the inputs, as far as they can be told."""
+    """Yield the formats of the inputs, as far as they are known."""
     for typed in command.inputs or ("-",):
         with suppress(RefusedError, OSError):
             yield path_and_format(typed, command)[1]
 
 
 def _refuse_standard_input(program: str, inputs: Sequence[InputUse], command: Command, tokens: Sequence[Token]) -> None:
-    """What every task would have to read there, such as patterns, none of them has."""
+    """Refuse ``-`` in the arguments if data comes in on standard input and is no input: tasks would not have it.
+
+    Raises:
+        RefusedError: It is so, as with patterns for grep.
+    """
     if (
         command.stdin_is_data
         and not any(item.path == "-" for item in inputs)
@@ -162,7 +165,11 @@ def _input(typed: str, index: int, command: Command, tokens: list[Token]) -> Inp
 
 
 def path_and_format(typed: str, command: Command) -> tuple[str, str]:
-    """Split ``FILE[:FORMAT]``; without a format, take ``--format``, then what name and bytes tell."""
+    """Split ``FILE[:FORMAT]``; without a format, use ``--format``, else detect it from name and content.
+
+    Raises:
+        RefusedError: The format cannot be detected.
+    """
     path, form = formats.parse_input(typed, command.cwd)
     if form:
         return path, form
@@ -173,7 +180,7 @@ def path_and_format(typed: str, command: Command) -> tuple[str, str]:
     if grows(typed, command) and (named := formats.by_suffix(typed)):
         return typed, named
     if typed != "-" and (command.cwd / typed).exists() and not os.access(command.cwd / typed, os.R_OK):
-        return typed, ""  # the plan tells what is wrong with a file that cannot be read
+        return typed, ""  # the plan reports that the file cannot be read
     found = formats.detect("-" if typed == "-" else str(command.cwd / typed))
     if found is None and (typed == "-" or (command.cwd / typed).exists()):
         name = "standard input" if typed == "-" else f"--input {typed}"
@@ -212,7 +219,7 @@ def _outputs(command: Command, tokens: list[Token], inputs: Sequence[InputUse]) 
 
 
 def _unbroken(output: OutputUse) -> OutputUse:
-    """Where the names of columns stand once, that they change shows in a blank line alone."""
+    """Refuse blank lines in a joined table: with one header, only a blank line shows that the columns change."""
     join = output.join if output.join == CONCAT else together(output.join, UNBROKEN)
     return msgspec.structs.replace(output, join=join)
 
@@ -229,7 +236,7 @@ def _layout(path: str, command: Command, inputs: Sequence[InputUse]) -> str:
 
 
 def _stream_name(path: str, taken: set[str]) -> str:
-    """A short name for a stream: the file's own, with what tells it from others of that name."""
+    """Return a short, unique name for a stream: the file's name, with parent folders or a number if it is taken."""
     parts = [re.sub(r"[^A-Za-z0-9._-]+", "_", part) for part in Path(path).parts if part not in ("/", ".", "..")]
     for n_parts in range(1, len(parts) + 1):
         name = "-".join(parts[-n_parts:])
@@ -242,7 +249,7 @@ def _stream_name(path: str, taken: set[str]) -> str:
 
 
 def _shared(name: str, command: Command) -> list[Path]:
-    """The file, or all files in the folder and below that are not the run's own."""
+    """List the file, or all files in and below the folder except those of runs and outputs."""
     path = command.cwd / name
     if not path.exists():
         raise RefusedError(f"--shared {name}: no such file or folder", "check the path")

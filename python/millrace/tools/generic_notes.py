@@ -1,4 +1,4 @@
-"""What `millrace plan` says of a program that nothing is known of."""
+"""Notes of `millrace plan` on an unknown program."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def notes(
     outputs: Sequence[OutputUse],
     statuses: Sequence[int],
 ) -> tuple[str, ...]:
-    """Sentences, in the order in which they are told.
+    """Collect the notes, in the order in which they are printed.
 
     Args:
         tokens: The arguments as tasks get them.
-        statuses: Exit statuses that are results.
+        statuses: Exit statuses that are results, not failures.
     """
     return (
         *_of_joining(Path(command.argv[0]).name, inputs, outputs, tokens),

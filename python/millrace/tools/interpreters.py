@@ -1,4 +1,4 @@
-"""Programs that run what their arguments name. A word that asks another program for its version starts a script here."""
+"""Programs that run a script or program named in their arguments, such as shells: never asked for their version."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NAMES = (
     "singularity git"
 )
 
-#: Without the version in their names.
+#: Their names, without version numbers.
 INTERPRETERS = frozenset(_NAMES.split())
 
 
 def is_interpreter(name: str) -> bool:
-    """Tell whether a program runs what its arguments name, given its name.
+    """Tell whether a program of this name runs a script or program named in its arguments.
 
     >>> [is_interpreter(name) for name in ("sh", "python3.11", "perl5.36-x86_64-linux-gnu", "blastp", "samtools")]
     [True, True, True, False, False]
@@ -28,5 +28,5 @@ def is_interpreter(name: str) -> bool:
 
 
 def runs_scripts(exe: Path) -> bool:
-    """Tell whether a program is an interpreter by its own name, or by that of the file to which its links lead."""
+    """Tell whether a program is an interpreter, by its name or by that of the target of its links."""
     return is_interpreter(exe.name) or is_interpreter(os.path.basename(os.path.realpath(exe)))

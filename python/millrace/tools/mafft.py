@@ -52,7 +52,7 @@ REFUSED = {
     "mpi": "starts processes of its own on other nodes",
     **dict.fromkeys(words("help info version"), "only prints information"),
 }
-#: Programs that refine without being told to.
+#: Programs that refine by default.
 REFINING = words("linsi ginsi einsi fftnsi nwnsi qinsi xinsi")
 PROGRESSIVE = words("mafft fftns nwns")
 
@@ -61,7 +61,7 @@ class Mafft:
     """``mafft --auto families/ > alignments`` and ``mafft --out aln/ families/``."""
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`."""
+        """See ``Adapter.understand``."""
         program = command.tool
         found = scan(command.argv, OPTIONS, program)
         for word in found:
@@ -124,13 +124,17 @@ def _families(found: Sequence[Word], command: Command, program: str) -> tuple[Wo
 
 
 def _threads(found: Sequence[Word], command: Command, program: str, tokens: Tokens) -> tuple[int, tuple[str, ...]]:
-    """Threads of one task, and why."""
+    """Return the threads of one task, and notes; may replace ``--thread`` in the arguments.
+
+    Raises:
+        RefusedError: Refinement with several threads, which differs from run to run.
+    """
     word = last(found, "thread")
     if word is None:
         return 1, ()
     n_threads = count_of(word, program)
     if n_threads in (0, 1):
-        # Not the same to MAFFT, but each repeats itself, and each stays as it was typed.
+        # MAFFT treats 0 and 1 differently, but both are deterministic, so the option stays as typed.
         return 1, ()
     one = last(found, "threadit")
     iterations = last(found, "maxiterate")
@@ -146,7 +150,7 @@ def _threads(found: Sequence[Word], command: Command, program: str, tokens: Toke
         )
     if n_threads > 1:
         return n_threads, ()
-    # All cores: families fill them better, and the alignment is the same.
+    # -1 means all cores: families fill them better, and the alignment is the same.
     tokens.drop(word)
     tokens.insert(1, "--thread", "0" if refines else "1")
     return 1, ("--thread -1 becomes one thread a family: the alignment is the same, and families fill the cores",)

@@ -55,7 +55,7 @@ V5 = Options(
     ),
 )
 
-#: Outputs that MUSCLE writes only in some modes: a task without one is fine.
+#: Outputs that MUSCLE writes only in some modes: a task may lack them.
 MAYBE = V3_OUTPUTS - {"out", "log", "loga"}
 #: The log names the time of day and the memory in use.
 LOG_VOLATILE = (
@@ -70,10 +70,10 @@ class Muscle:
     """``muscle3 -in families/ -out aln/`` and ``muscle -align families/ -output aln/``."""
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`."""
+        """See ``Adapter.understand``."""
         program = command.tool
         typed = {argument.lstrip("-").lower() for argument in command.argv[1:] if argument.startswith("-")}
-        # Both versions are called muscle: the command itself says which one it is written for.
+        # Both versions are called muscle: the options show for which one the command is written.
         is_v5 = program != "muscle3" and "in" not in typed and not typed & {"out", "in1", "in2"}
         return _version5(command, program) if is_v5 else _version3(command, program)
 
@@ -114,10 +114,10 @@ def _version3(command: Command, program: str) -> ToolUse:
         argv=tokens.done(),
         inputs=(InputUse(path=join_names(source.values), format="files"),),
         outputs=tuple(outputs),
-        # A matrix may also be found through MUSCLE's own search path; then there is no file to watch here.
+        # A matrix may also be found through MUSCLE's own search path; then it is not watched.
         databases=tuple(command.cwd / name for name in shared if (command.cwd / name).is_file()),
         cost=CostHint(unit="bytes", startup_seconds=0.002, max_records=1),
-        # 1: wrong option; 2: the family itself.
+        # Status 1 is a wrong option; 2 is a fault of the family.
         fatal_statuses=(1,),
         version=first_line(command, "-version"),
         tested=("3.8.1551",),
@@ -126,7 +126,7 @@ def _version3(command: Command, program: str) -> ToolUse:
 
 
 def _version5(command: Command, program: str) -> ToolUse:
-    # MUSCLE 5 takes -name and --name alike.
+    # MUSCLE 5 accepts -name and --name alike.
     found = scan(command.argv, V5, program) if _v5_known(command, program) else []
     work = [word for word in found if word.name in V5_COMMANDS]
     if len(work) != 1:

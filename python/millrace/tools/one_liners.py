@@ -1,9 +1,9 @@
 """One-liners of awk, sed, perl and jq that certainly treat each line by itself.
 
-*Exactness.* A small positive grammar: fields and conditions on them, substitutions, no variable that is assigned, no
-number of a line, no second file. Every token of a script has to be one that is listed here, so what is not understood
-is not believed: it needs ``--independent``. That the believed ones give the same bytes for each part of the lines is
-tested with the real programs (``tests/unit/test_one_liners.py``).
+*Exactness.* A small positive grammar: fields and conditions on them, substitutions, no assigned variable, no line
+number, no second file. Every token of a script must be listed here; any other script needs ``--independent``.
+``tests/unit/test_one_liners.py`` shows with the real programs that accepted scripts give the same bytes for each part
+of the lines.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from millrace.tools.options import words
 
 
 class Script(NamedTuple):
-    """A script and what it reads, as its arguments name them."""
+    """Scripts, operands and variables in the arguments of a command."""
 
-    #: The texts of scripts, one after the other.
+    #: Texts of the scripts, in order.
     texts: list[str]
-    #: Files and whatever else stands behind the script.
+    #: Files and other words behind the script.
     operands: list[str]
-    #: Names that options give a value.
+    #: Names of variables that options set.
     names: set[str]
 
 
 def is_script(program: str, arguments: Sequence[str]) -> bool:
-    """Tell whether a command is one of a script; ``perl FILE`` is a program of the user's own.
+    """Tell whether a command runs a one-line script; ``perl FILE`` is a program of the user's own.
 
     >>> is_script("sed", ["p"]), is_script("perl", ["-lne", "print"]), is_script("perl", ["annotate.pl"])
     (True, True, False)
@@ -43,10 +43,10 @@ def is_script(program: str, arguments: Sequence[str]) -> bool:
 def is_certainly_by_line(
     program: str, arguments: Sequence[str], inputs: Iterable[str], read_text: Callable[[str], str]
 ) -> bool:
-    """Tell whether a script certainly gives the same for lines whatever stands before and behind them.
+    """Tell whether the output of a script for a line certainly does not depend on the lines before and behind it.
 
     Args:
-        inputs: Paths of the files that are cut, as they are typed.
+        inputs: Paths of the files that are cut, as typed.
         read_text: Reads a script file; empty if it cannot be read.
 
     >>> def by_line(program: str, *arguments: str) -> bool:
@@ -150,7 +150,7 @@ def _jq_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Scr
 
 # awk
 
-#: Variables that say how lines are read and written, which BEGIN and ``-v`` may set, and the one that is not for lines.
+#: Variables for the format of lines, which BEGIN and ``-v`` may set; and those that ``-v`` must not set.
 _AWK_SETTINGS = frozenset(("FS", "OFS", "ORS", "OFMT", "CONVFMT"))
 _AWK_SETTINGS_READ = frozenset(
     ("RS", "NR", "FNR", "NF", "RSTART", "RLENGTH", "SUBSEP", "IGNORECASE", "FIELDWIDTHS", "FPAT")
@@ -158,7 +158,7 @@ _AWK_SETTINGS_READ = frozenset(
 _AWK_WORDS = words(
     "print printf next if else NF length substr index sprintf tolower toupper int sqrt exp log sin cos atan2 match"
 )
-#: These change what they are given: a field or the line.
+#: Functions that change their argument: a field or the line.
 _AWK_CHANGES = frozenset(("sub", "gsub"))
 _AWK_TOKEN = re.compile(
     r"""[ \t\r]*(?:\#[^\n]*)?(?:
@@ -192,7 +192,7 @@ def _is_setting(statement: str) -> bool:
 
 
 def _awk_tokens(text: str) -> list[tuple[str, str]] | None:
-    """Cut a script into (kind, text); None: something in it is not known here."""
+    """Cut a script into tokens (kind, text); None: a token is unknown."""
     found, at = [("op", "\n")], 0
     text = re.sub(r"\\\n", " ", text) + "\n"
     while text[at:].strip(" \t\r"):
@@ -220,13 +220,13 @@ def _is_operand(kind: str, text: str) -> bool:
 def _are_words_known(tokens: Sequence[tuple[str, str]], names: set[str]) -> bool:
     used = {text for kind, text in tokens if kind == "name"}
     given = names - _AWK_SETTINGS
-    # What `sub` is given may be a variable, which would keep it.
+    # `sub` may change a variable, which would keep its value for the next line.
     known = _AWK_WORDS | (given if used.isdisjoint(_AWK_CHANGES) else set()) | _AWK_CHANGES
     return used <= known
 
 
 def _is_awk_structure_plain(tokens: Sequence[tuple[str, str]]) -> bool:
-    """Tell whether only fields are assigned, nothing is written elsewhere, and no pattern is a range."""
+    """Tell whether only fields are assigned, no other file is written, and no pattern is a range."""
     n_braces = n_brackets = 0
     is_printing = False
     for at, ((kind, text), (_, behind)) in enumerate(pairwise(tokens)):
@@ -253,7 +253,7 @@ def _is_awk_structure_plain(tokens: Sequence[tuple[str, str]]) -> bool:
 
 
 def _is_field_before(tokens: Sequence[tuple[str, str]], at: int) -> bool:
-    """Tell whether what stands before a token is ``$N`` or ``$NF``."""
+    """Tell whether the tokens before this one are ``$N`` or ``$NF``."""
     return at >= 2 and tokens[at - 2][1] == "$" and (tokens[at - 1][0] == "number" or tokens[at - 1][1] == "NF")
 
 
@@ -261,7 +261,7 @@ def _is_field_before(tokens: Sequence[tuple[str, str]], at: int) -> bool:
 
 
 def _pattern(end: str) -> str:
-    """Write the pattern of a regular expression that ends at ``end``: not empty, which would be the last one again."""
+    """Return a pattern for a regular expression that ends at ``end``; not empty, which means the last one again."""
     return rf"(?:[^\\\n\[{end}]|\\.|\[\^?\]?[^]\n{end}]*\])+"
 
 

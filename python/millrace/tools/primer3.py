@@ -1,4 +1,4 @@
-"""What a record of Primer3's input (Boulder-IO) says beyond its own sequence (the manual of 2.6.1)."""
+"""Records of Primer3's input (Boulder-IO) that set more than their own sequence (manual of 2.6.1)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 from millrace.tools.calls import Call
 
-#: Options whose value stands in the next word.
+#: Options whose value is the next word.
 _WITH_VALUE = re.compile(r"--?(default_version|format_output|io_version|p3_settings_file|output|error)$")
 
-#: What a line says of its record alone, or of none: a tag of the sequence, a comment, the end of the record, nothing.
+#: Lines without effect on other records: a tag of the sequence, a comment, the end of the record, an empty line.
 _OF_RECORD = re.compile(r"SEQUENCE_\w+=|P3_COMMENT=|=?\s*$")
 
 
 def sets_for_all(call: Call) -> bool:
-    """Whether a record may set what holds for those behind it, too: global tags do, and what cannot be read may hold some.
+    """Tell whether a record may set global tags, which hold for later records too; true if the input is unreadable.
 
     >>> def of(text: str, *arguments: str) -> bool:
     ...     return sets_for_all(Call("primer3_core", arguments, (), read=lambda name: text))

@@ -1,8 +1,8 @@
-"""Prodigal 2.6: with ``-p meta`` on one file, sequence by sequence; else as its description says, a folder of genomes.
+"""Prodigal 2.6: with ``-p meta`` on one file, sequence by sequence; else by its description, a folder of genomes.
 
-*Exactness.* With ``-p meta`` nothing is learnt from the input: each sequence gets the model, of those that come along, that
-fits it best. Sequences are numbered through the input, which the join goes on with (``crates/millrace-core/src/join/prodigal.rs``,
-``tests/exact/test_prodigal_join.py``). Without it Prodigal trains on the whole input.
+*Exactness.* With ``-p meta`` Prodigal does not train: each sequence gets the built-in model that fits it best.
+Sequences are numbered through the input, and the join continues the numbers (``tests/exact/test_prodigal_join.py``,
+``crates/millrace-core/src/join/prodigal.rs``). Without it Prodigal trains on the whole input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OPTIONS = Options(flags=frozenset("cmnq"), values=frozenset("adfgiops"), dashes=
 #: Joins of the main output by ``-f``.
 MAIN = {"gbk": "prodigal:gbk", "gff": "prodigal:gff", "sco": "prodigal:sequences"}
 JOINS = {"a": "prodigal:genes", "d": "prodigal:genes", "s": "prodigal:sequences"}
-#: What works on genomes one by one, and what is refused.
+#: Description for genomes one by one, with the refusals.
 DESCRIPTION = Path(__file__).with_name("described") / "prodigal.toml"
 
 
@@ -32,7 +32,7 @@ class Prodigal:
     """``prodigal -p meta -i contigs.fa -o genes.gff -f gff -a proteins.faa``."""
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`."""
+        """See ``Adapter.understand``."""
         if not _is_for_one_file(command):
             return described().understand(command)
         found = scan(command.argv, OPTIONS, "prodigal")
@@ -63,7 +63,7 @@ class Prodigal:
 
 
 def _is_for_one_file(command: Command) -> bool:
-    """Whether the command finds genes in one file without training; how it says so is not looked at closely yet."""
+    """Tell whether the command seems to find genes in one file without training; its options are checked later."""
     argv = command.argv
     if command.inputs or command.outputs or command.joins:
         return False
@@ -73,7 +73,7 @@ def _is_for_one_file(command: Command) -> bool:
 
 
 def _outputs(found: Sequence[Word], tokens: Tokens, main: str, command: Command) -> tuple[OutputUse, ...]:
-    """The main output, without which nobody would see that Prodigal has stopped before the end; proteins, genes and starts."""
+    """Build the outputs: the main one, which alone shows an early stop of Prodigal, then proteins, genes and starts."""
     outputs = list[OutputUse]()
     if once(found, "o", "prodigal") is None:
         outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=main))
@@ -92,7 +92,7 @@ def _outputs(found: Sequence[Word], tokens: Tokens, main: str, command: Command)
 
 
 def described() -> Described:
-    """Return what the description of Prodigal makes."""
+    """Return the adapter for a folder of genomes, made from Prodigal's description."""
     return Described(read(DESCRIPTION), ours=True)
 
 

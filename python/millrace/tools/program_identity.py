@@ -1,8 +1,8 @@
-"""Whether a program is the tool whose name it bears: a name alone makes no adapter.
+"""Identity of a program that has the name of a known tool: binary, the tool's own script, wrapper, or another script.
 
-A binary is believed: it is asked for its version, and one that was never tested is checked. A script is one of three: the
+A binary is trusted: it is asked for its version, and an untested version is verified. A script is one of three: the
 tool itself, where that is a script (MAFFT); a *plain wrapper*, whose last command is the tool with the arguments of the
-wrapper; or anything else. What a wrapper really starts is looked at by `millrace.plan.wrapper_probe`.
+wrapper; or another script. ``millrace.plan.wrapper_probe`` observes the commands that a wrapper starts.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-#: Most bytes of a script that are looked at.
+#: Most bytes of a script that are read.
 _MAX_SCRIPT_BYTES = 1 << 20
 
-#: What all texts of a tool that is a script have, by the family.
+#: Patterns that the text of a tool's own script matches, by family.
 _OWN_SCRIPTS = {"mafft": (rb'(?m)^version="v\d+\.\d+', rb"\bMAFFT_BINARIES\b", rb"\bdisttbfast\b")}
 
-#: Ends of the names under which packages keep a program that a wrapper of theirs starts.
+#: Suffixes of names under which packages keep a program that their wrapper starts.
 _KEPT_AS = r"(?:[.-]?(?:real|bin|orig|wrapped)|[-._](?:sse|ssse|avx|neon|amd64|x86|native|generic|v?\d)[\w.+-]*)?"
 
-#: How a shell names all arguments of a script.
+#: All arguments of a script, in a shell.
 _ALL_ARGUMENTS = r"""(?:"\$@"|\$@|"\$\{@\}"|\$\{1\+"\$@"\})"""
-#: How a shell names the script itself.
+#: The name of the script itself, in a shell.
 _OWN_NAME = r"""(?:"?\$\{0##\*/\}"?|"?\$\(\s*basename\s+(?:--\s+)?"?\$\{?0\}?"?\s*\)"?|`basename "?\$\{?0\}?"?`|"?\$\{?BINNAME\}?"?)"""
-#: What would let something happen after the last command of a script, or let it be another.
+#: Commands after which the last command of a script may not be the last one, or may be another.
 _NOT_PLAIN = re.compile(r"(?m)^\s*(?:trap|alias|eval)\b|^\s*(?:function\s+)?[\w.+-]+\s*\(\s*\)")
 _SHELLS = re.compile(r"#!\s*(?:/usr)?(?:/local)?/bin/(?:env\s+(?:-S\s+)?)?(?:ba|da|z|k)?sh\b")
 
 
 def is_binary(path: Path) -> bool:
-    """Whether a file is a program of the machine, not a text for another program."""
+    """Tell whether a file is an ELF binary."""
     return _first_bytes(path, 4) == b"\x7fELF"
 
 
 def is_own_script(path: Path, family: str) -> bool:
-    """Whether a script is the tool itself."""
+    """Tell whether a file is the tool of ``family`` itself, which is a script."""
     marks = _OWN_SCRIPTS.get(family)
     if not marks:
         return False
@@ -43,7 +43,7 @@ def is_own_script(path: Path, family: str) -> bool:
 
 
 def is_plain_wrapper(path: Path, name: str) -> bool:
-    """Whether the last command of a shell script is the tool ``name``, with the script's arguments as they are."""
+    """Tell whether a file is a shell script whose last command is the tool ``name`` with all of its arguments."""
     try:
         text = _first_bytes(path, _MAX_SCRIPT_BYTES).decode()
     except UnicodeDecodeError:
@@ -52,7 +52,7 @@ def is_plain_wrapper(path: Path, name: str) -> bool:
 
 
 def passes_arguments_on(text: str, name: str) -> bool:
-    r"""Whether the last command of a text for a shell is ``name`` with all arguments and nothing else.
+    r"""Tell whether the last command of a shell script is ``name`` with all of its arguments and nothing else.
 
     >>> passes_arguments_on('#!/bin/sh\nmodule load blast\nexec /opt/blast/bin/blastp "$@"\n', "blastp")
     True
@@ -71,17 +71,17 @@ def passes_arguments_on(text: str, name: str) -> bool:
     if not last or _NOT_PLAIN.search(text):
         return False
     tool = rf"""(?:["']?(?:\$\{{?\w+\}}?|[^\s"'|;&<>]*)["']?/)?(?:["']?{re.escape(name)}{_KEPT_AS}["']?|{_OWN_NAME})|["']?{re.escape(name)}["']?"""
-    # Words before the tool are those of a program that starts it: `exec`, `conda run`, `singularity exec`.
+    # Words before the tool are a program that starts it: `exec`, `conda run`, `singularity exec`.
     return re.fullmatch(rf"(?:[^\s|;&<>`()]+\s+)*(?:{tool})\s+{_ALL_ARGUMENTS}", last) is not None
 
 
 def _is_of_infernal(lines: list[str], name: str) -> bool:
-    """Whether it is the script by which Debian starts Infernal's programs where the processor can run them."""
+    """Tell whether the script is Debian's, which starts Infernal's programs on processors that can run them."""
     return name in ("cmscan", "cmsearch") and "/usr/lib/infernal/$BINNAME $@" in lines and len(lines) < 12
 
 
 def bears_name(program: str, name: str) -> bool:
-    """Whether the last part of a program's path is that of the tool, or one under which a package keeps it.
+    """Tell whether a program's file name is the tool's, or one under which a package keeps the tool.
 
     >>> bears_name("blastp", "blastp"), bears_name(".blastp-wrapped", "blastp"), bears_name("hmmscan-avx2", "hmmscan")
     (True, True, True)

@@ -1,6 +1,7 @@
-"""A file that is cut into batches and that the command of an unknown program also names where it is read whole.
+"""Detection of inputs that the command of an unknown program also reads whole, by another argument or a script.
 
-By its name a tool sees its part of it, so a second place where the name stands is refused, or said, as far as it can be seen.
+In a task, the name of an input is its batch. So a second use of the name in the arguments is refused, and one in a
+script is reported, as far as it can be seen.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.model import Command, InputArg, Token
 
-#: The option before a script in the arguments: ``sh -c``, ``bash -ec``, ``perl -ne``.
+#: Option before a script in the arguments: ``sh -c``, ``bash -ec``, ``perl -ne``.
 _SCRIPT = re.compile(r"-[A-Za-z]*[ce]")
 
-#: Bytes of a script in which names are looked for.
+#: Bytes of a script that are searched for names.
 _SCRIPT_BYTES = 1 << 16
 
 
 def refuse_read_whole(path: str, form: str, command: Command, tokens: Sequence[Token], index: int) -> None:
-    """Refuse a file that is to be cut and to be read whole by one name: which of them a place means cannot be told.
+    """Refuse a file that is cut and read whole under one name: Millrace cannot know which of both an argument means.
 
     Args:
-        path: As the user names it.
+        path: The file, as the user names it.
         form: Its format.
-        tokens: The arguments, marked where the file stands.
-        index: Which input it is there.
+        tokens: The arguments, with the file marked as input.
+        index: Its number among the inputs.
 
     Raises:
-        RefusedError: It is.
+        RefusedError: The arguments or a shared folder name it a second time.
     """
     for place in _places(path, form, command, tokens, index):
         raise RefusedError(
@@ -47,7 +48,7 @@ def refuse_read_whole(path: str, form: str, command: Command, tokens: Sequence[T
 
 def _places(path: str, form: str, command: Command, tokens: Sequence[Token], index: int) -> Iterator[str]:
     named = [token for token in tokens if isinstance(token, InputArg) and token.index == index]
-    if form != "files" and path not in command.outputs:  # which is refused for that
+    if form != "files" and path not in command.outputs:  # an output of this name is refused elsewhere
         yield from (token.prefix + path for token in named[1:])
     cut = os.path.normpath(command.cwd / path)
     spelled = [token for token in tokens[1:] if isinstance(token, str) and token] if named else []
@@ -62,15 +63,15 @@ def _places(path: str, form: str, command: Command, tokens: Sequence[Token], ind
 
 
 def _folder(path: str, form: str, command: Command) -> str:
-    """The shared folder in which tools would see a batch in the place of the file; empty: there is none."""
+    """Return the shared folder in which tools would see a batch in place of the file; empty: none."""
     if form == "files" or path == "-" or os.path.isabs(path):
-        return ""  # batches lie elsewhere, and tools see the folder as it is
+        return ""  # batches lie elsewhere, and tools see the unchanged folder
     above = [str(folder) for folder in Path(os.path.normpath(command.cwd / path)).parents]
     return next((name for name in command.shared if os.path.normpath(command.cwd / name) in above), "")
 
 
 def speaks_of(script: Path, path: str) -> bool:
-    """Whether a file is a script in which ``path`` stands, as far as its first 64 KiB tell."""
+    """Tell whether a file is a script that contains ``path`` in its first 64 KiB."""
     try:
         with script.open("rb") as file:
             text = file.read(_SCRIPT_BYTES).decode("utf-8", "surrogateescape")
@@ -81,7 +82,7 @@ def speaks_of(script: Path, path: str) -> bool:
 
 
 def _names(text: str, path: str) -> bool:
-    """Whether a path stands in a text by itself.
+    """Tell whether a text contains a path as a separate word.
 
     >>> [_names(text, "q.faa") for text in ("x q.faa>y", "x ./q.faa", "x q.faa.gz", "x d/q.faa", "x=q.faa;")]
     [True, True, False, False, True]

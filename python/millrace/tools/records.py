@@ -1,8 +1,8 @@
-"""Programs that stay alive and take records one by one (``millrace run --records``), by the protocol of ``docs/records.md``.
+"""Adapter of programs that stay alive and take records one by one (``millrace run --records``; ``docs/records.md``).
 
-*Exactness.* The output is the answers to all records, one after another in the order of the input. It is that of one
-process that is given all records if no answer depends on the records before it; parts of the input are given again,
-beside other records, to see whether that is so (``tests/cli/test_records.py``).
+*Exactness.* The output is the answers to all records, in input order. It equals that of one process that gets all
+records if no answer depends on the records before it; to check that, parts of the input are sent again beside other
+records (``tests/cli/test_records.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millrace.tools.arguments import files_in_arguments
 from millrace.tools.generic import path_and_format
 from millrace.tools.joins import joined
 
-#: Tells a program that it is spoken to in the record protocol.
+#: Environment variable that announces the record protocol to a program.
 VARIABLE = "MILLRACE_RECORDS"
 
 
@@ -24,7 +24,7 @@ class Records:
     """``millrace run --records --input q.fa -- ./prog > answers.txt``."""
 
     def understand(self, command: Command) -> ToolUse:
-        """See `millrace.tools.base.Adapter.understand`."""
+        """See ``millrace.tools.base.Adapter.understand``."""
         if len(command.inputs) > 1:
             raise RefusedError("--records with several --input", "name one; a record may be of several lines")
         typed = command.inputs[0] if command.inputs else "-"

@@ -1,4 +1,4 @@
-"""Which adapter knows which program; its module is loaded when it is asked for, as a run needs one of them."""
+"""Registry of adapters by program; modules are loaded on demand, as a run needs one of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MODULES = {program: family for family, programs in FAMILIES.items() for program 
 
 
 def knows(program_name: str) -> bool:
-    """Whether an adapter of its own knows the program, given its name or path."""
+    """Tell whether a program, given its name or path, has an adapter of its own."""
     return Path(program_name).name in MODULES
 
 
@@ -51,16 +51,16 @@ def find(
     program_name: str, *, records: bool = False, cwd: Path | None = None, environ: Mapping[str, str] | None = None,
     is_confirmed: bool = False,
 ) -> Adapter:  # fmt: skip
-    """The adapter of a program, given its name or path; the generic one if no other knows it.
+    """Return the adapter of a program, given its name or path; the generic one if it has no other.
 
     Args:
-        records: The program takes records one by one, whatever its name.
-        cwd: Where a project may have descriptions of tools; None: they are not looked for.
-        environ: Says where the user's are.
-        is_confirmed: See `millrace.tools.shelf.find`.
+        records: Whether the program uses the record protocol, which takes precedence over its name.
+        cwd: Folder of the project, which may have descriptions of tools; None: ignore all descriptions.
+        environ: Environment, with the user's folders.
+        is_confirmed: See ``millrace.tools.shelf.find``.
 
     Raises:
-        RefusedError: The description of it says what cannot be, or was not confirmed.
+        RefusedError: Its description is not valid, or was not confirmed.
     """
     name = Path(program_name).name
     module = "records" if records else MODULES.get(name, "generic")
@@ -74,10 +74,10 @@ def find(
 
 
 def adapter_of(found: Found) -> Adapter:
-    """The adapter that a description makes.
+    """Make the adapter of a description.
 
     Raises:
-        RefusedError: It describes what cannot be.
+        RefusedError: The description is not valid.
     """
     from millrace.tools.described_tool import Described
     from millrace.tools.description import parse

@@ -1,10 +1,10 @@
-"""Where descriptions of tools are: in the project, the user's and the site's folders, installed packages, and our own.
+"""Lookup of tool descriptions: in folders of the project, the user and the site, installed packages, and our own.
 
-The first that knows a program counts. A program that has an adapter of its own (`millrace.tools.registry.FAMILIES`) cannot be
-described again: its exactness is not for a file to change.
+The first description of a program counts. A program that has an adapter of its own
+(``millrace.tools.registry.FAMILIES``) cannot be described again: a file must not change its exactness.
 
-That of a project comes with files that others may have made, so it counts only once the user has confirmed it as it is
-(`millrace.tools.confirmations`).
+A description in a project may be another person's, so it counts only after the user has confirmed its content
+(``millrace.tools.confirmations``).
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from typing import NamedTuple
 from millrace.own import why_not_trusted
 from millrace.tools import confirmations
 
-#: Bytes of a description at most.
+#: Most bytes of a description.
 MAX_BYTES = 1 << 20
 
-#: Below the working folder, and below the user's folder of configurations.
+#: Folders of descriptions: below the working folder, below the user's configuration folder, and of the site.
 IN_PROJECT, OF_USER, OF_SITE = Path("millrace-tools"), Path("millrace/tools"), Path("/etc/millrace/tools")
 
-#: Group of entry points: each names a package whose TOML files describe tools.
+#: Group of entry points, each a package whose TOML files describe tools.
 GROUP = "millrace.tools"
 
 
 class Found(NamedTuple):
-    """A description that is there."""
+    """A description file that was found."""
 
     path: Path
     #: ``project``, ``user``, ``site``, ``package NAME`` or ``millrace``.
     source: str
     programs: tuple[str, ...]
     about: str
-    #: What the file holds, read once: what was confirmed is what is done.
+    #: Content of the file, read once, so that the confirmed content is the one that is used.
     content: bytes = b""
 
 
 def folders(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Folders with descriptions, and whose they are; those that count first come first."""
+    """Yield the folders of descriptions and their sources, in order of precedence."""
     yield cwd / IN_PROJECT, "project"
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
     yield Path(home) / OF_USER, "user"
@@ -56,13 +56,13 @@ def folders(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]
 
 
 def _any_package(places: Iterable[str]) -> bool:
-    """Whether an installed package has entry points in our group: 2 ms, where `importlib.metadata` takes 20 to load and ask."""
+    """Tell whether an installed package has entry points in our group: 2 ms, where ``importlib.metadata`` takes 20."""
     for place in places:
         try:
             with os.scandir(place or ".") as entries:
                 packages = [each.path for each in entries if each.name.endswith((".dist-info", ".egg-info"))]
         except OSError:
-            continue  # no folder, such as the archive of the standard library
+            continue  # not a folder, such as the archive of the standard library
         for package in packages:
             try:
                 with open(os.path.join(package, "entry_points.txt"), "rb") as said:
@@ -77,23 +77,23 @@ OURS = Path(__file__).resolve().parent / "described"
 
 
 def all_described(cwd: Path, environ: Mapping[str, str]) -> Iterator[Found]:
-    """All descriptions."""
+    """Yield all descriptions, in order of precedence."""
     for folder, source in folders(cwd, environ):
         for path in _files(folder, source):
             yield look(path, source)
 
 
 def look(path: Path, source: str) -> Found:
-    """What a file describes, without looking at the rest of it; one that cannot be read, by its name."""
+    """Read which programs a file describes, without checking the rest; an unreadable one counts by its file name."""
     return _described(path, source, _content(path))
 
 
 def _described(path: Path, source: str, content: bytes) -> Found:
-    import tomllib  # what has an adapter never needs it
+    import tomllib  # loaded here, as programs with an adapter never need it
 
     try:
         values = tomllib.loads(content.decode())
-        said = values.get("programs", path.stem)  # one that says it wrongly is found, and refused with the reason
+        said = values.get("programs", path.stem)  # a wrong type is found here too, and refused later with the reason
         programs = (said,) if isinstance(said, str) else tuple(map(str, said))
         return Found(path, source, programs, str(values.get("about", "")), content)
     except (ValueError, TypeError, RecursionError):
@@ -101,13 +101,13 @@ def _described(path: Path, source: str, content: bytes) -> Found:
 
 
 def find(program: str, cwd: Path, environ: Mapping[str, str], *, is_confirmed: bool = False) -> Found | None:
-    """The description of a program that counts; None: there is none.
+    """Return the description of a program with the highest precedence; None: there is none.
 
     Args:
-        is_confirmed: That of the project has been confirmed already, where the run was planned.
+        is_confirmed: Whether that of the project has been confirmed already, where the run was planned.
 
     Raises:
-        RefusedError: That of the project may be another's, or was not confirmed as it is.
+        RefusedError: The description of the project may be another user's, or its content was not confirmed.
     """
     for folder, source in folders(cwd, environ):
         for path in _files(folder, source):
@@ -122,7 +122,7 @@ def find(program: str, cwd: Path, environ: Mapping[str, str], *, is_confirmed: b
 
 
 def _check_project(found: Found, cwd: Path, environ: Mapping[str, str], *, is_confirmed: bool) -> None:
-    """Refuse the description of a project that may be another's, or was not confirmed; one that is wrong with the reason."""
+    """Refuse the description of a project that is not valid, may be another user's, or was not confirmed."""
     from millrace.tools.description import parse
 
     confirmations.check_owner(found.path, cwd)
@@ -132,7 +132,7 @@ def _check_project(found: Found, cwd: Path, environ: Mapping[str, str], *, is_co
 
 
 def _content(path: Path) -> bytes:
-    """What a file holds, up to more than any description has; nothing of what is no file."""
+    """Read a file up to ``MAX_BYTES``; empty if it cannot be read. Does not block on a pipe."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             return file.read(MAX_BYTES)
@@ -141,13 +141,16 @@ def _content(path: Path) -> bytes:
 
 
 def _may_describe(path: Path, content: bytes, program: str) -> bool:
-    """Whether it can be of this program: what does not even hold the name need not be parsed."""
-    # One with a backslash can spell a name in escapes.
+    """Tell whether a file may describe this program; one without the name in its content need not be parsed."""
+    # A backslash may spell the name in escapes.
     return path.stem == program or os.fsencode(program) in content or b"\\" in content
 
 
 def _files(folder: Path, source: str) -> list[Path]:
-    """The descriptions in a folder; none of the user's where another user could have put them, as where ``sudo`` keeps ``HOME``."""
+    """List the descriptions in a folder, except those of the source ``user`` that another user may have written.
+
+    That can be so under ``sudo``, which may keep ``HOME``.
+    """
     if not folder.is_dir() or (source == "user" and why_not_trusted(folder)):
         return []
     return [path for path in sorted(folder.glob("*.toml")) if source != "user" or _is_trusted(path)]

@@ -1,4 +1,4 @@
-"""Programs that read tables with columns: what they take from the first line, and fields in quotes that go over lines."""
+"""Programs that read tables: use of the first line as a header, and quoted fields that contain line breaks."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from millrace.tools.options import words
 #: Programs of csvkit, xsv and qsv; all read quotes.
 _CSV = r"csv(?:clean|cut|format|grep|join|json|look|sort|sql|stack|stat)|xsv|qsv"
 
-#: Formats of lines, as they are where fields in quotes may hold line breaks.
+#: Formats of lines, and those that take their place where quoted fields may contain line breaks.
 QUOTED = {"lines": "csv", "lines+header": "csv+header"}
 
-#: Flags of Miller by which its input is CSV (``csvlite`` reads quotes too).
+#: Flags of Miller for CSV input (``csvlite`` reads quotes too).
 _MILLER_CSV = r"-c|--c2\w|--i?csv(?:lite)?"
 
-#: Verbs of Miller that look at more than a record, and words of its language that do.
+#: Verbs of Miller whose result depends on more than one record.
 _MILLER_WHOLE = words("""
     bar bootstrap bottom count count-distinct count-similar decimate fill-down fraction group-by group-like head histogram
     join least-frequent most-frequent nothing regularize reshape sample seqgen shuffle sort split stats1 stats2 step
     summary tac tail top uniq unsparsify
 """)
-#: Flags that make a verb look at more than a record, or take its expression from a file, which is not read.
+#: Flags that make a verb depend on more than one record, or read its expression from a file, which is not checked.
 _MILLER_FLAGS = {"cat": ("-n", "-N", "-g"), "nest": ("--ivar", "--implode"), "put": ("-f",), "filter": ("-f",)}
 _MILLER_WORDS = r"\b(?:F?NR|M_NR)\b|@\w|\b(?:begin|end)\s*\{|\burand"
 
 
 def reads_quotes(program: str, arguments: Sequence[str]) -> bool:
-    """Whether fields in quotes may hold line breaks for the program.
+    """Tell whether the program accepts line breaks in quoted fields.
 
     >>> reads_quotes("csvformat", ["-D", ";"]), reads_quotes("mlr", ["--icsv", "cat"]), reads_quotes("mlr", ["--itsv", "cat"])
     (True, True, False)
@@ -40,7 +40,7 @@ def reads_quotes(program: str, arguments: Sequence[str]) -> bool:
 
 
 def miller_takes_all(call: Call) -> bool:
-    """Whether a verb or expression of Miller looks at more than a record."""
+    """Tell whether the result of a verb or expression of Miller depends on more than one record."""
     given = list(call.arguments)
     return any(
         (word in _MILLER_WHOLE and not re.fullmatch(r"-[^ctjnNpIx]", before)) or after in _MILLER_FLAGS.get(word, ())
@@ -49,24 +49,24 @@ def miller_takes_all(call: Call) -> bool:
 
 
 def _says(call: Call, pattern: str, *verbs: str) -> bool:
-    """Whether ``pattern`` is found in the expression of one of these verbs of Miller."""
+    """Tell whether ``pattern`` is found in the expression of one of these verbs of Miller."""
     return any(before in (*verbs, "-q", "-S", "-x") and re.search(pattern, word) for before, word in call.pairs)
 
 
-#: Miller takes the first line of its input for the names of columns.
+#: Matches calls in which Miller reads a header from the first line of its input.
 miller_names_columns = both(
     text(r"^(?:-[ct]|--[ct]2\w|--i?(?:csv|tsv)(?:lite)?|--i?asv|--i?usv|--i?pprint|--p2\w)$"),
     without(exactly("-N", "--hi", "--implicit-csv-header", "--implicit-tsv-header", "--implicit-pprint-header")),
 )
 
-#: Of these formats a blank line ends a table, and names follow.
+#: Matches calls with input formats in which a blank line ends a table, and another header follows.
 miller_reads_several_tables = text(r"^--(?:[ctp]2\w|i?)(?:csvlite|tsvlite|asv|usv|pprint)(?:lite)?$|^--p2\w$")
 
 _writes_table = text(r"^(?:-[ct]|--(?:\w2[ct]|o?(?:csv|tsv)(?:lite)?|o?[au]sv(?:lite)?))$")
 _leaves_names_out = exactly(
     "-N", "--ho", "--headerless-csv-output", "--headerless-tsv-output", "--headerless-pprint-output"
 )
-#: What may give one record other columns than another.
+#: Expressions that may give one record other columns than another.
 _MILLER_CHANGES = r"[{}]|\b(?:unset|absent|map\w*|split\w+|json_decode|unformat\w*|get_\w+)\b|\$[*\[]"
 _MILLER_CHANGING = words("altkv json-parse nest sparsify split-ax split-lines splitax template utf8-to-latin1")
 
@@ -75,15 +75,15 @@ def _may_change_columns(call: Call) -> bool:
     return not _MILLER_CHANGING.isdisjoint(call.arguments) or _says(call, _MILLER_CHANGES, "put")
 
 
-#: Miller writes a table below names of columns; where these change, it writes a blank line and others.
+#: Matches calls in which Miller writes a header; where the columns change, it writes a blank line and another header.
 miller_writes_names = both(_writes_table, without(_leaves_names_out))
 
-#: Miller writes a table without names, of which one record may have other columns than another.
+#: Matches calls in which Miller writes a table without header, in which records may have different columns.
 miller_hides_changes = both(_writes_table, _leaves_names_out, _may_change_columns)
 
 miller_writes_a_list = both(text(r"^(?:--o?json|-j|--jsonx|--\w2j)$"), without(exactly("--no-jlistwrap", "--ojsonl")))
 
 _COLUMNS = ("-c", "-C")
 
-#: csvcut looks for columns by the names in the first line.
+#: Matches calls in which csvcut selects columns by the names in the header.
 csvcut_takes_names = either(without(value(_COLUMNS, ".*")), value(_COLUMNS, r"(?![\d,:-]+$).*"))

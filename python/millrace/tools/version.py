@@ -1,4 +1,4 @@
-"""What a program says of its own version, asked once for each build of it: BLAST takes 50 ms to answer."""
+"""Version of a program, from its own output, cached for each build of it: BLAST takes 50 ms to answer."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from pathlib import Path
 from millrace.model import Command
 from millrace.own import is_own, replace_whole
 
-#: Seconds that a program has for its answer: without it, what was begun is not gone on with.
+#: Longest wait for the answer; without the version, an earlier run cannot be resumed.
 PATIENCE = 120.0
 
 
 def first_line(command: Command, *arguments: str) -> str:
-    """The first line that a program prints when asked, empty if it says nothing in time.
+    """Return the first line that a program prints about its version, from the cache or by starting it.
+
+    Empty if it prints nothing, cannot be started, or exceeds ``PATIENCE``.
 
     Args:
-        command: The user's, which says which program in which environment.
-        arguments: How to ask, such as ``-version``.
+        command: The user's command, for program and environment.
+        arguments: Arguments that print the version, such as ``-version``.
     """
     kept = _kept(command.exe, arguments)
     if kept:
@@ -41,15 +43,18 @@ def first_line(command: Command, *arguments: str) -> str:
         return ""
     lines = answer.stdout.decode(errors="replace").splitlines()
     line = next((line.strip() for line in lines if line.strip()), "")
-    # What could not be loaded today may work tomorrow.
+    # A failure is not cached: a missing library may be there next time.
     if kept and line and answer.returncode == 0:
         _keep(kept, line)
     return line
 
 
 def _kept(exe: Path, arguments: tuple[str, ...]) -> Path | None:
-    """Where the answer of this very file lies; None for a script, which may start another program tomorrow, and where
-    another user could have written it, as where ``sudo`` keeps ``HOME``."""
+    """Return the path of the cached answer of this file; None: it must not be cached.
+
+    That is so for a script, which may start another program later, and where another user may write to the cache, as
+    where ``sudo`` keeps ``HOME``.
+    """
     try:
         with exe.open("rb") as file:
             if file.read(4) != b"\x7fELF":
@@ -66,7 +71,7 @@ def _kept(exe: Path, arguments: tuple[str, ...]) -> Path | None:
 
 
 def _keep(path: Path, line: str) -> None:
-    """A folder that cannot be written only costs the next run its time."""
+    """Write an answer to the cache, if it is writable; else the next run asks again."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_whole(path, f"{line}\n".encode())

@@ -46,7 +46,7 @@ OPTIONS = Options(
 
 
 class Settings:
-    """What the arguments and the configuration file say together; arguments come first, as in Vina."""
+    """Options from the arguments and the configuration file; arguments take precedence, as in Vina."""
 
     def __init__(self, command: Command) -> None:
         self.words = scan(command.argv, OPTIONS, "vina")
@@ -59,25 +59,33 @@ class Settings:
         self.config = _read_config(config.value, command) if config else {}
 
     def word(self, name: str) -> Word | None:
-        """The option as it stands in the arguments."""
+        """Return the word of an option in the arguments; None: it is not there."""
         return once(self.words, name, "vina")
 
     def all(self, name: str) -> tuple[str, ...]:
-        """The values of an option, wherever it stands; empty if nowhere."""
+        """Return the values of an option, from arguments or file; empty: it is not set."""
         word = self.word(name)
         if word is not None:
             return word.values or ("true",)
         return self.config.get(name, ())
 
     def one(self, name: str) -> str:
-        """The value of an option, wherever it stands; empty if nowhere."""
+        """Return the value of an option, from arguments or file; empty: it is not set.
+
+        Raises:
+            RefusedError: It has several values.
+        """
         values = self.all(name)
         if len(values) > 1:
             raise RefusedError(f"vina: {name} is given twice", "give it once")
         return values[0] if values else ""
 
     def whole(self, name: str) -> int:
-        """The value of an option as a whole number; 0 if it is nowhere, as in Vina."""
+        """Return the value of an option as an integer; 0 if it is not set, as in Vina.
+
+        Raises:
+            RefusedError: It is not an integer.
+        """
         text = self.one(name)
         try:
             return int(text or "0")
@@ -85,7 +93,7 @@ class Settings:
             raise RefusedError(f"vina: {name} needs a whole number, found '{text}'") from None
 
     def on(self, name: str) -> bool:
-        """Whether a switch is on."""
+        """Tell whether a switch is on."""
         return self.one(name).lower() in ("true", "1", "yes", "on")
 
 
@@ -110,7 +118,7 @@ class Vina:
     """``vina --receptor r.pdbqt --ligand ligands/ --out docked/ --config box.txt --seed 1``, ``--batch``."""
 
     def understand(self, command: Command) -> ToolUse:
-        """See `Adapter.understand`."""
+        """See ``Adapter.understand``."""
         settings = Settings(command)
         _check(settings)
         tokens = Tokens(command.argv)
@@ -152,7 +160,7 @@ class Vina:
 
 
 def _place(word: Word | None, option: str, place: InputArg | OutputArg, tokens: Tokens, added: list[Token]) -> None:
-    """Mark the option's place; one that stands in the configuration file is given again, as arguments win."""
+    """Mark the option in the arguments; add one from the configuration file, which arguments override."""
     if word is None:
         added += [option, place]
     elif isinstance(place, InputArg):
@@ -185,7 +193,11 @@ def _check(settings: Settings) -> None:
 
 
 def _ligands(settings: Settings, name: str, command: Command) -> tuple[Sequence[str], Sequence[str]]:
-    """The ligands as they were typed, and their files."""
+    """Return the ligands as typed, and their files.
+
+    Raises:
+        RefusedError: There are none, or they would not be docked one by one.
+    """
     typed = settings.all(name)
     if not typed:
         raise RefusedError("vina: no ligands", "name them: --ligand FOLDER --out FOLDER, or --batch FILES --dir FOLDER")
@@ -233,7 +245,7 @@ def _results(settings: Settings, by_batch: bool, files: Sequence[str], command: 
 def _log_join(by_batch: bool, n_ligands: int, cpu: int, settings: Settings) -> str:
     quiet = settings.one("verbosity") == "0"
     if settings.on("score_only"):
-        # Its head has no end that is known; nothing needs to be changed if the threads are the user's.
+        # The end of its head is unknown; nothing has to be changed if the user sets the threads.
         parts = [f"cpu={cpu}"] if cpu <= 0 else []
     else:
         parts = [f"n={n_ligands}"] if by_batch else []

@@ -1,4 +1,4 @@
-"""Which arguments of a command name files that it writes, for those that are URLs: before anything is looked at. Pure."""
+"""Arguments of a command that name outputs by URLs, found before any file is read. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millrace.replicas import FETCHED, option_of
 from millrace.tools.description import Description
 from millrace.tools.registry import MODULES
 
-#: Options whose value is an output, without dashes, by the family of the program (`millrace.tools.registry`).
+#: Options of outputs, without dashes, by family of programs (``millrace.tools.registry``).
 OPTIONS = {
     "blast": ("out",),
     "diamond": ("o", "out", "un", "al"),
@@ -26,11 +26,11 @@ OPTIONS = {
 def places(
     argv: Sequence[str], outputs: Sequence[str], described: Description | None = None
 ) -> dict[int, tuple[str, str]]:
-    """(what stands before it in the same argument, URL) by the position of each argument that names an output by a URL.
+    """Return (prefix in the argument, URL) by the position of each argument that names an output by a URL.
 
     Args:
-        outputs: What ``--output`` names, for programs that are not known.
-        described: The program by its description, if it has one.
+        outputs: Values of ``--output``, for unknown programs.
+        described: Description of the program, if it has one.
 
     >>> places(("blastp", "-db", "s3://b/nr", "-out", "s3://b/hits"), ())
     {4: ('', 's3://b/hits')}
