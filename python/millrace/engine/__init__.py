@@ -1,1 +1,1 @@
-"""Engines carry messages between decisions and nodes; they do not know what a task means."""
+"""The engine: carries events to the scheduler and runs the actions that it returns; decides nothing."""

@@ -1,4 +1,4 @@
-"""Does what the scheduler wants done, and tells it at once what comes of that."""
+"""Execution of the actions that the scheduler returns; their results are reported to it at once."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ from millrace.tasks import Task, Withdrawn
 
 
 class Actions(msgspec.Struct):
-    """The actions of a run.
+    """Runner of the scheduler's actions.
 
     Args:
-        tool: What the tool is called in messages.
-        begun: When the run began, on the clock that never goes back.
+        tool: Name of the tool in messages.
+        begun: Start of the run, on the monotonic clock, in seconds.
     """
 
     plan: Plan
@@ -71,19 +71,19 @@ class Actions(msgspec.Struct):
     message: Callable[[str], None]
     tool: str
     begun: float
-    #: Second looks that are at work.
+    #: Pieces that are being run for comparison.
     _pieces: dict[BatchId, Piece] = msgspec.field(default_factory=dict)
 
     def now(self) -> float:
-        """Seconds since the run began."""
+        """Return the seconds since the run began."""
         return time.monotonic() - self.begun
 
     def tell(self, event: Happened) -> None:
-        """Tell the scheduler of an event, and do what it wants done."""
+        """Pass an event to the scheduler, and run the actions that it returns."""
         self.do(self.scheduler.handle(event, self.now()))
 
     def do(self, actions: Sequence[Action]) -> None:
-        """Carry out actions in their order; an answer that one calls for is told at once.
+        """Run actions in their order; where one causes an event, handle that event before the next action.
 
         Raises:
             MillraceError: The run is to stop.
@@ -104,7 +104,7 @@ class Actions(msgspec.Struct):
                 case Output():
                     self._put(action)
                 case Quarantine(batch, failure):
-                    self.guard.look()  # lest records be blamed for a file that is gone
+                    self.guard.look()  # a missing file must not quarantine records
                     self._give_up(self.batches[batch], failure.reason)
                     self.tell(BatchQuarantined(batch))
                 case Release(batch):
@@ -118,7 +118,7 @@ class Actions(msgspec.Struct):
                 case Kill():
                     self.node.kill_all()
                 case Stop(batch):
-                    self.guard.look()  # as above: what has changed is the better reason
+                    self.guard.look()  # as above: a changed file is the better reason
                     item = self.batches[batch]
                     raise stopped(
                         action, item, self.node.argv(item), self.plan.use, self.tool, self.limit, self.quarantine
@@ -151,12 +151,12 @@ class Actions(msgspec.Struct):
         self.events.write(RetryEvent(t=self.now(), first=batch.first, last=batch.last, reason=reason), self.now())
 
     def warn(self, text: str) -> None:
-        """Tell the user, and the event log."""
+        """Show a warning to the user, and write it to the event log."""
         self.message(text)
         self.events.write(WarningEvent(t=self.now(), text=text), self.now())
 
     def look_again(self) -> None:
-        """Have run again what is to be compared."""
+        """Request the tasks that the verifier wants to run for comparison."""
         for piece in self.verifier.take(self.now(), done=self.scheduler.is_done):
             part = self.batches.add(piece.batch)
             self._pieces[part.batch] = piece

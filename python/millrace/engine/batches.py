@@ -1,4 +1,4 @@
-"""The bytes of the batches at work, by their ids."""
+"""The batches that are not done yet, by their ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.schedule.protocol import Part
 
 
 class Batches:
-    """Keeps batches until they are done, and cuts them on the way."""
+    """A table of batches that keeps each until it is done, and cuts them on demand."""
 
     def __init__(self, plan: Plan, inputs: Sequence[InputUse]) -> None:
         self._plan, self._inputs = plan, inputs
@@ -26,31 +26,31 @@ class Batches:
         return self._batches[batch]
 
     def items(self) -> Iterator[tuple[BatchId, Batch]]:
-        """All that are at work."""
+        """Yield the id and the batch of each batch that is not done yet."""
         yield from self._batches.items()
 
     def add(self, batch: Batch, *, is_divisible: bool = True) -> Part:
-        """Keep a batch; returns it as the scheduler knows it."""
+        """Keep a batch, and return it in the scheduler's form."""
         number = next(self._ids)
         self._batches[number] = batch
         return Part(number, batch.first, batch.last, self.units(batch), is_divisible)
 
     def units(self, part: Batch | Skipped) -> int:
-        """Cost units of a part of the input."""
+        """Return the cost units of a part of the input."""
         return part.last - part.first if self._plan.use.cost.unit == "records" else part.units
 
     def split(self, whole: BatchId, records: int) -> list[Part]:
-        """Cut a batch in two after its first ``records``; one part if it cannot be cut."""
+        """Cut a batch in two after its first ``records``; return one part if it cannot be cut."""
         parts = self._cut(self._batches.pop(whole), records)
         return [self.add(part, is_divisible=len(parts) > 1) for part in parts]
 
     def divide(self, whole: BatchId, n: int) -> list[Part]:
-        """Cut a batch in ``n`` parts, or fewer where records belong together; none if it cannot be cut."""
+        """Cut a batch into ``n`` parts, or fewer where records must stay together; return [] if it cannot be cut."""
         rest, parts = self._batches[whole], list[Batch]()
         for left in range(n, 1, -1):
             cut = self._cut(rest, math.ceil(rest.n_records / left))
             if len(cut) == 1:
-                break  # its records belong together
+                break  # its records must stay together
             parts.append(cut[0])
             rest = cut[1]
         if not parts:
@@ -63,10 +63,10 @@ class Batches:
         return split_batch(whole, records, self._inputs, self._plan.command.cwd, job.record_start, job.record_end)
 
     def release(self, batch: BatchId) -> None:
-        """The bytes of a batch are no longer needed."""
+        """Drop a batch and delete its spooled files."""
         for path in self._batches.pop(batch).spooled:
             path.unlink(missing_ok=True)
 
     def pop(self, batch: BatchId) -> Batch:
-        """Let go of a batch whose files somebody else keeps."""
+        """Drop a batch but keep its spooled files, which another object owns."""
         return self._batches.pop(batch)

@@ -1,4 +1,4 @@
-"""Bytes of two runs of the same records: whether they differ, where, and what that looks like."""
+"""Comparison of the bytes of two runs on the same records: whether they differ, where, and the likely cause."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from millrace.model import InputUse, OutputUse
 from millrace.schedule.differences import Difference, Look, first_difference, looks_like, shown
 from millrace.schedule.stretches import Extent
 
-#: Bytes of an output in which the first line that differs is looked for, and what that looks like.
+#: Bytes of an output in which the first differing line and its likely cause are searched.
 SHOWN_BYTES = 4 << 20
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What differs in one output."""
+    """The difference in one output."""
 
     output: str
     then: list[bytes]
@@ -29,7 +29,7 @@ class Found(msgspec.Struct, frozen=True):
     difference: Difference
 
 
-#: What unpacks.
+#: Unpacking command of each compression.
 _UNPACKS = {"gzip": "zcat", "bgzf": "zcat", "zstd": "zstdcat", "bzip2": "bzcat", "xz": "xzcat"}
 
 
@@ -37,7 +37,7 @@ Tasks = Sequence[tuple[Extent, Committed]]
 
 
 def compare(number: int, output: OutputUse, then: Tasks, now: Tasks) -> Found | None:
-    """What differs in one output, if something does."""
+    """Compare one output of both runs; return the difference, or None if the bytes are equal."""
     if output.layout != "file":
         return _compare_named(number, output, then, now)
     before, after = _blocks(number, then), _blocks(number, now)
@@ -68,7 +68,7 @@ def _blocks(number: int, tasks: Tasks) -> list[tuple[Extent, int, _core.BlockRef
 
 
 def _at(offset: int, blocks: Sequence[tuple[Extent, int, _core.BlockRef]], texts: Sequence[bytes]) -> Extent:
-    """The records whose block has the byte ``offset`` of all blocks together."""
+    """Return the records of the block that holds byte ``offset`` of all blocks together."""
     for (extent, _, _), text in zip(blocks, texts, strict=True):
         if offset < len(text):
             return extent
@@ -77,12 +77,12 @@ def _at(offset: int, blocks: Sequence[tuple[Extent, int, _core.BlockRef]], texts
 
 
 def _head(output: OutputUse, n_records: int, block: _core.BlockRef) -> tuple[bytes, int, int]:
-    """The first bytes of a block, and length and checksum of all."""
+    """Return the first bytes of a block, and the length and checksum of the whole block."""
     return _core.joined("concat", [(n_records, block)], output.volatile, SHOWN_BYTES)
 
 
 def _compare_named(number: int, output: OutputUse, then: Tasks, now: Tasks) -> Found | None:
-    """The same for an output that is several files: the last of a name is what stays."""
+    """Compare an output that consists of several files; of files with the same name, the last one counts."""
     files = [{block.name: _head(output, n, block) for _, n, block in _blocks(number, tasks)} for tasks in (then, now)]
     for name in sorted(files[0].keys() | files[1].keys()):
         was, is_now = files[0].get(name), files[1].get(name)
@@ -93,7 +93,7 @@ def _compare_named(number: int, output: OutputUse, then: Tasks, now: Tasks) -> F
 
 
 def _does_not_unpack(path: str, compression: str, form: str, other: Look) -> Look:
-    """What it looks like where the same records were compressed to other bytes."""
+    """Return the likely cause where the second run got the same records compressed to other bytes."""
     source = "< FILE" if path == "-" else path
     return Look(
         f"the tool does not unpack its input, which is compressed ({compression}), or {other.what.rpartition(': ')[2]}",
@@ -110,12 +110,12 @@ def accusation(
     packed: InputUse | None = None,
     view: str = "",
 ) -> UnverifiedError:
-    """What to say of a tool that gave other bytes when the records of ``extent`` were run again.
+    """Build the error for a tool that gave other bytes when the records of ``extent`` were run again.
 
     Args:
-        repeatable: Whether it gives the same bytes where it is run in the same pieces.
-        view: What it saw of the working folder then, in words; empty: the folder as it is.
-        packed: An input that was compressed to other bytes then.
+        repeatable: Whether the tool gives the same bytes when it runs on the same pieces.
+        view: Description of the tool's view of the working folder; empty: the folder itself.
+        packed: An input that was compressed to other bytes for the second run.
     """
     look = looks_like(found.then, found.now, repeatable=repeatable)
     if packed and packed.packed and not repeatable:
@@ -140,10 +140,10 @@ def accusation(
 
 
 def not_over(tool: str, before: Sequence[str]) -> UnverifiedError:
-    """What to say of a tool that does not write the same where its outputs are there already.
+    """Build the error for a tool that writes other bytes where its outputs already exist.
 
     Args:
-        before: These outputs.
+        before: The outputs that already exist.
     """
     return UnverifiedError(
         f"{', '.join(before)}: is there already, and {tool} does not simply write over it: it adds to it, reads it, keeps it, or fails",

@@ -1,4 +1,4 @@
-"""How far a run is."""
+"""Counters of a run's progress."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from millrace.node.batch import Batch, Skipped
 
 
 class Counts(msgspec.Struct):
-    """What has been done so far, this run and before."""
+    """Counts of completed work, including that of earlier runs."""
 
     records: int = 0
     units: int = 0
-    #: Of records that are done in this run.
+    #: Bytes of the records that are done in this run.
     bytes: int = 0
-    #: Of the inputs' files, with what an earlier run has done.
+    #: Bytes of the input files that an earlier run has processed.
     bytes_before: int = 0
     resumed: int = 0
     quarantined: int = 0
     cpu: float = 0.0
-    #: Tasks that ran in forks of a tool that waits, and the CPU seconds that this saved.
+    #: Tasks that ran in forks of a waiting tool process, and the CPU seconds that this saved.
     warm: int = 0
     saved: float = 0.0
-    #: Tools that run.
+    #: Tool processes that are running.
     running: int = 0
 
     def skipped(self, part: Skipped, units: int, n_bytes: int) -> None:
-        """An earlier run has done these records, and so many bytes of the inputs' files."""
+        """Add records that an earlier run has done, and their ``n_bytes`` of the input files."""
         self.records += part.last - part.first
         self.resumed += part.last - part.first
         self.units += units
         self.bytes_before += n_bytes
 
     def done(self, batch: Batch, units: int) -> None:
-        """A batch is done or given up."""
+        """Add a batch that is done or quarantined."""
         self.records += batch.n_records
         self.units += units
         self.bytes += batch.bytes

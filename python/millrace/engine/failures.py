@@ -1,4 +1,4 @@
-"""The errors that end a run before its time, in the user's words."""
+"""Errors that end a run early, with messages for the user."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from millrace.tasks import Ended, Task
 
 
 def failure_of(task: Task, ended: Ended, plan: Plan, names: Iterable[str]) -> Failure:
-    """Why a task failed, as the scheduler is told.
+    """Build the failure of a task for the scheduler.
 
     Args:
-        names: Words by which messages may call the record.
+        names: Words that may name the record in the tool's messages.
     """
     use = plan.use
-    # Who says that a database cannot be read may be right for that moment alone.
+    # On a mounted filesystem, a database may be unreadable for a moment only.
     fatal = () if any(file.mount for file in plan.world) else use.fatal_statuses
     where = f" in fragment {task.fragment} of {use.n_fragments} of the database" if task.fragment else ""
     return Failure(
@@ -48,7 +48,7 @@ def stopped(
     limit: QuarantineLimit,
     quarantine: QuarantineWriter,
 ) -> MillraceError:
-    """The error of a run that the scheduler ends.
+    """Build the error of a run that the scheduler stops.
 
     Args:
         argv: The tool's arguments for ``batch``.
@@ -75,7 +75,7 @@ def stopped(
 
 
 def too_many_failures(use: ToolUse, tool: str, limit: QuarantineLimit, failure: Failure) -> MillraceError:
-    """The error of a tool that fails for more records than may be given up."""
+    """Build the error for a tool that fails on more records than may be quarantined."""
     if failure.died and limit.most is None and limit.share is None:
         return ToolError(
             f"{tool} died on {limit.n_died:,} of {limit.n_ended:,} records, the last time so: {failure.reason}",
@@ -94,7 +94,7 @@ def too_many_failures(use: ToolUse, tool: str, limit: QuarantineLimit, failure: 
 
 
 def _hint(use: ToolUse, failure: Failure, other: str) -> str:
-    """What helps where a tool failed for too many records: ``other``, and more if nothing is known of the tool."""
+    """Choose the hint for a tool that fails on too many records: ``other``, or a better one for some failures."""
     if failure.result is Result.CHANGED:
         return "let it leave its input as it is, and write the result to standard output or to another file"
     if failure.is_too_large:
@@ -107,7 +107,7 @@ def _hint(use: ToolUse, failure: Failure, other: str) -> str:
 
 
 def too_little_memory(tool: str, reason: str) -> MillraceError:
-    """The error of a tool that needs more memory than there is, for most records."""
+    """Build the error for a tool that lacks memory for most records."""
     return MillraceError(
         f"{tool} needs more memory than there is: {reason}",
         "give it more (in Slurm: --mem), then type the same command again: it resumes",
@@ -115,7 +115,7 @@ def too_little_memory(tool: str, reason: str) -> MillraceError:
 
 
 def disk_full(plan: Plan, detail: str) -> MillraceError:
-    """The error of a full disk: where, how much, and that nothing is lost."""
+    """Build the error for a full disk, with the place and the hint that the same command resumes."""
     if os.strerror(errno.EFBIG) in detail:
         return MillraceError(
             f"a file may not become so large here: {detail}",
@@ -136,7 +136,7 @@ def disk_full(plan: Plan, detail: str) -> MillraceError:
 
 
 def unequal(tool: str, batch: Batch, ended: Ended) -> MillraceError:
-    """The error of a tool that gave other bytes in a fork than in a process of its own, after others were kept."""
+    """Build the error for a tool that gave other bytes in a fork than in a new process, with results already kept."""
     return UnequalError(
         f"{tool} gave other bytes for records {batch.first + 1} to {batch.last} in a fork of a process that had waited for "
         f"its input\n  {ended.detail}",
@@ -145,14 +145,14 @@ def unequal(tool: str, batch: Batch, ended: Ended) -> MillraceError:
 
 
 def not_kept(ended: Ended, plan: Plan) -> MillraceError:
-    """The error of a result that could not be brought to the journal."""
+    """Build the error for a result that could not be committed to the journal."""
     if ended.disk_full:
         return disk_full(plan, ended.detail)
     return MillraceError(f"a result could not be kept: {ended.detail}", resumes(ended.detail))
 
 
 def resumes(problem: str) -> str:
-    """What to do about an error of the system, after which the run can go on."""
+    """Choose the hint for an error of the operating system after which the run can resume."""
     if os.strerror(errno.EMFILE) in problem:
         return "raise the limit of open files (ulimit -n), then type the same command again: it resumes"
     if "private directory" in problem:

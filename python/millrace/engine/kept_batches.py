@@ -1,4 +1,4 @@
-"""Batches that are kept beyond their commit, as their records are run again."""
+"""Batches whose files are kept after their commit, so that their records can be run again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.schedule.stretches import Extent
 
 
 class KeptBatches:
-    """Batches with their files, and what was committed of them."""
+    """Batches with their files, and their committed tasks."""
 
     def __init__(self) -> None:
         self._kept: dict[Extent, tuple[Batch, Committed]] = {}
@@ -23,25 +23,25 @@ class KeptBatches:
         self._kept[batch.first, batch.last] = (linked(batch), task)
 
     def batches(self, extents: Sequence[Extent]) -> list[Batch]:
-        """The batches of a stretch."""
+        """Return the batches of a stretch."""
         return [self._kept[each][0] for each in extents]
 
     def results(self, extents: Sequence[Extent]) -> list[tuple[Extent, Committed]]:
-        """What was committed of them."""
+        """Return the extents of a stretch with their committed tasks."""
         return [(each, self._kept[each][1]) for each in extents]
 
     def keep_only(self, extents: Collection[Extent]) -> None:
-        """Let go of all others."""
+        """Remove all other batches and their files."""
         for extent in self._kept.keys() - extents:
             remove_files(self._kept.pop(extent)[0])
 
 
 def linked(batch: Batch) -> Batch:
-    """The batch with names of its own for its files."""
+    """Return the batch with hard links of its own to its files."""
     paths = []
     for path in batch.spooled:
         paths.append(path.with_name(f"kept-{batch.first}-{path.name}"))
-        if path.exists():  # not so for files that are records
+        if path.exists():  # false where the files are the records themselves
             os.link(path, paths[-1])
     return msgspec.structs.replace(batch, spooled=tuple(paths))
 

@@ -1,4 +1,4 @@
-"""What of a run is looked at a second time, and what there is to say of it at the end."""
+"""Choice of the parts of a run that are verified by a second execution, and the summary of it at the end."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from millrace.schedule.stretches import SHARE, Choice, Stretches
 
 
 def tool_of(plan: Plan) -> str:
-    """The name of the tool."""
+    """Return the name of the tool."""
     return Path(plan.command.argv[0]).name
 
 
 def packed(use: ToolUse) -> InputUse | None:
-    """An input that the tool gets compressed: each time to other bytes, so that one who does not unpack it is seen."""
+    """Return an input that the tool gets compressed, or None.
+
+    Each execution gets it compressed to other bytes, which reveals a tool that does not unpack it.
+    """
     return next((item for item in use.inputs if item.packed), None)
 
 
 def stretches(plan: Plan, run_id: bytes, *, before: bool = False) -> Stretches:
-    """What of the input is looked at: as asked, else a little if the tool, or its version, is not known.
+    """Choose the parts of the input to verify: as requested, else a small part if the tool or its version is unknown.
 
     Args:
-        before: Outputs are there already.
+        before: Whether outputs already exist.
     """
     share = plan.job.verify
     looks = 0.0 if share is None and not doubts(plan.use, tool_of(plan)) else share
@@ -37,13 +40,13 @@ def stretches(plan: Plan, run_id: bytes, *, before: bool = False) -> Stretches:
 
 
 def short(plan: Plan, run_id: bytes) -> Choice | None:
-    """What is cut short to be looked at: nothing where the user says how much, or how batches are cut."""
+    """Choose which batches are cut short for verification; None where the user sets ``--verify`` or the batch size."""
     is_sampled = plan.job.verify is None and is_unknown(plan.use) and plan.use.cost.max_records != 1
     return Choice(SHARE, run_id) if is_sampled and not plan.job.batch_size[0] and not plan.job.batch_size[1] else None
 
 
 def kept(stretches: Stretches, tasks: Sequence[Committed]) -> frozenset[int]:
-    """First records of what an earlier run committed and this one may look at: what it chooses, and the end."""
+    """Return first records of the committed batches that this run may verify: chosen ones, and the last two."""
     found = {task.first for task in tasks[-2:]} if stretches.share != 0 else set[int]()
     reached = 0
     for task in tasks:
@@ -56,10 +59,10 @@ def kept(stretches: Stretches, tasks: Sequence[Committed]) -> frozenset[int]:
 
 
 def outcome(plan: Plan, stretches: Stretches, n_failed: int, records: int) -> str:
-    """What was checked of so many records, in words; empty if there is nothing to say.
+    """Describe what was verified of ``records`` records; empty if there is nothing to say.
 
     Args:
-        n_failed: Stretches that were not compared as the second run failed.
+        n_failed: Stretches that were not compared because the second run failed.
     """
     why = doubts(plan.use, tool_of(plan))
     said = "; it treats each record by itself, as said with --independent" if plan.job.independent else ""

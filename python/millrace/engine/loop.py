@@ -1,4 +1,4 @@
-"""The loop of a run: carries events to the scheduler. What it wants done, `Actions` does. It decides nothing."""
+"""The loop of a run: it passes events to the scheduler and lets ``Actions`` run what the scheduler returns."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ from millrace.schedule.quarantine_limit import QuarantineLimit
 from millrace.schedule.scheduler import Scheduler, Settings
 from millrace.tasks import Compare, Ended, Ending, News, SlotsChanged, Started, Task, Withdrawn, Woken
 
-#: Seconds between looks at the clock while nothing happens.
+#: Longest wait for events, in seconds.
 TICK_SECONDS = 0.2
 
-#: Fewest seconds between two looks at how far the run is.
+#: Shortest interval between two updates of the progress display, in seconds.
 SHOW_SECONDS = 0.1
 
-#: Of ``--warm`` with few tasks.
+#: Message for ``--warm`` with few tasks.
 NEVER_WARM = (
     "warm: no task ran in a fork alone, as the first ones are compared; smaller batches make more tasks: --batch N"
 )
 
 
 class Engine(msgspec.Struct, dict=True):
-    """Runs a plan to its end, an interruption, or an error.
+    """The engine that runs a plan to its end, an interruption, or an error.
 
-    ``run`` returns normally only when every record is done or given up. It raises what stopped it otherwise;
-    everything committed by then is in the journal.
+    ``Engine.run`` returns only when every record is done or quarantined. Otherwise it raises the cause; everything committed
+    by then is in the journal.
     """
 
     plan: Plan
@@ -82,13 +82,13 @@ class Engine(msgspec.Struct, dict=True):
     begun: float
     #: Whether an earlier run of the same command had results.
     resumes_results: bool = False
-    #: What an earlier run found in fragments, by the extent of the batch.
+    #: Candidates that an earlier run found in fragments, by the extent of the batch.
     begun_searches: FoundBefore = msgspec.field(default_factory=dict)
     counts: Counts = msgspec.field(default_factory=Counts)
-    #: Signals that the scheduler knows of.
+    #: Signals that were reported to the scheduler.
     _n_signals: int = 0
     _shown_at: float = 0.0
-    #: Why tasks do not run warm, as far as it was told.
+    #: Reasons why tasks do not run warm that were already reported.
     _cold: set[str] = msgspec.field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -117,16 +117,16 @@ class Engine(msgspec.Struct, dict=True):
         return self.actions.scheduler
 
     def now(self) -> float:
-        """Seconds since the run began."""
+        """Return the seconds since the run began."""
         return self.actions.now()
 
     # The loop
 
     def run(self) -> None:
-        """Carry messages until everything is done.
+        """Run the loop until everything is done.
 
         Raises:
-            MillraceError: The run cannot go on; `MillraceError.exit_code` says how it ends.
+            MillraceError: The run cannot go on; ``MillraceError.exit_code`` is the exit code.
         """
         self.actions.tell(Begun())
         while not self._is_over():
@@ -237,7 +237,7 @@ class Engine(msgspec.Struct, dict=True):
         self.actions.do(actions)
 
     def _keeps_what_was_there(self, ended: Ended) -> bool:
-        """Whether the tool has made a file that it makes only where its output is there already, such as ``o~``."""
+        """Tell whether the tool wrote a backup, such as ``o~``, which it makes only where its output already exists."""
         names = tuple(os.path.basename(output.path) for output in self.plan.use.outputs if not output.stdout)
         return any(os.path.basename(path).startswith(names) for path in self.said.new(ended.extra))
 
@@ -258,7 +258,7 @@ class Engine(msgspec.Struct, dict=True):
         return actions
 
     def warmth(self) -> str:
-        """What forks of a tool that waits have saved, or why there were none, in words; empty: that was told, or not asked for."""
+        """Describe what warm tasks saved, or why there were none; empty: already reported, or not requested."""
         counts = self.counts
         if not counts.warm:
             new = counts.records > counts.resumed
@@ -268,7 +268,7 @@ class Engine(msgspec.Struct, dict=True):
 
     def _snapshot(self) -> Snapshot:
         counts, scheduler = self.counts, self.scheduler
-        # Where batches are few, each of them long, what is found shows that the run goes on.
+        # With few long batches, finished searches of fragments show that the run goes on.
         searched = int(sum(batch.bytes * scheduler.share(number) for number, batch in self.batches.items()))
         return Snapshot(
             elapsed=self.now(), slots=self.plan.slots, slots_busy=counts.running, records_done=counts.records,

@@ -1,4 +1,4 @@
-"""Keeps a record that could not be done, with its error and a command to reproduce it."""
+"""Writing of quarantined records, each with its error and a command that reproduces it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from millrace.node.mirror import PRIVATE, SLOT_MARK
 from millrace.node.spool import header_of
 from millrace.rundir import delete
 
-#: Names in one folder of a filesystem that many share.
+#: Most records in one folder, which may be on a shared filesystem.
 PER_FOLDER = 1000
 
 
 def place_of(number: int) -> str:
-    """Where a record is kept, by its number, from 1; the first thousand, as most that are looked at, at the top.
+    """Return the folder of a record, by its number, from 1; the first thousand lie at the top.
 
     >>> place_of(1000), place_of(1001)
     ('record-1000', 'records-1001-2000/record-1001')
@@ -33,7 +33,7 @@ def place_of(number: int) -> str:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """``name``, or one like it that none of ``taken`` is; adds it to these."""
+    """Return ``name``, or a similar one that is not in ``taken``; add it to ``taken``."""
     free, number = name, 2
     while free in taken:
         free, number = f"{number}-{name}", number + 1
@@ -42,10 +42,10 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 class QuarantineWriter:
-    """Writes ``RUNDIR/quarantine/record-N/`` (`place_of`): the record, ``stderr.txt``, ``command.sh``.
+    """Writer of ``RUNDIR/quarantine/record-N/`` (``place_of``): the record, ``stderr.txt``, ``command.sh``.
 
     Raises:
-        CorruptError: ``quarantine`` is something else than a folder.
+        CorruptError: ``quarantine`` is not a folder.
     """
 
     def __init__(self, folder: Path, use: ToolUse, cwd: Path) -> None:
@@ -60,10 +60,10 @@ class QuarantineWriter:
             )
 
     def keep(self, batch: Batch, argv: list[bytes], reason: str) -> str:
-        """Write everything about the one record of ``batch``; returns its name.
+        """Write the one record of ``batch`` with its error and command; return its name.
 
         Raises:
-            CorruptError: As above.
+            CorruptError: ``quarantine`` is not a folder.
         """
         self._check()
         place = self._folder / place_of(batch.first + 1)
@@ -78,7 +78,7 @@ class QuarantineWriter:
                     shutil.copyfile(self._cwd / name, place / _free(Path(name).name, taken))
                 continue
             name = Path(item.path).name if item.path != "-" else "stdin"
-            # As the tool gets it.
+            # In the form that the tool gets.
             kept = place / _free(unpacked_name(name) if item.packed is None else name, taken)
             if item.packed:
                 _core.compress_file(spooled, kept, item.packed)
@@ -96,17 +96,17 @@ class QuarantineWriter:
         return self.name(batch)
 
     def shown(self, argv: list[bytes], kept_at: Mapping[str, str] | None = None) -> str:
-        """The command as the user would type it.
+        """Return the command in the form that the user would type.
 
         Args:
-            kept_at: Other paths for those of inputs, where these are not within longer ones.
+            kept_at: Other paths for those of inputs, replaced where they are not within longer ones.
         """
         words = []
         for argument in argv:
             text = os.fsdecode(argument)
             mark = os.fsdecode(SLOT_MARK) + "/"
             if mark in text:
-                # Private paths are _millrace/KEY/NAME: the user knows the typed path by its place.
+                # Private paths are _millrace/KEY/NAME: show the path that the user typed.
                 before, _, after = text.partition(mark)
                 text = before + self._typed(after)
             for path, kept in (kept_at or {}).items():
@@ -123,11 +123,11 @@ class QuarantineWriter:
         return (self._use.inputs if key.startswith("in") else self._use.outputs)[number].path
 
     def name(self, batch: Batch) -> str:
-        """Name of the first record, as its first line says."""
+        """Return the name of the first record, from its first line."""
         return next(iter(self.names(batch)), "") or f"record {batch.first + 1}"
 
     def names(self, batch: Batch) -> list[str]:
-        """Words by which messages may call the first record."""
+        """Return the words that may name the first record in messages."""
         if batch.files:
             return [Path(batch.files[0]).name, Path(batch.files[0]).stem]
         found = []

@@ -1,4 +1,4 @@
-"""Files that a tool writes and nobody collects: results that would be lost."""
+"""Files that a tool writes but no output collects: results that would be lost."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from millrace.model import Command, ToolUse
 from millrace.plan.doubts import is_unknown
 from millrace.tasks import Ended
 
-#: What may be a path in a script.
+#: Words of a script that may be paths.
 _WORD = re.compile(r"[^\s'\"`()<>|;&{}\[\],=]+")
 
 
 class Strays:
-    """Looks for them when tasks end.
+    """Checks for undeclared outputs when tasks end.
 
     Args:
         tool: Name of the tool.
@@ -25,13 +25,13 @@ class Strays:
     def __init__(self, command: Command, use: ToolUse, tool: str) -> None:
         self._command, self._use, self._tool = command, use, tool
         self._is_unknown = is_unknown(use)
-        #: Paths below folders that the command names, and at which nothing is yet.
+        #: Paths that the command names, in existing folders, at which there is no file yet.
         self._to_come = [*dict.fromkeys(_to_come(command, use))] if self._is_unknown else []
-        #: A file of the working directory that was not kept, and whether anything was.
+        #: A file of the working directory that was not kept; whether any output has bytes.
         self._left, self._has_output = "", False
 
     def look(self, ended: Ended) -> None:
-        """Look at what a task left.
+        """Check the files that a task left.
 
         Raises:
             LostOutputError: The command names a file that it wrote.
@@ -42,10 +42,10 @@ class Strays:
         self._has_output |= bool(ended.committed and any(block.length for block in ended.committed.blocks))
 
     def look_at_all(self) -> None:
-        """Look at what all tasks gave.
+        """Check the files of all tasks, at the end of the run.
 
         Raises:
-            LostOutputError: What they wrote is nothing but files that were not kept.
+            LostOutputError: The tasks wrote only files that were not kept.
         """
         if self._left and not self._has_output and self._is_unknown:
             raise _lost(self._tool, self._left, "and nothing to the outputs of this run: it would be lost")
@@ -55,7 +55,7 @@ class Strays:
 
 
 def named_in(argv: Sequence[str], written: Sequence[str]) -> str:
-    """The first of the files that the tool has written, and nobody collects, of which its command speaks; else empty.
+    """Return the first of the ``written`` files that the command names; else empty.
 
     >>> named_in(["minimap2", "-o", "a.sam", "ref", "q.fa"], ["q.fa.tmp", "a.sam"])
     'a.sam'
@@ -79,7 +79,7 @@ def _to_come(command: Command, use: ToolUse) -> Iterator[str]:
         if not (folder and name) or word in read or not os.path.isdir(command.cwd / folder):
             continue
         real = os.path.realpath(command.cwd / word)
-        # Names there are of what a process has open, and nothing comes to be.
+        # Names there are devices or open files of a process; no file is created there.
         is_device = os.path.abspath(command.cwd / word).startswith(("/dev/", "/proc/"))
         is_output = is_device or any(f"{real}/".startswith(f"{path}/") for path in written)
         if not is_output and not os.path.lexists(real):

@@ -12,12 +12,12 @@ from millrace.schedule.protocol import Action, Looked, Output
 from millrace.task_numbers import number_of
 from millrace.tasks import Ended, Ending, Task
 
-#: Endings that are told as they are; all others are failures.
+#: Endings that are logged under their own name; all others are logged as failures.
 TOLD_AS_THEY_ARE = (Ending.DONE, Ending.TIMEOUT, Ending.KILLED, Ending.MISPLACED)
 
 
 class TaskLog:
-    """Writes an event for each task that ended.
+    """A writer of one event for each task that ended.
 
     Args:
         units_of: Cost units of a batch.
@@ -28,14 +28,14 @@ class TaskLog:
         self._started: dict[TaskId, float] = {}
 
     def started(self, task: TaskId, at: float) -> None:
-        """A slot has taken a task, so many seconds after the start of the run."""
+        """Record that a slot has started a task, ``at`` seconds after the start of the run."""
         self._started[task] = at
 
     def ended(self, task: Task, batch: Batch, ended: Ended, at: float, actions: Sequence[Action]) -> None:
-        """A task came to its end.
+        """Write the event of a task that ended.
 
         Args:
-            actions: What follows from it.
+            actions: The scheduler's actions for it.
         """
         status = ended.ending.value if ended.ending in TOLD_AS_THEY_ARE else "failed"
         if ended.is_done and any(isinstance(action, Looked) for action in actions):

@@ -1,4 +1,4 @@
-"""What tools say: warnings passed on once each with their counts, failures in words."""
+"""Messages of tools: each warning is passed on once and counted, failures are put into words."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from collections.abc import Callable, Iterable
 from millrace.report.words import records
 from millrace.tasks import Ended, Ending
 
-#: Different lines of standard error that are passed on; more are only counted.
+#: Most different lines of standard error that are passed on; more are only counted.
 MOST_LINES = 20
 
-#: What a terminal would obey: colours are left out, anything else is shown as a question mark.
+#: Escape sequences of colours are removed; other control characters become a question mark.
 _COLOUR = r"\x1b\[[0-9;]*[A-Za-z]"
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
-#: Letters from which on the name of a record is found anywhere in a message, and from which on as a word of its own.
+#: Fewest letters of a record's name that is replaced anywhere in a message, and of one replaced as a whole word.
 SHORTEST_NAME, SHORTEST_WORD = 6, 3
 
-#: Lines of a failure's standard error that are shown.
+#: Most lines of a failure's standard error that are shown, counted from its end.
 SHOWN_LINES = 8
 
 
 class ToolMessages:
-    """Passes on each different line of the tools' standard error once; lines that differ only in numbers are alike.
+    """Filter that passes on each different line of the tools' standard error once.
 
-    A line with numbers may be a sum of what one task did, which nobody is to take for that of the run.
+    Lines that differ only in numbers count as one. A line with numbers may be the sum of one task, so it names the
+    records of that task.
     """
 
     def __init__(self, tool: str, message: Callable[[str], None]) -> None:
@@ -36,11 +37,11 @@ class ToolMessages:
         self._first: dict[str, str] = {}
         self._extra: set[str] = set()
         self._results: Counter[int] = Counter()
-        #: Lines of which tasks gave other numbers.
+        #: Lines for which tasks gave different numbers.
         self._of_tasks: set[str] = set()
 
     def hear(self, stderr: bytes, first: int, last: int) -> None:
-        """Take in what the task of the records ``[first, last)`` said."""
+        """Add the standard error of the task on the records ``[first, last)``."""
         for line in lines(stderr):
             key = re.sub(r"\d+", "#", line)
             self.counts[key] += 1
@@ -53,29 +54,29 @@ class ToolMessages:
                 self._of_tasks.add(key)
 
     def status(self, status: int) -> None:
-        """Count an end with a status besides 0 that is a result."""
+        """Count a task that ended with a nonzero exit status that is a result."""
         self._results[status] += 1
 
     def results(self) -> list[tuple[str, int]]:
-        """(words, how often) of ends with a status besides 0 that are results."""
+        """Return (text, count) for each nonzero exit status that is a result."""
         return [
             (f"exit status {status}, which is a result; the exit code of the run does not show it", count)
             for status, count in sorted(self._results.items())
         ]
 
     def new(self, paths: Iterable[str]) -> list[str]:
-        """Those of which nothing was said yet."""
+        """Return those of ``paths`` that were not reported yet."""
         return [path for path in paths if path not in self._extra]
 
     def extra(self, paths: Iterable[str]) -> None:
-        """Say once that the tool wrote files that nobody collects."""
+        """Report once that the tool wrote files that no output collects."""
         for path in paths:
             if path not in self._extra and len(self._extra) < MOST_LINES:
                 self._extra.add(path)
                 self._message(f"{self.tool} also wrote {path}, which is not kept; name it with --output to collect it")
 
     def repeated(self) -> list[tuple[str, int]]:
-        """(line, how often) of all different lines, most frequent first."""
+        """Return (line, count) of all different lines, most frequent first."""
         return [(self._shown(key), count) for key, count in self.counts.most_common()]
 
     def _shown(self, key: str) -> str:
@@ -88,7 +89,7 @@ class ToolMessages:
 
 
 def lines(stderr: bytes) -> list[str]:
-    """Lines as a terminal would leave them: what a carriage return overwrote is gone."""
+    """Return the lines as a terminal would show them, without text that a carriage return overwrote."""
     if not stderr:
         return []
     text = stderr.decode(errors="replace")
@@ -98,11 +99,11 @@ def lines(stderr: bytes) -> list[str]:
 
 
 def failure_words(event: Ended, record_timeout: float | None, cpu_limit: float | None = None, where: str = "") -> str:
-    """Why an attempt failed, in one line, and the tool's own words below.
+    """Describe why an attempt failed, in one line, followed by the end of its standard error.
 
     Args:
-        cpu_limit: CPU seconds that the task was allowed, as far as records of its size let expect.
-        where: What of it failed, if not all.
+        cpu_limit: CPU seconds that the task was allowed, from the cost of records of its size.
+        where: The part that failed, if not the whole task.
     """
     if event.ending is Ending.TIMEOUT and cpu_limit:
         how = (
@@ -144,7 +145,7 @@ def signal_name(number: int) -> str:
 
 
 def signature(event: Ended, names: Iterable[str]) -> str:
-    """What two failures of the same kind share: everything but names of records, numbers and paths."""
+    """Return the text that failures of the same kind share: without names of records, numbers and paths."""
     text = "\n".join(lines(event.stderr))
     for name in sorted(names, key=len, reverse=True):
         if len(name) >= SHORTEST_NAME:

@@ -1,7 +1,7 @@
-"""Second looks: stretches of the input are run again at other boundaries, and the joined bytes are compared.
+"""Verification: stretches of the input are run again at other batch boundaries, and the joined bytes are compared.
 
-What a second run writes is committed like a result, as what a task of kind `millrace.tasks.Compare` wrote: so it works
-wherever tasks work, and a run that is resumed goes on with what it has.
+The output of a second run is committed like a result, under the task kind ``millrace.tasks.Compare``. So it works
+wherever tasks work, and a resumed run continues with the committed pieces.
 """
 
 from __future__ import annotations
@@ -24,57 +24,61 @@ from millrace.report.words import records
 from millrace.schedule.protocol import Failure, Result
 from millrace.schedule.stretches import Extent, Stretches, variants
 
-#: How often a piece is tried that fails: a sound tool may fail on a part alone, and is not accused for that.
+#: Attempts for a piece that fails. A correct tool may fail on a part alone, so a failure is not an error.
 TRIES = 2
 
 
 class Piece(msgspec.Struct):
-    """Records of a stretch that are run again in one go."""
+    """Records of a stretch that are run again in one task."""
 
     batch: Batch
-    #: Which way of which stretch it belongs to.
+    #: The rerun that it belongs to.
     way: _Way
     attempt: int = 1
-    #: What it gave; None: nothing yet, or it failed.
+    #: Its committed task; None: it is not done yet, or it failed.
     task: Committed | None = None
 
 
 class _Way(msgspec.Struct):
-    """All pieces of a stretch that is run again in one way."""
+    """All pieces of one rerun of a stretch, at certain boundaries."""
 
     stretch: _Stretch
     pieces: list[Piece]
     n_open: int = 0
-    #: Whether the tool finds what its outputs held before where it writes.
+    #: Whether the tool finds the earlier content of its outputs where it writes.
     over: bool = False
 
     @property
     def is_whole(self) -> bool:
-        """Whether all pieces gave something."""
+        """Whether all pieces have succeeded."""
         return all(piece.task for piece in self.pieces)
 
 
 class _Stretch(msgspec.Struct):
+    """Consecutive batches that are verified together."""
+
     batches: tuple[Extent, ...]
-    #: Ways in which it is still to be run again, one after another: each in pieces of so many records.
+    #: Reruns that are still to do, one after another; each a list of its pieces' numbers of records.
     ways: list[list[int]]
-    #: Ways in which it gave the same bytes.
+    #: Reruns that gave the same bytes.
     n_equal: int = 0
     found: Found | None = None
-    #: Whether it failed, or gave something else, over outputs from before.
+    #: Whether it failed, or gave other bytes, where its outputs already existed.
     differs_over: bool = False
 
 
 class Verifier(msgspec.Struct):
-    """Told what the engine does, it asks for pieces to be run; ``error`` is set when bytes differ.
+    """State machine of the verification: it gets the engine's events and returns pieces to run.
+
+    ``error`` is set when bytes differ.
 
     Args:
-        stretches: What is looked at; see `stretches`.
-        spool: Where the bytes of batches are.
-        looks: What an earlier run wrote for comparison, by its records.
-        results: What an earlier run committed, by its first record.
-        before: Output files that were there before this run, which has not written anything yet. The first stretch is
-            then run over them, too, and nothing is written before that.
+        stretches: The parts of the input to verify; see ``millrace.engine.looked_at.stretches``.
+        spool: Folder with the bytes of batches.
+        looks: Comparison tasks that an earlier run committed, by their records.
+        results: Tasks that an earlier run committed, by their first record.
+        before: Output files that existed before this run, which has not written anything yet. The first stretch is then
+            also run over them, and nothing is written before that.
     """
 
     plan: Plan
@@ -84,7 +88,7 @@ class Verifier(msgspec.Struct):
     results: Mapping[int, Committed]
     before: Sequence[str] = ()
     error: UnverifiedError | None = None
-    #: Stretches that were not compared as the second run failed.
+    #: Stretches that were not compared because the second run failed.
     n_failed: int = 0
     _over_is_open: bool = False
     _total: int | None = None
@@ -92,20 +96,20 @@ class Verifier(msgspec.Struct):
     _queue: list[Piece] = msgspec.field(default_factory=list)
     _at_work: int = 0
     _serial: int = 0
-    #: Why the tool failed on batches that were run in parts then.
+    #: Reasons why the tool failed on batches that were then run in parts.
     _reasons: dict[Extent, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._over_is_open = bool(self.before) and self.stretches.share != 0
 
-    # What happens
+    # Events
 
     def cut(self, batch: Batch) -> None:
-        """A batch was cut."""
+        """Add a batch that was cut."""
         self.stretches.cut(batch.first, batch.last)
 
     def skipped(self, skipped: Skipped) -> None:
-        """An earlier run committed this."""
+        """Add records that an earlier run committed."""
         task = self.results.get(skipped.first)
         if skipped.batch and task and not task.quarantined:
             self.cut(skipped.batch)
@@ -116,7 +120,7 @@ class Verifier(msgspec.Struct):
             remove_files(skipped.batch)
 
     def committed(self, batch: Batch, task: Committed, seconds: float, cpu_seconds: float) -> None:
-        """A batch is committed; its files are about to be removed."""
+        """Add a committed batch, and link its files if it is verified: the caller is about to remove them."""
         extent = (batch.first, batch.last)
         self.stretches.committed(*extent, seconds, batch.bytes, cpu_seconds)
         if extent in self.stretches.kept:
@@ -124,28 +128,32 @@ class Verifier(msgspec.Struct):
         self._kept.keep_only(self.stretches.kept.keys())
 
     def failed(self, batch: Batch, failure: Failure) -> None:
-        """The tool failed on a batch, which is to be run in parts."""
+        """Record that the tool failed on a batch, which is then run in parts."""
         says_so = failure.result is Result.FAILED and failure.exit_status is not None
         if says_so and is_unknown(self.plan.use):
             self.stretches.suspect(batch.first, batch.last)
             self._reasons[batch.first, batch.last] = failure.reason
 
     def given_up(self, batch: Batch) -> None:
-        """Records were given up."""
+        """Record that a batch was quarantined."""
         self.stretches.given_up(batch.first, batch.last)
 
     def ended(self, records: int) -> None:
-        """All of the input is cut."""
+        """Set the number of records: all of the input is cut."""
         self._total = records
 
-    # What is to be run
+    # Pieces to run
 
     @property
     def done(self) -> bool:
         return not self._at_work and not self._queue
 
     def take(self, now: float, *, done: bool) -> list[Piece]:
-        """Pieces to be run ``now``, in seconds of the run; ``done``: everything is committed or given up."""
+        """Return the pieces to run ``now``, in seconds of the run, and clear the queue.
+
+        Args:
+            done: Whether every batch is committed or quarantined.
+        """
         for batches in self.stretches.ready(self._total, now, done=done):
             self._begin(batches)
         self._kept.keep_only(self.stretches.kept.keys())
@@ -154,11 +162,11 @@ class Verifier(msgspec.Struct):
         return pieces
 
     def holds_back(self) -> bool:
-        """Whether nothing may be written yet, as the start of the input is being looked at."""
+        """Tell whether nothing may be written yet, because the start of the input is being verified."""
         return self.error is not None or self.stretches.start_is_open or self._over_is_open
 
     def is_urgent(self, piece: Piece) -> bool:
-        """The start is looked at before anything else, so that a run that is not right ends soon."""
+        """Tell whether a piece runs before anything else: the start does, so that a wrong run ends soon."""
         stretch = piece.way.stretch
         return stretch.batches[0][0] == 0 or stretch.found is not None
 
@@ -172,7 +180,7 @@ class Verifier(msgspec.Struct):
         stretch = _Stretch(batches, ways)
         if self._over_is_open and self._at_work == 1:
             if batches == ((0, self._total),) and not packed(self.plan.use):
-                stretch.ways = []  # it was the serial run but for that
+                stretch.ways = []  # apart from the existing outputs it was the serial run
             self._add_way(stretch, [last - first for first, last in batches], over=True)
         else:
             self._go_on(stretch)
@@ -201,7 +209,7 @@ class Verifier(msgspec.Struct):
             self._end_way(way)
 
     def looked(self, piece: Piece, task: Committed | None) -> None:
-        """A piece was run; ``task`` is what it gave, None if it failed."""
+        """Record the end of a piece; ``task`` is its committed task, None if it failed."""
         if not task and piece.attempt < TRIES:
             piece.attempt += 1
             self._queue.append(piece)
@@ -211,7 +219,7 @@ class Verifier(msgspec.Struct):
         if not piece.way.n_open:
             self._end_way(piece.way)
 
-    # What it shows
+    # Results
 
     def _end_way(self, way: _Way) -> None:
         stretch = way.stretch
@@ -235,15 +243,15 @@ class Verifier(msgspec.Struct):
             stretch.n_equal += not stretch.ways
             self._go_on(stretch)
         else:
-            # Because of what was there, or is it never the same?
+            # Run once more, without the existing outputs: are they the cause, or do the bytes always differ?
             stretch.differs_over = True
             self._add_way(stretch, [last - first for first, last in stretch.batches])
 
     def _judge_over(self, stretch: _Stretch, way: _Way) -> None:
-        """The same once more, with nothing there."""
+        """Compare the repetition that found no existing outputs, and set the error if they were the cause."""
         self._over_is_open = stretch.differs_over = False
         if not way.is_whole:
-            return  # it fails on parts, whatever is there
+            return  # it fails on parts, with and without existing outputs
         if found := self._compared(stretch, way):
             self._accuse(stretch, found, repeatable=False)
         else:
@@ -257,7 +265,7 @@ class Verifier(msgspec.Struct):
             self._accuse(stretch, stretch.found or found, repeatable=False)
         elif not stretch.found:
             stretch.found = found
-            # Other bytes for other pieces: is it the pieces, or is it never the same?
+            # Other bytes for other pieces: run the same pieces again to see whether the bytes always differ.
             stretch.ways = [[last - first for first, last in stretch.batches]]
 
     def _settle(self, stretch: _Stretch) -> None:
@@ -298,5 +306,5 @@ class Verifier(msgspec.Struct):
         )
 
     def outcome(self, records: int) -> str:
-        """What was checked of so many records, in words; empty if there is nothing to say."""
+        """Describe what was verified of ``records`` records; empty if there is nothing to say."""
         return outcome(self.plan, self.stretches, self.n_failed, records)

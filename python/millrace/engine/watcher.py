@@ -1,4 +1,4 @@
-"""Who wants to know that the loop turns."""
+"""The interface of an object that monitors the progress of the loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Watcher(Protocol):
-    """Takes a loop that no longer turns for one that hangs; see `millrace.launch.supervisor_link.Supervision`."""
+    """Monitor that treats a loop without progress as hung; see ``millrace.launch.supervisor_link.Supervision``."""
 
     def turned(self, records: int) -> None:
-        """Hear that the loop has turned, and how many records are done."""
+        """Report that the loop has completed a cycle, and how many records are done."""

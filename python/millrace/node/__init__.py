@@ -1,1 +1,1 @@
-"""The node agent's parts: where tools work, what they read, how they are started. Knows no other node."""
+"""The slots of one node: where tools run, what they read, how they are started. Nothing here knows other nodes."""

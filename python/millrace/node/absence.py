@@ -1,6 +1,6 @@
-"""What failed while a filesystem was away from which tools read: nobody's fault. It waits until that is mounted anew.
+"""Handling of failures while a mounted filesystem is not served: they are delayed until it is mounted again.
 
-A task that waits so is out as one that runs: no more than slots and their queues have are handed out meanwhile.
+A delayed task still occupies its slot, so no more tasks are assigned than slots and their queues hold.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ import msgspec
 
 from millrace.tasks import Ended, Ending, News
 
-#: So long is waited from the first failure on; seconds.
+#: Longest wait, from the first failure on, in seconds.
 LONGEST_SECONDS = 60.0
 
-#: From one look to the next; seconds.
+#: Interval between checks of the filesystems, in seconds.
 LOOK_SECONDS = 1.0
 
-#: Endings that say nothing of what tools read.
+#: Endings that do not depend on the files that tools read.
 OTHERS = frozenset([Ending.DONE, Ending.KILLED, Ending.MISPLACED, Ending.IO, Ending.UNEQUAL])
 
 
 class Absence:
-    """Passes on what the slots tell, and keeps failures back while a filesystem is away. Pure but for its looks.
+    """Filter that delays failures while a filesystem is not served. Pure except for its checks.
 
     Args:
-        unserved: Where the first filesystem was mounted that nobody serves now; empty if there is none.
-        say: Takes a sentence for the user.
+        unserved: Returns the mount point of the first filesystem that no process serves; empty if there is none.
+        say: Called with a sentence for the user.
     """
 
     def __init__(self, unserved: Callable[[], str], say: Callable[[str], None]) -> None:
         self._unserved, self._say = unserved, say
         self._held: list[Ended] = []
-        #: What is away; since then it is waited until, and looked at next.
+        #: Mount point that is not served; end of the wait, and time of the next check, in seconds.
         self._point = ""
         self._until = self._next = 0.0
         self._is_over = False
 
     def give_up(self) -> None:
-        """Nobody waits any more."""
+        """Stop waiting."""
         self._is_over = True
 
     def pass_on(self, news: Sequence[News], now: float) -> list[News]:
-        """What there is to tell at ``now``, in seconds.
+        """Return the events to report at ``now``, in seconds.
 
-        What had waited when a filesystem came back, or when it was given up, is `Ending.AWAY`; if it did not come back,
-        failures are what they are.
+        Delayed failures become ``Ending.AWAY`` when the filesystem is served again, or after ``Absence.give_up``; after
+        the longest wait they stay failures.
         """
         failed = [each for each in news if isinstance(each, Ended) and _may_be_away(each)]
         if failed or (self._held and now >= self._next):

@@ -1,4 +1,4 @@
-"""The node agent: the slots of this machine."""
+"""The slots of this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from millrace.task_numbers import number_of
 from millrace.tasks import Compare, Ended, Ending, News, Search, SlotsChanged, Started, Task, Whole, Woken, news_of
 from millrace.waiting import until
 
-#: Seconds between looks at whether programs that end are still waited for.
+#: Interval between checks while programs end, in seconds.
 LOOK_SECONDS = 0.1
 
 if TYPE_CHECKING:
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """Slots that run batches and commit what they give to the journal.
+    """Slots that run batches and commit their output to the journal.
 
     Args:
-        use: What runs.
-        work: Where it runs.
-        journal: Where results are committed.
+        use: The tool, its arguments, inputs and outputs.
+        work: The work directory.
+        journal: The journal for results.
         hidden: Real paths that the tool must not see.
-        staged: (copy, file): what the tool is to read in the place of what; see `millrace.storage.mounts`.
-        names: Copies that the tool is to see in the working directory, by name.
-        lender: Who lends the slots to this run; None: they are its own.
-        view: Says what else of a database has to be fetched.
-        shared: Folder that all nodes see, for what the coordinator's makes for all.
-        files: What the tools read; what fails while the filesystem of one of them is away waits for it.
+        staged: (copy, file): the tool reads the copy in place of the file; see ``millrace.storage.mounts``.
+        names: Copies that the tool sees in the working directory, by name.
+        lender: Lender of the slots; None: they are this run's own.
+        view: Says which parts of a database are fetched later.
+        shared: Folder that all nodes see, for files that the coordinator's node makes for all.
+        files: Files that the tools read; failures while the filesystem of one is not served are delayed.
 
     Raises:
         OSError: The copies cannot take the place of the files.
@@ -81,7 +81,7 @@ class Node:
         )
         self._mirror, self._pwd = shown.layout, environ.get("PWD")
         self._executions = Executions(use, self._mirror)
-        #: Where the same is done in the user's own folder, to compare.
+        #: The same for verification tasks, which run in the user's own folder.
         self._apart = Executions(use, shown.apart) if shown.apart else None
         self._cwd = cwd
         roots = [work.slot(number) for number in range(slots)]
@@ -90,7 +90,7 @@ class Node:
         tool_environ = {**environ, **use.env, work.token.partition("=")[0]: work.secret}
         own = {} if self._mirror.pwd is None else {"PWD": os.fsdecode(self._mirror.pwd)}
         in_slot = {**tool_environ, **own}
-        tool_environ.pop("PWD", None)  # says where the user is, not where what makes fragments is
+        tool_environ.pop("PWD", None)  # it names the user's folder, not that of programs that make fragments
         self._searcher: Searcher | None = None
         if use.fragmented:
             self._searcher = self._make_searcher(
@@ -113,7 +113,7 @@ class Node:
             mounted.close()
         self.kill_all = self._pool.kill_all
         self._slots = slots
-        #: How many of them are used.
+        #: Number of slots in use.
         self._allowed = slots
         self._memory: Memory | None = None
         self._share = Share(lender, self._pool.allow, slots) if lender else None
@@ -140,15 +140,15 @@ class Node:
         )
 
     def wake(self) -> None:
-        """Let `events` return now; called from the threads of feeder and output, which may outlive the pool."""
-        with suppress(ValueError):  # closed: nobody waits any more
+        """Let ``Node.events`` return now; the threads of feeder and output call this, and may outlive the pool."""
+        with suppress(ValueError):  # closed: no thread waits any more
             self._pool.wake()
 
     def no_more(self) -> None:
-        """See `Slots`: no difference here."""
+        """Do nothing: local slots need not know; see ``Slots.no_more``."""
 
     def part(self, patience_seconds: float = FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
-        """See `Slots`."""
+        """End the programs that stay alive between tasks; see ``Slots.part``."""
         if not self._use.served:
             return ""
         from concurrent.futures import ThreadPoolExecutor, wait  # few runs need it
@@ -160,10 +160,10 @@ class Node:
             except BaseException:
                 self.kill_all()
                 raise
-        return "".join(parting.result()[:1])  # others do most likely the same
+        return "".join(parting.result()[:1])  # the other processes most likely end alike
 
     def submit(self, task: Task, batch: Batch) -> None:
-        """Queue a task; the slot that is free first takes it."""
+        """Queue a task for the first free slot."""
 
         def queue(execution: Execution) -> None:
             self._pool.submit(
@@ -197,16 +197,16 @@ class Node:
 
     @property
     def _own_pwd(self) -> bytes | None:
-        """What a task finds in ``PWD`` that works in the user's own folder."""
+        """Return the ``PWD`` of a task that runs in the user's own folder."""
         return None if self._pwd is None else os.fsencode(self._pwd)
 
     @property
     def _fragments(self) -> Searcher:
-        assert self._searcher  # such tasks are only made for a database in fragments
+        assert self._searcher  # such tasks exist only for a database in fragments
         return self._searcher
 
     def events(self, timeout_seconds: float) -> list[News]:
-        """Wait for events, at most so long; return all that are there.
+        """Wait for events, at most ``timeout_seconds``; return all that are there.
 
         Raises:
             MillraceError: The candidates of a batch could not be put together.
@@ -226,7 +226,7 @@ class Node:
         return [*found, *changed, *self._said()]
 
     def _as_typed(self, news: Started | Ended | Woken) -> Started | Ended | Woken:
-        """An input that was changed by the name that the user knows."""
+        """Replace the name of a changed input by the path that the user typed."""
         if isinstance(news, Ended) and news.ending is Ending.CHANGED:
             places = zip(self._use.inputs, self._mirror.inputs, strict=True)
             typed = next(item.path for item, place in places if place.path == news.detail)
@@ -256,11 +256,11 @@ class Node:
 
     @property
     def read(self) -> HdfsRead:
-        """What was read from HDFS."""
+        """Return the bytes that were read from HDFS."""
         return self._searcher.read if self._searcher else HdfsRead()
 
     def withdraw(self) -> list[TaskId]:
-        """Take back the tasks that no slot has taken; return their ids."""
+        """Remove the tasks that no slot has started; return their ids."""
         if self._absence:
             self._absence.give_up()
         waiting = self._searcher.withdraw() if self._searcher else []
@@ -274,18 +274,18 @@ class Node:
         return found
 
     def close(self) -> None:
-        """Kill what runs, wait for it, free the slots."""
+        """Kill and reap running tools, and free the slots."""
         self._pool.close()
         if self._searcher:
             self._searcher.close()
 
     def argv(self, batch: Batch) -> list[bytes]:
-        """The tool's arguments for ``batch``, in which `mirror.SLOT_MARK` stands for the slot."""
+        """Return the tool's arguments for ``batch``; ``mirror.SLOT_MARK`` in them stands for the slot."""
         return self._executions.argv(batch)
 
 
 def _in_slot(exe: Path, typed: Token, place: Path) -> str:
-    """The program's path in a slot: by the relative one that the user typed, which is what a script finds in ``$0``."""
+    """Return the program's path in a slot: a relative path if the user typed one, as a script finds it in ``$0``."""
     if isinstance(typed, str) and "/" in typed and not os.path.isabs(typed):
         with suppress(OSError):
             if os.path.samefile(place / typed, exe):

@@ -1,4 +1,4 @@
-"""What the feeder is asked for, and what it answers."""
+"""Requests to the feeder, and its answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millrace.model import Frozen
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """When a batch is closed: the record that reaches a limit is its last. 0: no limit."""
+    """Limits of a batch: the record that reaches one is its last. 0: no limit."""
 
     records: int = 0
     units: int = 0
@@ -23,17 +23,17 @@ class Batch(Frozen, frozen=True, array_like=True):
     first: int
     last: int
     units: int
-    #: Of its records in all inputs.
+    #: Bytes of its records in all inputs.
     bytes: int
-    #: (bytes, CRC-32C) of what is spooled of each input: a header, if its format has one, and records.
+    #: (bytes, CRC-32C) of each spooled input: a header, if its format has one, and records.
     digests: tuple[tuple[int, int], ...]
     #: Spooled bytes of each input; empty text for inputs of format ``files``.
     spooled: tuple[Path, ...]
     #: Files of the batch, for the input of format ``files``.
     files: tuple[str, ...] = ()
-    #: Bytes of the inputs' files read up to the end of this batch.
+    #: Bytes of the input files read up to the end of this batch.
     offset: int = 0
-    #: Whether an input is gzip data of more than one member, as far as it was seen by then.
+    #: Whether an input is gzip data of more than one member, as far as it was read by then.
     has_members: bool = False
 
     @property
@@ -42,22 +42,22 @@ class Batch(Frozen, frozen=True, array_like=True):
 
     @property
     def weight(self) -> float:
-        """How much there is to do, compared with other batches."""
+        """Return the amount of work, relative to other batches."""
         return float(self.units or self.n_records)
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """Records that an earlier run had committed, read past and found unchanged."""
+    """Records that an earlier run has committed, read again and found unchanged."""
 
     first: int
     last: int
     units: int
     offset: int
-    #: Its bytes, if the feeder was asked to keep them.
+    #: Its spooled bytes, if requested.
     batch: Batch | None = None
 
 
 class End(msgspec.Struct, frozen=True):
-    """There is nothing more; ``records`` in all."""
+    """The end of the input, after ``records`` records in all."""
 
     records: int

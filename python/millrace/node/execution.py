@@ -1,4 +1,4 @@
-"""Everything that one execution of a tool needs, ready for a slot."""
+"""Description of one execution of a tool, ready for a slot."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import msgspec
 #: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
 Output = tuple[int, str, str, bytes, bool]
 
-#: (``batch`` or ``stdin`` or ``folder`` or ``link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""): a pipe that has ended on standard input; or (compression of a batch, from, to), with ``again`` or
-#: ``members`` after its name to other bytes, and no ``to`` on standard input.
+#: (``batch`` or ``stdin`` or ``folder`` or ``link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""):
+#: a pipe at its end on standard input; or (compression of a batch, from, to), with ``again`` or
+#: ``members`` after the compression for other bytes, and no ``to`` on standard input.
 Placement = tuple[str, str, str]
 
 
 class Execution(msgspec.Struct, frozen=True):
-    """Arguments and files; see `millrace._core.Pool.submit`."""
+    """Arguments and files of one execution; see ``millrace._core.Pool.submit``."""
 
     argv: Sequence[bytes]
     placements: Sequence[Placement]
@@ -24,7 +25,7 @@ class Execution(msgspec.Struct, frozen=True):
     exe: str | None = None
     #: (private text, the user's text).
     substitutions: Sequence[tuple[bytes, bytes]] = ()
-    #: (stream, kind of patch, what it needs).
+    #: (stream, kind of patch, its argument).
     patches: Sequence[tuple[int, str, str]] = ()
     #: (working directory, ``PWD``) of a task that works in the user's own folder; None: it works where its slot does.
     own_folder: tuple[str, bytes | None] | None = None

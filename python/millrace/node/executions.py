@@ -1,4 +1,4 @@
-"""The executions of the user's own command: what one needs for its batch."""
+"""Construction of the executions of the user's own command for its batches."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from millrace.tools.base import record_path
 
 
 class Executions:
-    """Makes them.
+    """Builder of executions.
 
     Args:
-        use: The tool, and what it reads and writes.
-        laid_out: Where the slots have that.
+        use: The tool with its inputs and outputs.
+        laid_out: The layout of the slots.
     """
 
     def __init__(self, use: ToolUse, laid_out: mirror.Mirror) -> None:
         self._use, self._mirror = use, laid_out
 
     def of(self, batch: Batch, *, again: bool = False, over: bool = False) -> Execution:
-        """Arguments and files for ``batch``.
+        """Build the arguments and files for ``batch``.
 
         Args:
-            again: It is run again: what is compressed is so to other bytes.
-            over: The outputs hold what they held before the run.
+            again: Whether this is a second execution: compressed inputs are then compressed to other bytes.
+            over: Whether the outputs have their content from before the run.
         """
         placements = self.inputs(batch, again=again)
         for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
             if output.layout == "directory":
                 placements.append(("folder", "", place.path))
-            # Without a record it is the serial run itself.
+            # Without a record this is the serial run itself.
             finds_before = (over or not batch.n_records) and is_unknown(self._use)
             if finds_before and is_there(output, before := self._users(output.path)):
                 placements.append(("before" if over else "before whole", before, place.path))
@@ -47,7 +47,7 @@ class Executions:
         return Execution(self._argv(batch, names), placements, self._outputs(names))
 
     def argv(self, batch: Batch) -> list[bytes]:
-        """The tool's arguments for ``batch``, in which `mirror.SLOT_MARK` stands for the slot."""
+        """Return the tool's arguments for ``batch``; ``mirror.SLOT_MARK`` in them stands for the slot."""
         return self._argv(batch, self._record_names(batch))
 
     def _argv(self, batch: Batch, names: Mapping[int, str]) -> list[bytes]:
@@ -58,7 +58,7 @@ class Executions:
         return mirror.render(self._use.argv, self._use, self._mirror, list(batch.files), rendered)
 
     def inputs(self, batch: Batch, *, again: bool = False) -> list[Placement]:
-        """Where the bytes of ``batch`` go; see `of`."""
+        """Return the placements of the bytes of ``batch``; ``again`` as in ``Executions.of``."""
         found: list[Placement] = []
         for item, place, spooled, (n_bytes, _) in zip(
             self._use.inputs, self._mirror.inputs, batch.spooled, batch.digests, strict=True
@@ -71,7 +71,7 @@ class Executions:
                     found.append(("link", "/dev/stdin", place.path))
                 continue
             if item.packed and not batch.n_records and not item.stdin:
-                # An empty input is the file itself, whatever is in it.
+                # For an empty input, use the file itself, with any bytes in it.
                 found.append(("link", os.path.abspath(self._users(item.path)), place.path))
             elif item.packed:
                 form = " members" if batch.has_members else " again"
@@ -84,11 +84,11 @@ class Executions:
         return found
 
     def _users(self, path: str) -> str:
-        """The user's own file of this path."""
+        """Return the path of the user's own file."""
         return os.path.join(self._mirror.top, self._mirror.directory, path)
 
     def _make_alike(self, spooled: Path, item: InputUse) -> None:
-        """Give a part the rights and the time of the file that it is of, as far as that can be seen here."""
+        """Give a spooled part the permissions and times of its input file, as far as they are visible here."""
         with suppress(OSError):
             about = os.stat(self._users(item.path))
             if stat.S_ISREG(about.st_mode):
@@ -111,7 +111,7 @@ class Executions:
         return found
 
     def _record_names(self, batch: Batch) -> dict[int, str]:
-        """Path of the output of a batch that is one file, by index of the output, as the user would type it."""
+        """Return the output paths of a batch that is one file, as the user would type them, by index of the output."""
         if not batch.files:
             return {}
         return {

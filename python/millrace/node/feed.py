@@ -1,4 +1,4 @@
-"""Cuts the inputs into batches on request, in a thread of its own: an input may be slow, the slots must not wait."""
+"""Cutting of the inputs into batches on request, in a separate thread, so that slots do not wait for a slow input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millrace.schedule.stretches import SHORT_BYTES, Choice
 
 
 class Source(Protocol):
-    """What is cut: a `millrace._core.Reader` or a `FileList`."""
+    """An input to cut: a ``millrace._core.Reader`` or a ``FileList``."""
 
     @property
     def offset(self) -> int: ...
@@ -39,19 +39,23 @@ class Source(Protocol):
 
 
 class Feeder(msgspec.Struct):
-    """The thread. ``results`` fills with `Batch`, `Skipped`, `End` or an exception; ``wake`` is called for each request."""
+    """The feeder thread and its queues.
+
+    ``results`` fills with ``Batch``, ``Skipped``, ``End`` or an exception; ``wake`` is called after each request.
+    """
 
     inputs: Sequence[InputUse]
     sources: Sequence[Source]
     spool: Path
-    #: Committed extents (first, last, digests), in order: read past, not cut.
+    #: Committed extents (first, last, digests), in order: skipped, not cut.
     done: Sequence[tuple[int, int, Sequence[tuple[int, int]]]]
     wake: Callable[[], None]
-    #: Extents of which an earlier run has searched some fragments: cut just so. None overlaps another or one of `done`.
+    #: Extents with fragments that an earlier run has searched: cut the same way. None overlaps another or any of
+    #: ``done``.
     begun: Sequence[tuple[int, int, Sequence[tuple[int, int]]]] = ()
-    #: First records of the committed extents whose bytes are wanted all the same.
+    #: First records of the committed extents whose bytes are needed nevertheless.
     keep: Set[int] = frozenset()
-    #: Says which batches are cut short, and at how many bytes.
+    #: Chooses the batches that are cut short.
     short: Choice | None = None
     results: deque[Batch | Skipped | End | BaseException] = msgspec.field(default_factory=deque)
     _requests: queue.SimpleQueue[tuple[Limits, int] | None] = msgspec.field(default_factory=queue.SimpleQueue)
@@ -65,12 +69,12 @@ class Feeder(msgspec.Struct):
 
     @property
     def total(self) -> int | None:
-        """Bytes of all inputs' files, if they are known."""
+        """Return the bytes of all input files; None: unknown."""
         totals = [source.total for source in self.sources]
         return None if None in totals else sum(total or 0 for total in totals)
 
     def request(self, limits: Limits, n_batches: int = 1) -> None:
-        """Ask for batches; the answers come in ``results``, perhaps after some `Skipped`, and end early with `End`."""
+        """Request batches; they arrive in ``results``, possibly after some ``Skipped``, and end early with ``End``."""
         self._requests.put((limits, n_batches))
 
     def close(self) -> None:
@@ -96,12 +100,12 @@ class Feeder(msgspec.Struct):
             self.wake()
 
     def _as_typed(self, error: _core.RecordError) -> str:
-        """The reader's words, with the path as the user typed it."""
+        """Return the reader's message, with the path that the user typed."""
         typed = next((item.path for item in self.inputs if error.source.endswith(f"/{item.path}")), error.source)
         return str(error).replace(error.source, "standard input" if typed == "-" else typed, 1)
 
     def _answer(self, limits: Limits) -> bool:
-        """Cut one batch; returns whether there was one."""
+        """Cut one batch; return whether there was one."""
         while self._done_at < len(self.done) and self.done[self._done_at][0] == self._next:
             first, last, digests = self.done[self._done_at]
             self._done_at += 1
@@ -149,7 +153,7 @@ class Feeder(msgspec.Struct):
         self.results.append(Skipped(first, last, units, self._offset(), batch))
 
     def _still_empty(self, digests: Sequence[tuple[int, int]]) -> None:
-        """Check inputs without a record, whose one task is done."""
+        """Check that inputs without a record, whose one task is done, are still empty."""
         for item, source, header, expected in zip(self.inputs, self.sources, self._headers(), digests, strict=True):
             if source.skip(1) is not None:
                 raise _differs(item, "has records, and had none when this run began")
@@ -157,7 +161,7 @@ class Feeder(msgspec.Struct):
                 raise _differs(item, "its header is not what it was when this run began")
 
     def _headers(self) -> tuple[tuple[int, int], ...]:
-        """(bytes, checksum) of the inputs' headers: the digests of a batch without records."""
+        """Return (bytes, checksum) of the input headers: the digests of a batch without records."""
         return tuple((len(source.header), _core.crc32c(source.header)) for source in self.sources)
 
     def _changed(self, first: int, last: int, item: InputUse) -> CorruptError:
@@ -215,7 +219,7 @@ class Feeder(msgspec.Struct):
                 raise self._changed(first, last, self.inputs[0])
         if self._next or self.done:
             return End(self._next)
-        # An empty input is one task too: what the tool writes for it is the output.
+        # An empty input is one task too: the tool may write output for it.
         self.done = [(0, 0, self._headers())]
         for item, source in zip(self.inputs, self.sources, strict=True):
             _check_compression(item, source)
@@ -232,7 +236,7 @@ def _differs(item: InputUse, how: str) -> CorruptError:
 
 
 def _check_compression(item: InputUse, source: Source) -> None:
-    """Refuse what is compressed in another way than the tool is to get it, where it could not be looked at before the start."""
+    """Refuse an input with another compression than planned, if it could not be read before the start."""
     if item.packed is None or _family(source.compression) == _family(item.packed):
         return
     name = "standard input" if item.path == "-" else item.path
@@ -248,7 +252,7 @@ def _family(compression: str) -> str:
 
 
 def _check_bytes(item: InputUse, path: Path, extent: str) -> None:
-    """Stop before a batch whose bytes mean something else to the tool than they would in the whole input."""
+    """Refuse a batch with NUL bytes, after which the tool treats a whole input as binary, but not its parts."""
     if item.text and b"\0" in path.read_bytes():
         name = "standard input" if item.path == "-" else item.path
         raise MillraceError(

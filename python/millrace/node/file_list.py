@@ -14,7 +14,7 @@ from millrace.node.batch import Batch
 
 
 class FileBatch(msgspec.Struct, frozen=True):
-    """A batch of files, with the fields of a `millrace._core.Batch`."""
+    """A batch of files, with the fields of a ``millrace._core.Batch``."""
 
     records: int
     bytes: int
@@ -25,20 +25,20 @@ class FileBatch(msgspec.Struct, frozen=True):
 
 
 class FileList:
-    """An input in which each file is one record; its bytes are read by the tool alone.
+    """An input in which each file is one record; only the tool reads its bytes.
 
-    A file's digest is its size and time of change, so that a resume notices another file under the same name.
+    A file's digest is its size and modification time, so that a resume detects another file under the same name.
     """
 
-    #: No part of it begins with anything that is not its own.
+    #: Batches of files have no header.
     header = b""
-    #: Files are given as they are.
+    #: The tool gets the files themselves.
     compression, has_members = "", False
 
     def __init__(self, paths: Sequence[str], cwd: Path) -> None:
         self.paths = [*paths]
         self._cwd = cwd
-        #: (size, time of change) of each, as they are now.
+        #: (size in bytes, modification time in ns) of each, read at the start.
         self.stats = [_stat(os.path.join(cwd, path)) for path in paths]
         self._next = 0
         self.offset = 0
@@ -59,7 +59,7 @@ class FileList:
         return self.cut("", n_records, 0, 0)
 
     def add(self, path: str) -> int:
-        """One more file; returns its bytes."""
+        """Add one more file; return its bytes."""
         self.paths.append(path)
         self.stats.append(_stat(os.path.join(self._cwd, path)))
         return self.stats[-1][0]
@@ -71,13 +71,13 @@ class FileList:
 
 
 def digest_of_files(paths: Sequence[str], cwd: Path) -> tuple[int, int]:
-    """(bytes, checksum of names, sizes and times of change) of files that are one record each."""
+    """Return (bytes, checksum of names, sizes and modification times) of files that are one record each."""
     stats = [_stat(os.path.join(cwd, path)) for path in paths]
     return sum(size for size, _ in stats), _checksum(paths, stats)
 
 
 def changed_files(batch: Batch, inputs: Sequence[InputUse], cwd: Path) -> str:
-    """What has become of the files of a batch in which each is one record, in words; empty: nothing."""
+    """Describe a change to the files of a batch in which each is one record; empty: none."""
     for item, digest in zip(inputs, batch.digests, strict=True):
         if item.format == "files":
             try:

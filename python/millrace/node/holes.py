@@ -1,4 +1,4 @@
-"""Files of which parts are there, and the others are filled in when they are needed."""
+"""Sparse copies of remote files, filled in where they are needed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from millrace.model import Fetched, HdfsRead
 from millrace.storage import blocks, fetch, locations
 from millrace.storage.clients.base import About
 
-#: Bytes of a copy that are read at a time.
+#: Bytes of a copy that are read at a time, at most.
 PIECE = 1 << 22
 
 
 class FileWithHoles:
-    """A file of which parts are there; all else reads as zeros."""
+    """A file with some ranges filled in; the rest reads as zeros."""
 
     def __init__(self, path: Path, file: Fetched, distance: blocks.Distance) -> None:
         self._path, self._file, self._distance = path, file, distance
@@ -28,20 +28,20 @@ class FileWithHoles:
             os.truncate(made.fileno(), file.size)
 
     def begin(self, pieces: Iterable[tuple[int, bytes]]) -> None:
-        """Fill in what is known: bytes, and where they are."""
+        """Write pieces (offset, bytes) that are already known."""
         with self._lock, self._path.open("r+b") as file:
             for at, piece in pieces:
                 fetch.append(file.fileno(), piece, at)
                 self._filled.add(at, at + len(piece))
 
     def fill(self, ranges: Iterable[tuple[int, int]], copy: Path | None) -> HdfsRead:
-        """Fill half-open ranges in; what had to be read from HDFS.
+        """Fill in half-open ranges; return the bytes that were read from HDFS.
 
         Args:
-            copy: Where the whole file may be on this node; None: nowhere.
+            copy: Path where this node may have the whole file; None: nowhere.
 
         Raises:
-            MillraceError: They cannot be read, or the file has changed.
+            MillraceError: The ranges cannot be read, or the file has changed.
         """
         with self._lock:
             lacking = [each for first, last in ranges for each in self._filled.lacking(first, last)]
@@ -55,9 +55,9 @@ class FileWithHoles:
             return read
 
     def _copied(self, descriptor: int, lacking: Sequence[tuple[int, int]], copy: Path) -> bool:
-        """Fill in from a copy; false if it is not there, or not whole."""
+        """Fill in ranges from a copy; return False if it is missing or incomplete."""
         try:
-            with copy.open("rb") as whole:  # which may go, and can be read nevertheless
+            with copy.open("rb") as whole:  # may be unlinked meanwhile, and stays readable
                 for first, last in lacking:
                     at = first
                     while piece := os.pread(whole.fileno(), min(last - at, PIECE), at):
@@ -79,7 +79,7 @@ class FileWithHoles:
 
 
 class Extents:
-    """Parts of a line, half-open.
+    """Half-open extents, merged where they touch.
 
     >>> there = Extents(); there.add(10, 20); there.add(30, 40)
     >>> there.lacking(0, 50), there.lacking(12, 18)
@@ -90,7 +90,7 @@ class Extents:
         self._parts: list[tuple[int, int]] = []
 
     def add(self, first: int, last: int) -> None:
-        """``[first, last)`` is there."""
+        """Add ``[first, last)``."""
         touching = [part for part in self._parts if part[0] <= last and first <= part[1]]
         for part in touching:
             self._parts.remove(part)
@@ -98,7 +98,7 @@ class Extents:
         self._parts.insert(bisect_right(self._parts, (first, last)), (first, last))
 
     def lacking(self, first: int, last: int) -> list[tuple[int, int]]:
-        """What of ``[first, last)`` is not there."""
+        """Return the parts of ``[first, last)`` that were not added."""
         found = []
         for begin, end in self._parts[max(bisect_right(self._parts, (first, first)) - 1, 0) :]:
             if begin >= last:

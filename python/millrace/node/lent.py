@@ -1,4 +1,4 @@
-"""Slots that others use too, and that are lent to who has something to do."""
+"""Slots that several phases share, leased to those that have tasks."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Protocol
 
 
 class Lender(Protocol):
-    """Who has the slots."""
+    """The owner of shared slots."""
 
     def lend(self, allow: Callable[[int], None]) -> None:
-        """Have ``allow`` called, from any thread, with the number of slots that may be used, whenever it changes; none before."""
+        """Have ``allow`` called, from any thread, with the number of slots to use when it changes; 0 before."""
 
     def work(self, wanted: int, running: int) -> None:
-        """Hear how many tasks wait or run, and how many of them run."""
+        """Report the number of tasks that wait or run, and the number that run."""
 
 
 class Share:
-    """The slots of a pool that may be used now: as many as are lent, and as memory is there for.
+    """The lease on the slots of a pool: as many as the lender and the memory allow.
 
     Args:
-        allow: Lets the pool use so many; `ValueError` if it is closed.
+        allow: Sets the number of slots that the pool uses; ``ValueError`` if it is closed.
         slots: Slots of the pool.
     """
 
@@ -35,27 +35,27 @@ class Share:
 
     def _by_lender(self, slots: int) -> None:
         self._lent = slots
-        with suppress(ValueError):  # the pool is closed: nothing runs there any more
+        with suppress(ValueError):  # the pool is closed, and no task runs
             self._allow(min(self._lent, self._by_memory))
 
     def by_memory(self, slots: int) -> None:
-        """There is memory for so many."""
+        """Set the number of slots that the memory allows."""
         self._by_memory = slots
         self._allow(min(self._lent, self._by_memory))
         self._tell()
 
     def submitted(self, task: int) -> None:
-        """A task waits."""
+        """Add a waiting task."""
         self._open.add(task)
         self._tell()
 
     def started(self, task: int) -> None:
-        """A task runs."""
+        """Mark a task as running."""
         self._running.add(task)
         self._tell()
 
     def over(self, tasks: list[int]) -> None:
-        """Tasks have ended, or are not to run."""
+        """Remove tasks that have ended or were withdrawn."""
         self._open.difference_update(tasks)
         self._running.difference_update(tasks)
         self._tell()

@@ -1,4 +1,4 @@
-"""The memory of a node: fewer tools side by side where it runs out."""
+"""Reduction of the slots in use when the memory of a node runs out."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from millrace.words import count, size
 
 
 class Memory:
-    """Lets in fewer tools when some were killed for lack of memory.
+    """Limiter that reduces the slots in use after tools were killed for lack of memory.
 
     Args:
-        allow: Lets that many of the slots be used.
-        slots: How many there are.
+        allow: Sets the number of slots in use.
+        slots: Number of slots.
     """
 
     def __init__(self, allow: Callable[[int], None], slots: int) -> None:
@@ -23,7 +23,7 @@ class Memory:
         self._allow, self._allowance = allow, Allowance(slots, limit)
 
     def look(self, ended: Iterable[Ended]) -> list[SlotsChanged]:
-        """Learn from what has happened; return what changes by it."""
+        """Adapt the slots in use to tasks that have ended; return the changes."""
         allowance, found = self._allowance, list[SlotsChanged]()
         for event in ended:
             if allowance.ended(

@@ -1,11 +1,11 @@
 """The private working directory of a slot: a view of the user's own, with the task's files in it.
 
-A tool must find everything where the serial command would have found it: the arguments stay letter for letter
-what the user typed, relative paths included. So a slot's directory mirrors the user's working directory (and as
-many folders above it as ``../`` in the arguments reaches): every entry is a symbolic link to the real one, except
-the batch's input and the outputs, which are real files of the task's own. Where a path cannot keep its text (an
-absolute path, a compressed input, an input that the command also names elsewhere, to be read whole) the file lies in a
-folder of the slot's own, and the user's text is put back wherever the tool prints it.
+A tool must find every file where the serial command would find it: the arguments stay exactly as the user typed them,
+relative paths included. So a slot's directory mirrors the user's working directory (and as many folders above it as
+``../`` in the arguments reaches): every entry is a symbolic link to the real one, except the batch's input and the
+outputs, which are real files of the task. Where a path cannot stay the same (an absolute path, a compressed input, an
+input that the command also names elsewhere, to be read whole) the file lies in a private folder of the slot, and the
+user's path is restored in the tool's output.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from millrace.model import DatabaseArg, InputArg, OutputArg, ThreadsArg, Token, 
 from millrace.plan.folder_view import Parts
 from millrace.tools.base import EACH, record_path
 
-#: Text in arguments that stands for the slot's own directory; no path can hold a NUL, so no clash.
+#: Placeholder of the slot's directory in arguments; a path cannot contain a NUL, so it is unique.
 SLOT_MARK = b"\0slot\0"
 
-#: What a link to the slot's directory has after the name of that, and the link: where the user came to the working directory
-#: by a link, the tool does, too.
+#: Suffix of a link to the slot's directory, and that link: if the user entered the working directory
+#: by a symbolic link, so does the tool.
 ALIAS_SUFFIX = ".pwd"
 ALIAS = SLOT_MARK + os.fsencode(ALIAS_SUFFIX)
 
-#: Folder in a slot for files that cannot lie at the user's own path; `millrace_core::slot` knows it, too. No dot: what is cut off
-#: a path at one should not hide it.
+#: Folder in a slot for files that cannot lie at the user's own path; also in ``millrace_core::slot``. Without a dot, so
+#: that tools that cut a path at a dot keep it.
 PRIVATE = "_millrace"
 
-#: Entries of one folder that are linked; a folder with more is linked only where an argument names an entry.
+#: Most entries of one folder that are all linked; in a larger folder, only entries that arguments name are linked.
 MOST_ENTRIES = 2000
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where an input or output lies in a slot, and what stands for it in the tool's arguments."""
+    """Path of an input or output in a slot, and its text in the tool's arguments."""
 
     #: Relative to the slot's directory.
     path: str
-    #: The argument's text; `SLOT_MARK` in it stands for the slot's directory.
+    #: The argument's text; ``SLOT_MARK`` in it stands for the slot's directory.
     text: bytes
 
 
@@ -62,18 +62,18 @@ class Mirror(msgspec.Struct, frozen=True):
     links: tuple[tuple[str, str], ...]
     #: (private text, the user's text), longest first.
     substitutions: tuple[tuple[bytes, bytes], ...] = msgspec.field(default=())
-    #: What the tool finds in ``PWD``; None: what the user has there.
+    #: The tool's ``PWD``; None: that of the user.
     pwd: bytes | None = None
-    #: What the tool sees of the user's folders where no links show them; see `millrace.node.overlay`.
+    #: Overlays of the user's folders, in place of links; see ``millrace.node.overlay``.
     parts: Parts | None = None
-    #: Real paths in these that it must not see.
+    #: Real paths in the overlays that the tool must not see.
     masked: tuple[str, ...] = ()
-    #: (name, path) of what it is to see in the working directory besides.
+    #: (name, path) of further entries that the tool sees in the working directory.
     shown: tuple[tuple[str, str], ...] = ()
 
     @property
     def skeleton(self) -> list[str]:
-        """Everything that stays in a slot from task to task."""
+        """Return the paths that stay in a slot from task to task."""
         return [*self.folders, *(path for path, _ in self.links)]
 
     def build(self, slot: Path, other: Mirror | None = None) -> None:
@@ -94,14 +94,14 @@ def lay_out(
     names: Mapping[str, str] | None = None,
     pwd: str = "",
 ) -> Mirror:
-    """Decide where everything lies.
+    """Choose the layout of links for a tool.
 
     Args:
         use: The tool's inputs, outputs and arguments.
         cwd: The user's working directory, absolute.
         hidden: Real paths that a tool must not see (the run directory).
-        names: What is to be seen in the working directory besides, or in the place of what is there: path by name.
-        pwd: What the user has in ``PWD``.
+        names: Further entries of the working directory, which replace existing ones: path by name.
+        pwd: The user's ``PWD``.
 
     Returns:
         The layout. Reads folders; makes nothing.
@@ -142,7 +142,7 @@ def lay_out(
 
 
 def lay_out_apart(use: ToolUse, cwd: Path) -> Mirror:
-    """The layout of a tool that works in the user's own folder, and has other paths for its input and outputs alone."""
+    """Choose the layout of a tool that runs in the user's own folder; only inputs and outputs have other paths."""
     placer = Placer(cwd, cwd)
     inputs, outputs = _inputs(use, cwd, placer, apart=True), _outputs(use, placer, apart=True)
     if use.fragmented and not placer.folders:
@@ -156,19 +156,19 @@ def _literals(use: ToolUse) -> list[str]:
 
 
 def levels_above(use: ToolUse, cwd: Path) -> int:
-    """How many folders above the working directory the command's paths reach."""
+    """Return the number of folders above the working directory that the command's paths reach."""
     typed = [*(item.path for item in use.inputs), *(output.path for output in use.outputs)]
     return min(max(map(_levels_up, [*_literals(use), *typed]), default=0), len(cwd.parents))
 
 
 def _pwd(pwd: str, cwd: Path, directory: str) -> bytes | None:
-    """What stands for ``PWD`` in a slot; None if it is not the working directory: a text like any other."""
+    """Return the text of ``PWD`` in a slot; None if the user's ``PWD`` is not the working directory."""
     try:
         if not os.path.isabs(pwd) or not os.path.samefile(pwd, cwd):
             return None
     except OSError:
         return None
-    # Above a folder that a link leads to is not what is above the link.
+    # The parent of a link's target is not the parent of the link.
     return private_text(directory) if directory or pwd == str(cwd) else ALIAS
 
 
@@ -198,14 +198,14 @@ def _outputs(use: ToolUse, placer: Placer, *, apart: bool = False) -> tuple[Plac
 
 
 def written_by_us(use: ToolUse, cwd: Path, mirror: Mirror, hidden: frozenset[Path] = frozenset()) -> list[str]:
-    """Real files and folders below linked folders that Millrace writes, not the tool."""
+    """Return real files and folders below linked folders that Millrace writes, not the tool."""
     shown = {os.path.normpath(mirror.top / folder) for folder in ("", mirror.directory, *mirror.folders)}
     found = {str(path) for path in hidden}
     for output in use.outputs:
         if output.stdout:
             continue
         path = os.path.normpath(cwd / output.path)
-        # Where each record has a file of its own, the folder is what they share.
+        # Where each record has a file of its own, they share the folder.
         folder = os.path.dirname(path) if output.layout == "record" else path
         if folder not in shown:
             found |= {folder, os.path.realpath(folder)}
@@ -213,9 +213,9 @@ def written_by_us(use: ToolUse, cwd: Path, mirror: Mirror, hidden: frozenset[Pat
 
 
 def record_outputs(use: ToolUse, cwd: Path) -> set[str]:
-    """Real paths of outputs that are one file a record: an earlier run's must not show through in a slot."""
+    """Return real paths of outputs that are one file a record: those of an earlier run must stay hidden in a slot."""
     files = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
-    if any(name.endswith(EACH) for name in files):  # not known yet: whatever is there may be theirs
+    if any(name.endswith(EACH) for name in files):  # inputs are not known yet: any existing file may be an output
         folders = {
             os.path.dirname(os.path.join(cwd, output.path)) for output in use.outputs if output.layout == "record"
         }
@@ -231,7 +231,7 @@ def record_outputs(use: ToolUse, cwd: Path) -> set[str]:
 
 
 class Placer:
-    """Gives every input and output its place, and remembers what that needs."""
+    """Chooser of the places of inputs and outputs, with the folders and substitutions that they need."""
 
     def __init__(self, cwd: Path, top: Path) -> None:
         self.cwd, self.top = cwd, top
@@ -241,7 +241,13 @@ class Placer:
     def place(
         self, typed: str, key: str, *, strip: bool = False, folder: bool = False, named: bool = False, apart: bool = False
     ) -> Place:  # fmt: skip
-        """``strip``: without the ending of what is unpacked; ``apart``: never at the user's own path."""
+        """Choose the place of a file.
+
+        Args:
+            strip: Whether to drop the suffix of a compressed file that the tool gets unpacked.
+            named: Whether each record has a file of its own: only the folder is then substituted.
+            apart: Whether the file must not lie at the user's own path.
+        """
         if not (apart or os.path.isabs(typed) or re.search(r"[^./][^/]*/+\.\.(/|$)", typed)):
             path = os.path.relpath(os.path.normpath(self.cwd / typed), self.top)
             return Place(path, os.fsencode(typed))
@@ -253,7 +259,7 @@ class Placer:
         self.folders.append(f"{PRIVATE}/{key}")
         path = f"{PRIVATE}/{key}/{name}"
         text = private_text(path)
-        if named:  # every record has a name of its own: the folder is what they share
+        if named:  # every record has a file of its own: they share only the folder
             self.substitutions.append((os.path.dirname(text), os.path.dirname(os.fsencode(typed)) or b"."))
             return Place(path, text)
         self.substitutions.append((text, os.fsencode(typed.rstrip("/") if folder else typed)))
@@ -261,32 +267,32 @@ class Placer:
 
 
 def private_text(relative: str) -> bytes:
-    """What stands in arguments for the path ``relative`` to a slot's directory."""
+    """Return the text in arguments for the path ``relative`` to a slot's directory."""
     return SLOT_MARK + (b"/" + os.fsencode(relative) if relative else b"")
 
 
 def is_read_whole(use: ToolUse, index: int, cwd: Path) -> bool:
-    """Whether an input that is cut is named once more, by an argument at which the tool reads all of it (all against all)."""
+    """Tell whether an input that is cut is also named by an argument that reads all of it (all against all)."""
     if not any(isinstance(token, InputArg) and token.index == index for token in use.argv):
-        return False  # a tool that finds its input by itself finds the batch at the input's path
+        return False  # a tool that finds its input without an argument finds the batch at the input's path
     path = os.path.realpath(cwd / use.inputs[index].path)
     words = [word for literal in _literals(use) for word in _paths_in(literal)]
     return any(os.path.realpath(cwd / word) == path for word in words if word and "\0" not in word)
 
 
 def _paths_in(literal: str) -> tuple[str, str, str]:
-    """What may be a path in an argument: all of it, what follows ``--option=``, and what follows ``-o``."""
+    """Return the possible paths in an argument: all of it, the text after ``--option=``, and the text after ``-o``."""
     return literal, literal.partition("=")[2], literal[2:] if literal.startswith("-") else ""
 
 
 def _levels_up(argument: str) -> int:
-    """How many folders above the working directory the argument's path reaches (also after ``--option=``)."""
+    """Return how many folders above the working directory the argument's path reaches (also after ``--option=``)."""
     found = re.search(r"(?:^|=)((?:\./)*(?:\.\./+)*\.\.)(?:/|$)", argument)
     return found.group(1).count("..") if found else 0
 
 
 def _opened(top: Path, cwd: Path, paths: list[str]) -> list[Path]:
-    """Real folders whose mirror must be a folder of its own, not a link; parents first."""
+    """Return the real folders that must be mirrored by a folder, not a link; parents first."""
     found = {top}
     folder = cwd
     while folder != top:
@@ -319,13 +325,13 @@ def render(
     tokens: Sequence[Token], use: ToolUse, mirror: Mirror, files: list[str], rendered: Mapping[int, bytes],
     database: bytes = b"",
 ) -> list[bytes]:  # fmt: skip
-    """Write one task's arguments.
+    """Render one task's arguments.
 
     Args:
-        tokens: The arguments with their places.
+        tokens: The arguments with their placeholders.
         files: The batch's files, for an input of format ``files``.
         rendered: Text of outputs that are named anew for every task, by index.
-        database: Text of the database, where it is not the user's.
+        database: Text of the database, if it is not the user's.
     """
     argv: list[bytes] = []
     for token in tokens:

@@ -1,8 +1,8 @@
-"""A folder that looks like the user's working directory, with the files in it that a command names by URLs.
+"""A folder that mirrors the user's working directory, with the files in it that a command names by URLs.
 
-Adapters look at it while a run is planned, and what they name in it is there on each node at the same path. All in it is
-links: to what is in the working directory and above it, and to copies in the cache of the node. It stays as they do; once
-its copies are gone, the next one that is made sweeps it away.
+Adapters read it while a run is planned, and each node has it at the same path. All entries are links: to those of the
+working directory and of the folders above it, and to copies in the cache of the node. Once its copies are gone, the
+next such folder that is made removes it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def plan(
     argv: Sequence[str], cwd: Path, files: Iterable[Fetched], inputs: Sequence[str] = (), shared: Sequence[str] = (),
     later: Iterable[Fetched] = (), stage: str = "auto", in_pieces: Mapping[str, int] = {},
 ) -> View:  # fmt: skip
-    """Say where it is to be.
+    """Choose the folder.
 
     Args:
-        argv: The command, with names in the place of URLs; ``inputs``, ``shared``: likewise.
-        later: Files that are not to be there yet; ``stage``: where they will be kept.
-        in_pieces: As in `View`.
+        argv: The command, with names in place of URLs; ``inputs``, ``shared``: likewise.
+        later: Files that are fetched later; ``stage``: where they will be kept.
+        in_pieces: As in ``View``.
     """
     files, later = tuple(files), tuple(later)
     words = "\0".join([str(cwd), *argv, *inputs, *shared, *(f"{file.name}\0{file.key}" for file in (*files, *later))])
@@ -49,16 +49,16 @@ def plan(
 
 
 def build(view: View, cwd: Path, copies: Mapping[str, str], absent: Mapping[str, int] = {}) -> None:
-    """Make it, or see that it is there.
+    """Make the folder, or update it.
 
     Args:
-        copies: Where the files are on this node, by name.
-        absent: Names of files that are not here as a whole, with their bytes: who looks sees a file of this size, which is
+        copies: Paths of the files on this node, by name.
+        absent: Names of files that this node does not have whole, with their bytes: a placeholder of that size is made,
             the same one for all processes of this node.
 
     Raises:
-        RefusedError: Somebody else has taken its place.
-        OSError: It cannot be made.
+        RefusedError: The path belongs to another user.
+        OSError: The folder cannot be made.
     """
     _make_private(view.root.parent)
     layout = _layout((*view.argv, *view.inputs, *view.shared), cwd)
@@ -80,7 +80,7 @@ def build(view: View, cwd: Path, copies: Mapping[str, str], absent: Mapping[str,
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Alone with it, among the processes of this host."""
+    """Lock a folder exclusively among the processes of this host."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         lock.wait_for(descriptor, fcntl.LOCK_EX)
@@ -110,7 +110,7 @@ def _link(path: Path, target: str) -> None:
 
 
 def _stand_in(path: Path, n_bytes: int) -> None:
-    """A file of which there is nothing but the size."""
+    """Make a sparse file of ``n_bytes`` as a placeholder."""
     with suppress(OSError):
         found = os.lstat(path)
         if stat.S_ISREG(found.st_mode) and found.st_size == n_bytes:
@@ -126,9 +126,9 @@ def _unlike_any(path: Path) -> Path:
 
 
 def _sweep(own: Path) -> None:
-    """Remove those whose copies are gone: such are of no use, and nobody uses them, as a copy in use never goes."""
+    """Remove folders whose copies are gone: none is in use, as copies in use are never removed."""
     for other in own.parent.iterdir():
-        with suppress(FileNotFoundError):  # another process sweeps, too
+        with suppress(FileNotFoundError):  # another process removes it, too
             if other != own and any(_is_copy(path) and not path.exists() for path in other.rglob("*")):
                 shutil.rmtree(other, ignore_errors=True)
 

@@ -1,9 +1,9 @@
-"""The user's own folders as tasks see them: the layout of a slot whose tool works in the user's working directory.
+"""The layout of a slot whose tool runs in the user's own working directory, under an overlay.
 
-An overlay is mounted over the working directory, at its own path, for each task; what the task writes lies in an upper
-layer of the slot (``upper-0``), and its input lies there at the path of the user's. A folder elsewhere in which an input
-or output lies has an overlay of its own. So arguments stay as the user typed them; only what cannot lie at the user's
-path (a device, an input that is to be read whole, too) has another one, as in `millrace.node.mirror`.
+An overlay is mounted over the working directory, at its own path, for each task; the task writes into an upper layer of
+the slot (``upper-0``), and its input lies there at the path of the user's. A folder elsewhere in which an input or
+output lies has an overlay of its own. So arguments stay as the user typed them; only files that cannot lie at the
+user's path (a device, an input that is also read whole) have another one, as in ``millrace.node.mirror``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from millrace.model import InputUse, OutputUse, ToolUse
 from millrace.node.mirror import PRIVATE, Mirror, Place, Placer, is_read_whole, levels_above, record_outputs
 from millrace.plan.folder_view import DEVICES, MASK, Parts, is_below, mount_points
 
-#: Where a slot has what tasks write in the overlay of a number; as in ``crates/millrace-core/src/slot/view.rs``.
+#: Folder of a slot with the upper layer of an overlay, by number; as in ``crates/millrace-core/src/slot/view.rs``.
 UPPER = "upper-{}"
 
 
 class Overlays:
-    """The folders with an overlay, and which paths lie in them.
+    """The folders with an overlay, and the paths that lie in them.
 
     Args:
-        folders: Real folders that must have one, or lie in one.
-        mounted: Real paths at which something is mounted that this process does not see.
+        folders: Real folders that must have an overlay, or lie in one.
+        mounted: Real paths of mounts that this process does not see.
     """
 
     def __init__(self, folders: Sequence[str], mounted: Sequence[str] = ()) -> None:
@@ -38,18 +38,18 @@ class Overlays:
                 self.folders.append(folder)
 
     def _holder(self, path: str) -> str | None:
-        """The overlay that shows ``path``: no other mount lies in between."""
+        """Return the overlay that shows ``path``, with no other mount in between; None: there is none."""
         found = [folder for folder in self.folders if is_below(path, folder)]
         between = (point for point in self._points if found and is_below(path, point) and is_below(point, found[-1]))
         return found[-1] if found and all(point == found[-1] for point in between) else None
 
     def place(self, path: str) -> tuple[int, str] | None:
-        """Number of the overlay that shows a file of this real path, and its path there; None: none does."""
+        """Return the number of the overlay that shows a real path, and the path in it; None: there is none."""
         holder = self._holder(os.path.dirname(path))
         return (self.folders.index(holder), os.path.relpath(path, holder)) if holder is not None else None
 
     def mounts(self) -> list[str]:
-        """Mounts below the overlays, which these do not show."""
+        """Return the mounts below the overlays, which overlays do not show."""
         found: list[str] = []
         for point in sorted(set(self._points), key=len):
             around = [each for each in (*self.folders, *found) if each != point and is_below(point, each)]
@@ -63,13 +63,13 @@ def lay_out(
     use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset(), names: Mapping[str, str] | None = None, *,
     spread: bool = True, mounted: Sequence[str] = (),
 ) -> Mirror:  # fmt: skip
-    """Decide where everything lies.
+    """Choose the layout of overlays for a tool.
 
     Args:
         hidden: Real paths that a tool must not see (the run directory).
-        names: What is to be seen in the working directory besides, or in the place of what is there: path by name.
+        names: Further entries of the working directory, which replace existing ones: path by name.
         spread: Whether other folders than the working directory may have overlays.
-        mounted: Paths at which something is mounted for the tools alone (copies of databases).
+        mounted: Paths of mounts that only the tools see (copies of databases).
 
     Returns:
         The layout. Reads folders; makes nothing.
@@ -113,13 +113,13 @@ def lay_out(
 
 
 def _real(cwd: Path, typed: str) -> str:
-    """The path of a file without links to folders in it; the file may be a link."""
+    """Return the path of a file with links to folders resolved; the file itself may be a link."""
     path = os.path.join(cwd, typed.rstrip("/"))
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
 def _input_path(item: InputUse, index: int, use: ToolUse, cwd: Path, names: Mapping[str, str]) -> str:
-    """The real path at which a task finds its part of an input; empty: it cannot lie at its own path."""
+    """Return the real path at which a task finds its part of an input; empty: it cannot lie at its own path."""
     if item.format == "files" or item.stdin or (item.packed is None and item.path.endswith(COMPRESSED)):
         return ""
     if is_read_whole(use, index, cwd):
@@ -134,7 +134,7 @@ def _input_path(item: InputUse, index: int, use: ToolUse, cwd: Path, names: Mapp
 
 
 def _output_path(output: OutputUse, cwd: Path) -> str:
-    """The real path at which a task writes an output; empty: it cannot lie at its own path."""
+    """Return the real path at which a task writes an output; empty: it cannot lie at its own path."""
     if output.stdout:
         return ""
     path = _real(cwd, output.path)
@@ -149,14 +149,14 @@ def _is_file(path: str) -> bool:
 
 
 def _nearest(folder: str) -> str:
-    """The folder, or the nearest one above it that is there."""
+    """Return the folder, or the nearest existing one above it."""
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     return folder
 
 
 def _placed(overlays: Overlays, path: str, typed: str, taken: set[tuple[int, str]]) -> Place | None:
-    """The place of a file at the user's own path; None: it cannot be there."""
+    """Return the place of a file at the user's own path; None: it cannot lie there."""
     place = overlays.place(path) if path else None
     if not place or place in taken:
         return None
@@ -165,7 +165,7 @@ def _placed(overlays: Overlays, path: str, typed: str, taken: set[tuple[int, str
 
 
 def _folders(overlays: Overlays, places: Sequence[Place]) -> tuple[tuple[str, str], ...]:
-    """Folders of the upper layers in which files are placed, and the user's; outer ones before inner ones."""
+    """Return folders of the upper layers that hold files, with the user's folders; outer ones before inner ones."""
     found = set[tuple[str, str]]()
     for number, folder in enumerate(overlays.folders):
         upper = UPPER.format(number)
@@ -178,7 +178,7 @@ def _folders(overlays: Overlays, places: Sequence[Place]) -> tuple[tuple[str, st
 
 
 def _outermost(paths: set[str]) -> list[str]:
-    """Those that lie in no other one."""
+    """Return the paths that lie below no other one."""
     found: list[str] = []
     for path in sorted(paths):
         if not found or not is_below(path, found[-1]):
@@ -187,7 +187,7 @@ def _outermost(paths: set[str]) -> list[str]:
 
 
 def build_masks(layout: Mirror, work: Path) -> list[Path]:
-    """Make the layers that hide what a tool must not see, and show what it is to see besides; where they are.
+    """Make the layers that hide paths from a tool and show it further entries; return their paths.
 
     Raises:
         OSError: They cannot be made.
@@ -213,7 +213,7 @@ def build_masks(layout: Mirror, work: Path) -> list[Path]:
 
 
 def _in_mask(overlays: Overlays, masks: Sequence[Path], path: str, made: dict[str, str]) -> str:
-    """Where a path lies in a mask, whose folders are ``made`` as far as the user has them; empty: nowhere."""
+    """Return the path in a mask, and make its parents as far as the user has them; empty: no mask holds it."""
     place = overlays.place(path)
     if not place or not os.path.isdir(os.path.dirname(path)):
         return ""

@@ -1,4 +1,4 @@
-"""The node's part in a search in fragments: fragments, databases of candidates, and what runs with them."""
+"""The node's part in a search in fragments: fragments, databases of candidates, and their executions."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from millrace.node.workdir import WorkDir
 from millrace.tasks import Rank, Slice, Task
 from millrace.tools.backend import DatabaseBackend, VolumeBackend, find
 
-#: Where a slot has the candidates of its batch, and where the search of a fragment writes.
+#: Paths in a slot: the candidates of its batch, and the output of the search of a fragment.
 CANDIDATES, FOUND = f"{PRIVATE}/database", f"{PRIVATE}/found"
 
-#: A range of ranks that no rows are in, not even none: what cannot be ranked has no slices.
+#: An empty range of ranks: a batch that cannot be ranked has no slices.
 NO_ROWS = (1.0, 0.0)
 
 
 class Searcher:
-    """Turns batches into the executions of a search in fragments.
+    """Builder of the executions of a search in fragments.
 
     Args:
-        fragmented: How the database is searched.
+        fragmented: The database and its fragments.
         environ: Environment of the programs that make fragments and candidates.
-        threads: Databases of candidates that are made side by side.
-        volumes: Those of the database, if they are not here yet.
+        threads: Number of databases of candidates that are made side by side.
+        volumes: Volumes of the database, if they are fetched on demand.
 
     Raises:
         MillraceError: The fragments cannot be made.
@@ -52,7 +52,7 @@ class Searcher:
             fragmented = self._backend.moved(
                 fragmented, volumes.whole, volumes.parts, volumes.shared, volumes.in_pieces
             )
-            cwd = volumes.whole  # BLAST looks there first
+            cwd = volumes.whole  # BLAST searches this folder first
         self._use, self._fragmented, self._mirror = use, fragmented, mirror
         self._cwd, self._environ = cwd, environ
         self._work = work.path / "candidates"
@@ -62,10 +62,10 @@ class Searcher:
         self._databases = self._backend.prepare(fragmented, folder, cwd, environ)
         self._threads = ThreadPoolExecutor(threads, "candidates")
         self._lock = threading.Lock()
-        #: Tasks whose candidates are being looked for, and the folders of those that may run.
+        #: Tasks whose candidates or volumes are being prepared, and the folders of those that may run.
         self._waiting: set[TaskId] = set()
         self._folders: dict[TaskId, Path] = {}
-        #: Let go what a task reads, by task.
+        #: Callbacks that release a task's volume, by task.
         self._releases: dict[TaskId, Callable[[], None]] = {}
         #: The first error of a thread.
         self.error: BaseException | None = None
@@ -74,7 +74,7 @@ class Searcher:
         self, task: Task, execution: Execution, files: list[str], n_records: int,
         queue: Callable[[Execution], None], wake: Callable[[], None],
     ) -> None:  # fmt: skip
-        """``queue`` a search of the whole database: one of nothing, or one to compare with."""
+        """Pass to ``queue`` a search of the whole database: for an empty batch, or for verification."""
         volumes = self._volumes
         if not volumes:
             queue(execution)
@@ -96,7 +96,7 @@ class Searcher:
         self, task: TaskId, fragment: int, files: list[str], placements: Sequence[Placement],
         queue: Callable[[Execution], None], wake: Callable[[], None],
     ) -> None:  # fmt: skip
-        """``queue`` the search of ``fragment``, from 1, as soon as its volume is here."""
+        """Pass to ``queue`` the search of ``fragment``, from 1, once its volume is fetched."""
         execution = self._search(fragment, files, placements)
         if not self._volumes:
             queue(execution)
@@ -114,7 +114,7 @@ class Searcher:
         self, task: TaskId, bring: Callable[[], None], release: Callable[[], None], execution: Execution,
         queue: Callable[[Execution], None], wake: Callable[[], None],
     ) -> None:  # fmt: skip
-        """``queue`` an execution once what it reads is here; ``release`` when it has ended."""
+        """Pass an execution to ``queue`` once its volume is fetched; call ``release`` when it has ended."""
         try:
             if task not in self._waiting:
                 return
@@ -124,9 +124,9 @@ class Searcher:
                     self._waiting.remove(task)
                     self._releases[task] = release
             if not wanted:
-                release()  # taken back meanwhile
+                release()  # withdrawn meanwhile
                 return
-            with suppress(ValueError):  # closed: nobody waits any more
+            with suppress(ValueError):  # closed: no task waits any more
                 queue(execution)
         except BaseException as error:
             self.error = self.error or error
@@ -143,7 +143,7 @@ class Searcher:
 
     @property
     def _found(self) -> Output:
-        """Where a search writes that is for candidates or their ranks."""
+        """Return the output of a search for candidates or their ranks."""
         found = self._fragmented.found
         return (0, "stdout", "", b"", found.optional) if found.stdout else (0, "file", FOUND, b"", found.optional)
 
@@ -155,7 +155,7 @@ class Searcher:
         queue: Callable[[Execution], None],
         wake: Callable[[], None],
     ) -> None:
-        """Look for the candidates in a thread, then ``queue`` their search, whose outputs are those of ``whole``."""
+        """Make the candidates in a thread, then pass their search, with the outputs of ``whole``, to ``queue``."""
         with self._lock:
             self._waiting.add(task.id)
         self._threads.submit(self._finish, task, whole, files, queue, wake)
@@ -185,10 +185,10 @@ class Searcher:
                 self._volumes.fill(self._backend.ranges(folder))
             with self._lock:
                 if task.id not in self._waiting:
-                    return  # taken back meanwhile
+                    return  # withdrawn meanwhile
                 self._waiting.remove(task.id)
                 self._folders[task.id] = folder
-            with suppress(ValueError):  # closed: nobody waits any more
+            with suppress(ValueError):  # closed: no task waits any more
                 queue(execution)
         except BaseException as error:
             self.error = self.error or error
@@ -197,14 +197,13 @@ class Searcher:
     def _slice(
         self, part: Slice | Rank, folder: Path, whole: Execution, files: list[str], texts: Sequence[memoryview]
     ) -> Execution:
-        """The search of a slice, or for the ranks of a share; what is not of the slice is then known by its rows, and not
-        committed."""
+        """Build the search of a slice, or of the ranks of a share; rows outside the slice are filtered by rank."""
         ranked = self._fragmented.ranked
         assert ranked  # else there are no slices
         found = self._backend.slice(self._fragmented, folder, self._cwd, self._environ, texts, part)
         lowest, highest = (found.lowest, found.highest) if found else NO_ROWS
         within = (ranked.subject, ranked.bits, ranked.evalue, lowest, highest)
-        if not found or not found.database:  # nothing to search
+        if not found or not found.database:  # no candidates to search
             execution = Execution([b"true"], whole.placements, [], exe=shutil.which("true"))
         elif isinstance(part, Rank):
             execution = self._in_candidates(folder, found.database, whole, files, ranked.argv, {0: private_text(FOUND)})
@@ -217,7 +216,7 @@ class Searcher:
     def _in_candidates(
         self, folder: Path, name: str, whole: Execution, files: list[str], argv: Sequence[Token], outputs: Mapping[int, bytes],
     ) -> Execution:  # fmt: skip
-        """``argv`` with the database ``name`` of ``folder``, and with ``outputs`` in place of the user's."""
+        """Build ``argv`` with the database ``name`` of ``folder``, and with ``outputs`` in place of the user's."""
         fragmented = self._fragmented
         text = private_text(f"{CANDIDATES}/{name}")
         typed = os.fsencode(fragmented.database)
@@ -225,7 +224,7 @@ class Searcher:
             argv=render(argv, self._use, self._mirror, files, outputs, text),
             placements=[*whole.placements, ("link", str(folder), CANDIDATES)], outputs=whole.outputs,
             exe=self._program(argv),
-            # A tool may print the name as it was given, or look behind the link.
+            # A tool may print the name as given, or resolve the link.
             substitutions=[(text, typed), (os.fsencode(folder / name), typed)],
             patches=self._backend.patch(fragmented, folder),
         )  # fmt: skip
@@ -235,25 +234,25 @@ class Searcher:
 
     @property
     def read(self) -> HdfsRead:
-        """What was read of volumes that are elsewhere."""
+        """Return the bytes that were read from remote volumes."""
         return self._volumes.read if self._volumes else HdfsRead()
 
     def ended(self, task: TaskId) -> None:
-        """A task came to its end: its candidates, or its volume, are no longer needed."""
+        """Release the candidates and the volume of a task that has ended."""
         if folder := self._folders.pop(task, None):
             shutil.rmtree(folder, ignore_errors=True)
         if release := self._releases.pop(task, None):
             release()
 
     def withdraw(self) -> list[TaskId]:
-        """Take back the tasks whose candidates are not yet known, or whose volumes are not yet here."""
+        """Remove the tasks whose candidates or volumes are not ready yet; return their ids."""
         with self._lock:
             tasks = list(self._waiting)
             self._waiting.clear()
         return tasks
 
     def close(self) -> None:
-        """Wait for the threads; what they still make is of no use."""
+        """Wait for the threads, and drop their results."""
         self.withdraw()
         self._threads.shutdown(cancel_futures=True)
         if self._volumes:

@@ -1,4 +1,4 @@
-"""Which view of the user's folders the slots of a node have: the best that can be had here."""
+"""Choice of the best available view of the user's folders for the slots of a node."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from millrace.plan.folder_view import MASK, OpenView, can_lie_apart, open_view
 
 
 class SlotView(msgspec.Struct, frozen=True):
-    """How the tools of a node see the user's folders."""
+    """The view that the tools of a node have of the user's folders."""
 
     layout: Mirror
-    #: The overlays, if it is by them.
+    #: The open overlays; None: the view is made of links.
     opened: OpenView | None = None
-    #: The layout of tasks that are run again to compare: in the user's own folder, where others work among links.
+    #: The layout of verification tasks, in the user's own folder, where other tasks see links.
     apart: Mirror | None = None
 
     def close(self) -> None:
-        """Let go what the pool has copies of."""
+        """Close the descriptors, of which the pool has copies."""
         if self.opened:
             self.opened.close()
 
@@ -34,15 +34,15 @@ def choose_view(
     use: ToolUse, cwd: Path, work: Path, hidden: frozenset[Path], names: Mapping[str, str] | None, pwd: str,
     namespaces: Sequence[int], mounted: Sequence[str] = (),
 ) -> SlotView:  # fmt: skip
-    """Find out what can be had.
+    """Choose the best view that this machine allows.
 
     Args:
-        work: The work directory, in which the slots are.
-        hidden, names, pwd: As for `millrace.node.mirror.lay_out`.
-        namespaces: Descriptors of those in which the tools are started.
-        mounted: Paths at which something is mounted in these.
+        work: The work directory, which holds the slots.
+        hidden, names, pwd: As for ``millrace.node.mirror.lay_out``.
+        namespaces: Descriptors of the namespaces in which the tools are started.
+        mounted: Paths of mounts in these.
     """
-    if not use.warm:  # a tool that is forked would have to be given a new view while it is at work
+    if not use.warm:  # a forked tool would need a new view while it runs
         for spread in (True, False):
             layout = overlay.lay_out(use, cwd, hidden, names, spread=spread, mounted=mounted)
             if opened := _try(layout, work, namespaces):

@@ -1,4 +1,4 @@
-"""What runs tasks, as the engine sees it."""
+"""Interface of the slots that run tasks, for the engine."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from millrace.ids import TaskId
 from millrace.node.batch import Batch
 from millrace.tasks import News, Task
 
-#: A program that stays alive has so long to end by itself when all is done; on several nodes, whose ends wait for each
-#: other, less.
+#: Seconds for a program that stays alive between tasks to exit at the end of a run; on several nodes, which wait for
+#: each other, less.
 FAREWELL_SECONDS, SHORT_FAREWELL_SECONDS = 60.0, 5.0
 
 
 class Slots(Protocol):
-    """Where batches are run: the slots of this machine (`millrace.node.agent.Node`), or of several."""
+    """Slots of this machine (``millrace.node.agent.Node``) or of several."""
 
-    #: Machines that have a memory of their own for what is read again and again.
+    #: Number of machines, each with its own page cache.
     n_nodes: int
 
     def events(self, timeout_seconds: float) -> Sequence[News]:
-        """Wait for events, at most so long; return all that are there."""
+        """Wait for events, at most ``timeout_seconds``; return all that are there."""
 
     def submit(self, task: Task, batch: Batch) -> None:
         """Queue a task; ``batch`` has the bytes of its records."""
 
     def withdraw(self) -> list[TaskId]:
-        """Take back the tasks that no slot has taken; others may follow as `millrace.tasks.Withdrawn`."""
+        """Remove the tasks that no slot has started; return their ids. ``millrace.tasks.Withdrawn`` may report more."""
 
     def kill_all(self) -> None:
-        """End the tools that run."""
+        """Kill the running tools."""
 
     def argv(self, batch: Batch) -> list[bytes]:
-        """The tool's arguments for ``batch``."""
+        """Return the tool's arguments for ``batch``."""
 
     def no_more(self) -> None:
-        """All batches are there, except for retries and parts of those that fail."""
+        """Announce that all batches were submitted, except for retries and parts of failed ones."""
 
     def part(self, patience_seconds: float = FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
-        """All is done: let programs that stay alive end; what they did then that speaks against them, in words.
+        """Let programs that stay alive between tasks end, after all tasks; return an error of one, in words.
 
         Args:
-            look: Called now and then; what it raises ends them at once.
+            look: Called at intervals; an exception from it kills the programs.
         """

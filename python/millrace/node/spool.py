@@ -1,4 +1,4 @@
-"""Cutting spooled batches anew: in two, on the way down to the record that fails, or at other boundaries."""
+"""Cutting of spooled batches again: in two, to isolate a failing record, or at other boundaries."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def split_batch(whole: Batch, records: int, inputs: Sequence[InputUse], cwd: Pat
 def recut(
     batches: Sequence[Batch], sizes: Sequence[int], inputs: Sequence[InputUse], cwd: Path, start: str, end: str, name: Path
 ) -> list[Batch]:  # fmt: skip
-    """Cut the records of neighbouring batches into pieces of ``sizes`` records, or about that where records stay together.
+    """Cut the records of adjacent batches into pieces of ``sizes`` records, or about that if records stay together.
 
     Args:
-        start, end: As in `split_batch`.
-        name: What the names of the new files begin with.
+        start, end: As in ``split_batch``.
+        name: Prefix of the new files.
 
     Returns:
         The pieces, with files of their own; none if a tool has changed the bytes of its batch.
@@ -85,7 +85,7 @@ def recut(
 
 
 class _Part(NamedTuple):
-    """What one side of a split has of one input."""
+    """One side of a split, for one input."""
 
     path: Path
     records: int
@@ -96,7 +96,7 @@ class _Part(NamedTuple):
 
 
 def _batch(first: int, parts: list[_Part], last: Batch) -> Batch:
-    """``last``: the batch that they are of, or the last of these."""
+    """Build a batch from its parts; ``last`` is the batch that they are cut from, or the last of several."""
     return Batch(
         first, first + parts[0].records, parts[0].units, sum(part.bytes for part in parts),
         tuple(part.digest for part in parts), tuple(part.path for part in parts),
@@ -105,17 +105,17 @@ def _batch(first: int, parts: list[_Part], last: Batch) -> Batch:
 
 
 def digest(cut: _core.Batch | FileBatch) -> tuple[int, int]:
-    """(bytes, checksum) of what was cut, with its header."""
+    """Return (bytes, checksum) of a cut, with its header."""
     return cut.header + cut.bytes, cut.crc32c
 
 
 def header_of(path: Path, item: InputUse) -> bytes:
-    """What a batch of ``item`` begins with before its records."""
+    """Return the header of a spooled batch of ``item``."""
     return open_reader([str(path)], item).header if formats.has_header(item.format) else b""
 
 
 def open_reader(paths: list[str], item: InputUse, start: str = "", end: str = "") -> _core.Reader:
-    """A reader of ``paths`` as one stream of the records of ``item``; the boundaries are for format ``regex`` alone."""
+    """Open ``paths`` as one stream of the records of ``item``; ``start`` and ``end`` are for format ``regex`` alone."""
     if item.format != "regex":
         start = end = ""
     return _core.Reader(

@@ -1,9 +1,9 @@
-"""Volumes of a database that lies in HDFS, or pieces of its file, on the node that searches them.
+"""Volumes of a database in HDFS, or pieces of its file, on the node that searches them.
 
-A volume is fetched into the cache of the node when it is first searched, and may give way to others once its searches have
-ended. Of the indices and ids of the other volumes a search reads a little, which the node is told. Searches of candidates read a few entries of each: for
-them there are files with holes, in which what they need is filled in, from the copy of the volume if that is here, else
-from HDFS.
+A volume is fetched into the cache of the node at its first search, and may be evicted once its searches have ended. A
+search also reads a little of the indices and ids of the other volumes; these are sent to the node. Searches of
+candidates read a few entries of each volume: these are filled into sparse files, from the copy of the volume if this
+node has it, else from HDFS.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from millrace.storage.clients.base import About
 
 
 class Volumes:
-    """What a node has of the volumes of one database.
+    """The volumes of one database on this node.
 
     Args:
         copies: The other files of the database on this node, by name.
-        folder: Where links and files with holes are made; it is made, too.
-        shared: A folder that all nodes see, for what the coordinator makes for all.
+        folder: Folder for links and sparse files; it is made.
+        shared: Folder that all nodes see, for files that the coordinator makes for all.
 
     Raises:
-        RefusedError: There is no place for volumes here.
-        OSError: It cannot be made.
+        RefusedError: There is no space for volumes here.
+        OSError: The folder cannot be made.
     """
 
     def __init__(
         self, fragmented: Fragmented, view: View, copies: Mapping[str, str], folder: Path, shared: Path
     ) -> None:
         self.shared = shared
-        #: The coordinator has all of them, and needs none.
+        #: Empty on the coordinator, which has all of them.
         self._indices = [index for index in fragmented.indices if index.file.name not in copies]
         lacking = [index.file for index in self._indices]
         own = [[file for file in files if file.name not in copies] for files in fragmented.volumes]
         self._files = [[*files, *_beside(files, lacking)] for files in own]
         later = sum(file.size for files in own for file in files)
         self._place = urls.choose(view.stage, later)
-        #: Names of what is in pieces, and not here as a whole.
+        #: Names of files in pieces that are not here as a whole.
         self.in_pieces = {file.name for files in own for file in files if file.is_piece}
-        #: All files of the database, those of volumes with holes.
+        #: Folder with all files of the database; those of volumes are sparse.
         self.whole = folder / "whole"
         #: Has ``partN`` with the files of the volume of fragment N, from 0.
         self.parts = folder
@@ -61,13 +61,13 @@ class Volumes:
         self._with_holes: dict[str, FileWithHoles] = {}
         for file in (*view.later, *lacking):
             self._with_holes[file.name] = FileWithHoles(self.whole / file.name, file, self._distance)
-        #: The same for the search of another volume; `OTHERS` of `parts`.
+        #: The same for the search of another volume; the subfolder ``others`` of ``parts``.
         self.others = folder / "others"
         self.others.mkdir()
         self._link_others(copies)
-        #: Where the whole of a file is while it is on this node.
+        #: Paths of whole files while they are on this node.
         self._copies_of: dict[str, Path] = {}
-        # Volumes that were made together have one list of ids, which BLAST wants beside each.
+        # Volumes that were made together have one list of ids, which BLAST needs beside each.
         of_all = without_volumes(copies, fragmented)
         for number, files in enumerate(self._files):
             part = folder / f"part{number}"
@@ -79,14 +79,14 @@ class Volumes:
                     _link(part, name, copy)
         self._locks: dict[int, threading.Lock] = defaultdict(threading.Lock)
         self._lock = threading.Lock()
-        #: Copies in use, by fragment, and by how many searches.
+        #: Caches with copies in use, and number of searches that use them, by fragment.
         self._caches: dict[int, Cache] = {}
         self._users: dict[int, int] = defaultdict(int)
-        #: What was read from HDFS.
+        #: Bytes read from HDFS.
         self.read = HdfsRead()
 
     def _link_others(self, copies: Iterable[str]) -> None:
-        """What the search of another volume reads is in the files with holes, or where ids are missing in others."""
+        """Link the files that the search of another volume reads: sparse ones, or others where ids are missing."""
         for index in self._indices:
             path = self.others / index.file.name
             if index.is_part:
@@ -98,7 +98,7 @@ class Volumes:
             _link(self.others, name, self.whole / name)
 
     def bring(self, fragment: int) -> None:
-        """Fetch the volume of ``fragment``, from 1, unless it is here; it stays until `release` was called as often.
+        """Fetch the volume of ``fragment``, from 1, unless it is here; ``Volumes.release`` ends one call's use.
 
         Raises:
             MillraceError: It cannot be read, has changed, or does not fit.
@@ -125,7 +125,7 @@ class Volumes:
             return cache
 
     def release(self, fragment: int) -> None:
-        """A search of ``fragment`` has ended: others may have the room of its volume."""
+        """End a use of the volume of ``fragment``; after the last one it may be evicted."""
         number = fragment - 1
         with self._lock:
             self._users[number] -= 1
@@ -134,7 +134,7 @@ class Volumes:
             cache.close()
 
     def fill_all(self) -> None:
-        """Fill all files in, for a search of the whole.
+        """Fill in all files, for a search of the whole database.
 
         Raises:
             MillraceError: They cannot be read, or have changed.
@@ -143,7 +143,7 @@ class Volumes:
         self.fill((index.file.name, 0, index.file.size) for index in self._indices)
 
     def fill(self, ranges: Iterable[tuple[str, int, int]]) -> None:
-        """Fill (name, first, last) in, of what is not here as a whole.
+        """Fill in (name, first, last) ranges of files that are not here as a whole.
 
         Raises:
             MillraceError: They cannot be read, or have changed.
@@ -160,21 +160,21 @@ class Volumes:
             self.read += read
 
     def close(self) -> None:
-        """Let the copies go."""
+        """Release the cached copies."""
         for cache in self._caches.values():
             cache.close()
         self._caches.clear()
 
 
 def absent(fragmented: Fragmented, copies: Mapping[str, str]) -> dict[str, int]:
-    """Files of which this node has pieces at most, by name, with the bytes that they have. Pure."""
+    """Return the bytes of files that this node has at most in pieces, by name. Pure."""
     whole = {index.file.name: index.file.size for index in fragmented.indices}
     pieces = {file.name for files in fragmented.volumes for file in files if file.is_piece}
     return {name: whole[name] for name in pieces - {*copies}}
 
 
 def _write_carried(fragmented: Fragmented, copies: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Write what goes with the command, but for what is here; where it is, by name."""
+    """Write the files that come with the command and are not here; return their paths, by name."""
     folder.mkdir()
     lacking = [each for each in fragmented.carried if each.name not in copies]
     for each in lacking:
@@ -183,7 +183,7 @@ def _write_carried(fragmented: Fragmented, copies: Mapping[str, str], folder: Pa
 
 
 def _beside(files: Sequence[Fetched], indices: Sequence[Fetched]) -> list[Fetched]:
-    """Those of ``indices`` that are of the volume that has these files."""
+    """Return those of ``indices`` that belong to the volume of these files."""
     stems = {file.name.rpartition(".")[0] for file in files if not file.is_piece}
     return [index for index in indices if index.name.rpartition(".")[0] in stems]
 
@@ -193,7 +193,7 @@ def _unpacked(index: Index) -> list[tuple[int, bytes]]:
 
 
 def _write_sparse(path: Path, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
-    """Write a file of which all but these pieces is zeros."""
+    """Write a file that is zero except for these pieces."""
     with path.open("xb") as file:
         os.truncate(file.fileno(), size)
         for at, piece in pieces:
@@ -202,14 +202,14 @@ def _write_sparse(path: Path, size: int, pieces: Iterable[tuple[int, bytes]]) ->
 
 
 def _link(folder: Path, name: str, to: str | Path) -> None:
-    """Link in the place of an earlier link."""
+    """Make a link, in place of an earlier one."""
     new = folder / f".{name}"
     new.symlink_to(to)
     new.rename(folder / name)
 
 
 def without_volumes(names: Mapping[str, str], fragmented: Fragmented) -> dict[str, str]:
-    """Of ``names`` those that are not of a volume: BLAST would take what there is of it in its working directory."""
+    """Return those of ``names`` that are not of a volume, which BLAST would read from its working directory."""
     stems = tuple(
         {f"{file.name.rpartition('.')[0]}." for files in fragmented.volumes for file in files if not file.is_piece}
     )

@@ -1,4 +1,4 @@
-"""The run's work directory: spooled batches and slots. Gone when the run ends, however it ends."""
+"""The run's work directory, with spooled batches and slots. It is removed when the run ends, however it ends."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from millrace.own import open_private
 from millrace.plan import workplace
 from millrace.storage import launcher_folder
 
-#: How long after it was made a folder without anything in it may be someone's who is about to take it.
+#: Seconds after its creation in which the owner of an empty folder may not have locked it yet.
 BEGUN_SECONDS = 60.0
 
 TOKEN_NAME = "MILLRACE_TOKEN"
 
-#: Where a work directory says whose it is, on a filesystem without ``flock``.
+#: File that names the owner of a work directory, on a filesystem without ``flock``.
 OWNER = "owner"
 
-#: A secret in full: part of one would be part of every environment.
+#: A complete secret: a part of one could match many environments.
 SECRET = re.compile(r"[0-9a-f]{16}")
 
 
 class WorkDir(msgspec.Struct, frozen=True):
-    """A private folder with ``spool/`` and ``slot-N/``; a lock on the folder itself says that the run lives."""
+    """A private folder with ``spool/`` and ``slot-N/``; a lock on the folder itself shows that the run lives."""
 
     path: Path
     #: Random text that is part of the path and in every tool's environment.
@@ -37,24 +37,24 @@ class WorkDir(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """``NAME=value`` in the environment of every tool."""
+        """Return ``NAME=value`` for the environment of every tool."""
         return f"{TOKEN_NAME}={self.secret}"
 
     def make(self) -> None:
-        """Make the folder, and take it for as long as this process lives.
+        """Make the folder, and lock it as long as this process lives.
 
         Raises:
             MillraceError: It cannot be made.
         """
         try:
             self.path.mkdir(mode=0o700)
-            # Never closed: the lock ends with the process, whatever ends it.
+            # Never closed: the lock ends with the process, even after a kill.
             folder = open_private(self.path)
             if lock.flock(folder, fcntl.LOCK_EX) is None:
                 lock_owner.write_owner(self.path / OWNER)
-            lock.wait_for(folder, fcntl.LOCK_EX)  # another run's sweep looks at it for a moment
-            # Another run's sweep may have taken the folder for a dead one in between: then this fails.
-            self.spool.mkdir()  # from here on `is_begun` says no
+            lock.wait_for(folder, fcntl.LOCK_EX)  # another run's sweep may hold it for a moment
+            # Another run's sweep may have removed the folder in between: then this fails.
+            self.spool.mkdir()  # from here on ``is_begun`` says no
         except OSError as error:
             raise MillraceError(
                 f"{self.path}: the work directory cannot be made: {error.strerror}", "try again"
@@ -69,8 +69,10 @@ class WorkDir(msgspec.Struct, frozen=True):
 
 
 def choose(place: Path) -> WorkDir:
-    """A work directory in ``place``, not yet made. What dead runs of this user left there, or in any usual place,
-    or MPI launchers of theirs, goes."""
+    """Choose a work directory in ``place``, which is not made yet.
+
+    First remove what dead runs of this user, or their MPI launchers, left in ``place`` and in all usual places.
+    """
     for other in dict.fromkeys([place, *workplace.candidates()]):
         sweep_dead(other)
     launcher_folder.sweep_dead()
@@ -81,7 +83,7 @@ def choose(place: Path) -> WorkDir:
 def sweep_dead(place: Path) -> None:
     """Remove work directories of this user whose run is dead (its watchdog was killed too).
 
-    Anybody can make a folder by such a name, in order to have us kill what carries the secret in it: only one that is
+    Another user may make a folder by such a name, to make us kill processes with the secret in it: only one that is
     this user's alone, by its whole name, is a work directory.
     """
     for path in place.glob(f"{prefix()}*"):
@@ -102,8 +104,7 @@ def sweep_dead(place: Path) -> None:
 
 
 def is_begun(folder: int) -> bool:
-    """Whether the opened ``folder`` looks as if its owner were about to make a work directory of it, and had not yet
-    locked it."""
+    """Tell whether the opened ``folder`` is new, and its owner may not have locked it yet."""
     try:
         os.stat("spool", dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -112,5 +113,5 @@ def is_begun(folder: int) -> bool:
 
 
 def prefix() -> str:
-    """How the names of all work directories of this user begin."""
+    """Return the prefix of the names of all work directories of this user."""
     return f"millrace-work-{os.geteuid()}-"

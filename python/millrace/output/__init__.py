@@ -1,1 +1,1 @@
-"""Order and places of the output: what is written where, and when it is whole."""
+"""Order, destinations and writing of the outputs, and checks that they are complete."""

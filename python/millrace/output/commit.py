@@ -1,6 +1,6 @@
-"""Group commit: a thread that brings the journal to the disk now and then, so that no slot waits for a disk.
+"""Group commit: a thread syncs the journal at intervals, so that no slot waits for a disk.
 
-What it has brought there counts, whatever comes: before, it has looked whether all that it depends on was as planned.
+Synced results are final. So before each sync, the thread checks that inputs, databases and program have not changed.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from millrace import _core
 from millrace.errors import CorruptError, UnservedError
 from millrace.output.guard import Guard
 
-#: So many bytes are brought to the disk even before the time is over.
+#: Unsynced bytes above which the journal is synced before the interval ends.
 SYNC_BYTES = 64 << 20
 
-#: Shortest and longest pause between looks at the journal, in seconds.
+#: Shortest and longest pause between checks of the journal, in seconds.
 PAUSES = (0.01, 0.25)
 
-#: Longest time between two looks at the world, in seconds, however little there is to commit; and how many times the
-#: time that a look takes must pass between two.
+#: Longest time between two checks of the planned files, in seconds, with nothing to commit; and the shortest pause
+#: between two checks, as a multiple of the duration of one.
 LOOK_SECONDS, REST = 4.0, 100.0
 
 
 class GroupCommit:
-    """Syncs ``journal`` at the latest ``seconds`` after something was appended; ``error`` is set if that fails, or if
-    ``guard`` says that something has changed."""
+    """A thread that syncs ``journal`` within ``seconds`` of an append.
+
+    ``error`` is set if that fails, or if ``guard`` finds a change.
+    """
 
     def __init__(self, journal: _core.Journal, seconds: float, wake: Callable[[], None], guard: Guard) -> None:
         self.error: BaseException | None = None
@@ -36,7 +38,7 @@ class GroupCommit:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; what is not yet on disk then is the caller's to sync."""
+        """End the thread; the caller syncs the rest."""
         self._stop.set()
         self._thread.join()
 
@@ -50,7 +52,7 @@ class GroupCommit:
                 try:
                     took = commit(self._journal, self._guard)
                 except UnservedError:
-                    pass  # nothing is sure until it is mounted anew; who needs it fails, and ends the run if it stays away
+                    pass  # nothing is final until it is mounted again; else failing tools end the run
                 except (OSError, _core.CorruptJournal, CorruptError) as error:
                     self.error = error
                     self._wake()
@@ -59,12 +61,12 @@ class GroupCommit:
 
 
 def commit(journal: _core.Journal, guard: Guard) -> float:
-    """Bring to the disk what there is, and count on it if the world is as planned; returns the seconds of the look.
+    """Check that nothing has changed, and sync the journal; return the seconds that the check took.
 
     Raises:
-        CorruptError: Something is not what it was.
+        CorruptError: A planned file has changed.
     """
-    sure = journal.end  # what is in the journal by now was done before the look
+    sure = journal.end  # blocks up to here were computed before the check
     took = guard.look()
     if journal.unsynced:
         journal.sync(sure)

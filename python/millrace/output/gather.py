@@ -1,4 +1,4 @@
-"""Rebuilding an output from the journal alone."""
+"""Rebuilding of an output from the journals alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace.output.order import effective_tasks
 from millrace.output.streams import Streams, destination
 from millrace.rundir import Complete, Manifest, RunDir
 
-#: What to do where the journals of an unfinished run, or of one that has ended, do not hold all results.
+#: Hints where the journals of an unfinished or a complete run do not hold all results.
 SALVAGE = "resume the run to compute what is missing, or salvage the rest with --ignore-errors"
 SALVAGE_COMPLETE = (
     "the files that the run wrote are not affected: use them if they are still there, compute all again by the command of the run "
@@ -25,23 +25,23 @@ SALVAGE_COMPLETE = (
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """What was written, if not everything."""
+    """Parts of the output that could not be written."""
 
-    #: What is damaged, in words; only with ``ignore_errors``.
+    #: Damage, in words; only with ``ignore_errors``.
     damaged: list[str]
-    #: What an unfinished run has not got yet, in words.
+    #: Parts that an unfinished run has not computed yet, in words.
     missing: list[str]
 
 
 def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathered:
     """Join the blocks of one stream into the file ``to`` (``-``: standard output).
 
-    Of a run that is not finished, everything up to the first gap is written; with ``ignore_errors`` what follows, too.
+    Of an unfinished run, everything up to the first gap is written; with ``ignore_errors`` also the rest.
 
     Raises:
         RefusedError: There is no run, or no such stream, or ``to`` is an output that the run itself has written.
-        CorruptError: A record is damaged, or missing in a run that was finished, or what was joined is not as long as the
-            run's own output, and ``ignore_errors`` is not given.
+        CorruptError: A block is damaged, or missing in a finished run, or the result has another length than the run's
+            own output, and ``ignore_errors`` is not given.
     """
     rundir = RunDir(run_dir)
     manifest = rundir.read_manifest()
@@ -85,7 +85,7 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathe
 
 
 def _missing_end(tasks: list[Committed], complete: Complete, journals: list[Path]) -> list[str]:
-    """Say which records of a finished run come after the last one in its journals."""
+    """Describe which records of a finished run come after the last one in its journals."""
     reached = max((task.last for task in tasks), default=0)
     if complete.records is None or reached >= complete.records:
         return []
@@ -94,7 +94,7 @@ def _missing_end(tasks: list[Committed], complete: Complete, journals: list[Path
 
 
 def _wrong_sizes(sizes: dict[str, int], complete: Complete) -> list[str]:
-    """Say which joined outputs have another length than those that the run wrote."""
+    """Describe which joined outputs have another length than those that the run wrote."""
     return [
         f"{name}: the journals hold {size} bytes of the {complete.outputs[name]} that the run has written"
         for name, size in sizes.items()
@@ -123,7 +123,7 @@ def _stream(manifest: Manifest, wanted: str) -> str:
 
 
 def _up_to_the_first_gap(tasks: list[Committed]) -> tuple[list[Committed], int]:
-    """The tasks before it, in input order, and how many records they cover."""
+    """Return the tasks before the first gap, in input order, and the number of records that they cover."""
     found, reached = list[Committed](), 0
     for task in tasks:
         if task.first > reached:

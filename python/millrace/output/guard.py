@@ -1,4 +1,4 @@
-"""Only results of the world as planned: held back until a look after them has found inputs, databases and program as they were."""
+"""Delay of results until a check after them has found inputs, databases and program unchanged."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from millrace.errors import CorruptError, UnservedError
 from millrace.output.stage import Stage
 from millrace.plan import world
 
-#: Says what has changed, in words; empty: nothing.
+#: Returns a description of what has changed; empty: nothing.
 Look: TypeAlias = Callable[[], str]
 
 
 class Guard:
-    """Looks whether the world is as planned; from any thread.
+    """Checks that the planned files have not changed; usable from any thread.
 
     Args:
-        files: What was planned with.
-        where: What to put before a message: the node, in a job of several.
+        files: Files of the plan.
+        where: Prefix of messages: the node, in a job of several.
     """
 
     def __init__(self, files: Sequence[world.File], where: str = "") -> None:
-        #: What has changed, in words. Once set it stays: nothing that came since the last good look is to be used.
+        #: Description of the change. Once set it stays: no result since the last good check may be used.
         self.changed = ""
         self._files, self._where = files, where
         self._looking = threading.Lock()
         self._more: dict[tuple[int, int], Look] = {}
         self._put = 0
-        #: How many of the results that were `told` had come before the last good look.
+        #: Number of results counted before the last good check.
         self.sure = 0
 
     def told(self) -> int:
-        """A result has come; returns its number, from 1."""
+        """Count a result; return its number, from 1."""
         self._put += 1
         return self._put
 
     @property
     def waits(self) -> bool:
-        """Whether there are results that no look has followed."""
+        """Return whether there are results that no check has followed."""
         return self._put > self.sure
 
     def also(self, first: int, last: int, look: Look) -> None:
-        """From now on, until `done`, look at more: at what the records ``[first, last)`` alone depend on."""
+        """Add a check for the records ``[first, last)``, for files that only they depend on, until ``Guard.done``."""
         self._more.setdefault((first, last), look)
 
     def done(self, first: int, last: int) -> None:
-        """See `also`."""
+        """Remove the check of ``Guard.also``."""
         self._more.pop((first, last), None)
 
     def look(self) -> float:
-        """Look at everything once; returns the seconds that it took.
+        """Check everything once; return the seconds that it took.
 
         Raises:
-            CorruptError: Something is not what it was.
-            UnservedError: A filesystem does not tell; it may do so at the next look.
+            CorruptError: A file has changed.
+            UnservedError: A filesystem does not answer; it may do so at the next check.
         """
         with self._looking:
             begun, put = time.monotonic(), self._put
@@ -74,7 +74,7 @@ class Guard:
             return time.monotonic() - begun
 
     def error(self) -> CorruptError:
-        """What ends a run when something has changed."""
+        """Build the error that ends a run when a file has changed."""
         name = world.named_file(self.changed)
         own = f"; if the command writes it, say so and start over: --output {shlex.quote(name)} --fresh" if name else ""
         return CorruptError(
@@ -85,7 +85,7 @@ class Guard:
 
 
 def unserved(where: str, point: str) -> UnservedError:
-    """The error of a filesystem that nobody serves."""
+    """Build the error for a mounted filesystem that no process serves."""
     return UnservedError(
         f"{where}{point}: nobody serves what was mounted there any more",
         f"what is done is kept: umount {point}, mount it anew and type the same command again: it resumes",
@@ -93,11 +93,11 @@ def unserved(where: str, point: str) -> UnservedError:
 
 
 class GuardedWriter:
-    """A stage that gets each result once a look after it was good. The face of a `Stage`.
+    """A ``Stage`` that passes each result on once a check after it was good.
 
     Args:
-        waits: Whether it is not known yet that results are worth writing.
-        begin: Called once, before the first result is passed on, or where there is none, at the end.
+        waits: Returns whether results must not be written yet.
+        begin: Called once, before the first result is passed on, or at the end if there is none.
     """
 
     def __init__(self, stage: Stage, guard: Guard, waits: Callable[[], bool], begin: Callable[[], None]) -> None:
@@ -108,15 +108,15 @@ class GuardedWriter:
 
     @property
     def error(self) -> BaseException | None:
-        """See `Stage`."""
+        """Return the error of the ``Stage``."""
         return self._stage.error
 
     def put(self, task: Committed) -> None:
-        """See `Stage`."""
+        """Add a result, which is held until a check has followed."""
         self._held.append((self._guard.told(), task))
 
     def turn(self) -> None:
-        """Pass on what is sure by now."""
+        """Pass on the results that a check has confirmed."""
         while self._held and self._held[0][0] <= self._guard.sure and not self._waits():
             task = self._held.popleft()[1]
             self._guard.done(task.first, task.last)
@@ -129,10 +129,10 @@ class GuardedWriter:
             self._begin()
 
     def drain(self, timeout_seconds: float) -> int | None:
-        """See `Stage`; looks for the last time.
+        """Check for the last time, pass the rest on, and drain the ``Stage``.
 
         Raises:
-            CorruptError: Something is not what it was.
+            CorruptError: A file has changed.
         """
         if not self._drained:
             self._guard.look()
@@ -141,10 +141,10 @@ class GuardedWriter:
         return self._stage.drain(timeout_seconds)
 
     def finish(self) -> dict[str, int]:
-        """See `Stage`."""
+        """Finish the ``Stage``; see ``OrderedWriter.finish``."""
         self._begin_once()
         return self._stage.finish()
 
     def changed(self) -> dict[str, str]:
-        """See `Stage`."""
+        """Return changes of the output files; see ``Streams.changed``."""
         return self._stage.changed()

@@ -1,8 +1,8 @@
-"""Output files as a start left them, and whether somebody has changed them since.
+"""States of the output files at the end of a start, to find changes by others since.
 
-A resume writes them from the beginning, over what is there: it would write over whatever somebody has put in; and of a
-complete run that is kept, they must be what it wrote. What is known is how a start left them that got to its end or
-stopped in order; of one that was killed nobody can tell.
+A resume writes the outputs from the beginning, over existing content, so it would destroy changes by others; the
+outputs of a kept complete run must be unchanged too. The states are known if a start completed or stopped in order, and
+unknown if it was killed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from millrace.sealed import seal, unseal
 
 
 class Left(Frozen, frozen=True):
-    """The files, by the paths that the user typed."""
+    """States of the output files, by the paths that the user typed."""
 
     run_id: str
-    #: Size in bytes, and time of the last change; 0: not to be relied on.
+    #: Size in bytes, and modification time in ns; 0: unreliable.
     files: dict[str, tuple[int, int]]
 
 
 def note(plan: Plan, rundir: RunDir, manifest: Manifest) -> None:
-    """Keep how the files are. Nobody of this run writes any more."""
+    """Save the states of the output files. This run must not write them any more."""
     with suppress(OSError):
         write_whole(rundir.outputs, seal(Left(run_id=manifest.run_id, files=_look(plan))))
 
 
 def check(plan: Plan, rundir: RunDir, manifest: Manifest) -> None:
-    """See that nobody has changed what an earlier start left.
+    """Check that the outputs of an earlier start are unchanged.
 
     Raises:
-        RefusedError: Somebody has.
-        CorruptError: What was kept of it is not what was written.
+        RefusedError: An output was changed.
+        CorruptError: The saved states are damaged.
     """
     try:
         left = unseal(rundir.outputs, Left, "how outputs were left")
@@ -50,7 +50,7 @@ def check(plan: Plan, rundir: RunDir, manifest: Manifest) -> None:
     for path, (size, changed) in left.files.items() if left.run_id == manifest.run_id else ():
         size_now, changed_now = now.get(path, (0, 0))
         if path not in now or not (size or size_now):
-            continue  # gone, or nothing to lose: it is written again
+            continue  # missing, or empty before and now: it is written again
         if size_now != size or (changed and changed_now and changed_now != changed):
             how = (
                 f"it had {size:,} bytes, and has {size_now:,}" if size_now != size else "its time of change is another"
@@ -65,19 +65,19 @@ def check(plan: Plan, rundir: RunDir, manifest: Manifest) -> None:
 
 
 def forget(rundir: RunDir) -> None:
-    """From here on the outputs are written."""
+    """Remove the saved states: from here on the outputs are written."""
     rundir.outputs.unlink(missing_ok=True)
 
 
 def _look(plan: Plan) -> dict[str, tuple[int, int]]:
-    """Size and time of change of the regular files among the outputs."""
+    """Return size and modification time of the regular files among the outputs."""
     found = {}
     for output in plan.use.outputs:
         if output.layout == "file" and (path := destination(output, plan.command.cwd)):
             with suppress(OSError):
                 about = os.stat(path)
                 if stat.S_ISREG(about.st_mode):
-                    # A server's clock and a machine's memory of it may differ for a while.
+                    # On shared storage the cached modification time may differ from the server's for a while.
                     sure = kind(path.parent) not in SHARED
                     found[output.path] = (about.st_size, about.st_mtime_ns if sure else 0)
     return found

@@ -1,4 +1,4 @@
-"""Batches arrive in any order and leave in the input's."""
+"""Reordering of batches that arrive in any order into input order."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Item = TypeVar("Item")
 
 
 class Ordered(msgspec.Struct, Generic[Item]):
-    """Holds back what came too early."""
+    """A buffer that delays items until all earlier ones have arrived."""
 
     next: int = 0
     _waiting: dict[int, tuple[int, Item]] = msgspec.field(default_factory=dict)
 
     def push(self, first: int, last: int, item: Item) -> Iterator[tuple[int, int, Item]]:
-        """Add the extent ``[first, last)``; yield every (first, last, item) whose turn it is, in order."""
+        """Add the extent ``[first, last)``; yield every (first, last, item) that is now in order."""
         self._waiting[first] = (last, item)
         while (found := self._waiting.pop(self.next, None)) is not None:
             begin, self.next = self.next, found[0]
@@ -33,16 +33,16 @@ class Ordered(msgspec.Struct, Generic[Item]):
 
     @property
     def waiting(self) -> int:
-        """Extents held back."""
+        """Return the number of delayed extents."""
         return len(self._waiting)
 
 
 def effective_tasks(tasks: Iterable[_core.TaskRef]) -> list[Committed]:
-    """The committed tasks that count, in input order: of one extent the first that was not given up.
+    """Return the committed tasks that count, in input order: of each extent the first that is not quarantined.
 
-    What was found in fragments of a database, or of ranks, is not part of the output, and slices only are if all are there. An extent
-    that overlaps with one before it does not count: a node that was taken for dead may have committed what was then cut
-    in another way.
+    Tasks on fragments and ranks are not part of the output, and slices count only if all are there. An extent that
+    overlaps an earlier one does not count: a node that was declared dead may have committed records that were then cut
+    differently.
     """
     best: dict[int, Committed] = {}
     slices: dict[tuple[int, int, int], dict[int, _core.TaskRef]] = defaultdict(dict)

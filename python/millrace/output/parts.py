@@ -1,4 +1,4 @@
-"""Parts of an output, written by whichever process is told to: at given places of a file that others write too."""
+"""Parts of an output, written by any process at given offsets of a file that other processes write too."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from millrace.errors import CorruptError
 from millrace.model import OutputUse
 from millrace.output.streams import destination
 
-#: Written bytes of one output that are brought to the disk even while there is more to write, and seconds after which
-#: the same is done.
+#: Unsynced bytes of one output, and seconds since the last sync, above which it is synced even while there is more to
+#: write.
 SYNC_BYTES = 256 << 20
 SYNC_SECONDS = 10.0
 
-#: Blocks of this size and more are not written together with others: no process has to hold one in its memory.
+#: Blocks of this size and more are not written collectively, so that no process must hold one in memory.
 LARGE_BYTES = 32 << 20
 
-#: Bytes of a part that is fetched before its turn comes; a larger one is not, for the same reason.
+#: Largest part that is prefetched before its release; larger ones are not, for the same reason.
 MOST_FETCHED_BYTES = 64 << 20
 
-#: Seconds after the coordinator was last heard in which parts are written. Later it may have given them to another.
+#: Seconds after the coordinator's last message in which parts are written. Later it may have reassigned them.
 LEASE_SECONDS = 10.0
 
 
 class Part(NamedTuple):
-    """Write these blocks, each at its offset."""
+    """Blocks to write, each at its offset."""
 
     stream: int
     number: int
     pieces: Sequence[tuple[int, _core.BlockRef]]
-    #: Fetch the bytes, and write them when `ExtentWriter.release` says so.
+    #: Whether to fetch the bytes now, and write them at ``ExtentWriter.release``.
     held: bool = False
-    #: All processes of the job are told of a part, to write them together.
+    #: Whether all processes of the job write their parts in one collective call.
     together: bool = False
 
 
 class Release(NamedTuple):
-    """The turn of a part that was held has come."""
+    """Command to write a held part."""
 
     stream: int
     number: int
 
 
 class Prepared(NamedTuple):
-    """A part that is to be written together with others', as bytes at their offsets."""
+    """A part for a collective write, as bytes at their offsets."""
 
     stream: int
     number: int
@@ -60,18 +60,18 @@ class Prepared(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What became of parts: (stream, number) of those that are written, and of those that are on disk by now."""
+    """The (stream, number) of parts that are written, and of parts that are synced."""
 
     parts: list[tuple[int, int]]
     safe: list[tuple[int, int]]
 
 
 def why_alone(output: OutputUse, cwd: Path, run_dir: Path) -> str:
-    """Why the coordinator alone must write an output; empty if any process of the job may write parts of it.
+    """Return the reason why only the coordinator can write an output; empty if any process may write parts of it.
 
-    Whoever writes must have the file in front of him that the coordinator has: so it is to be on the filesystem of the
-    run directory, which all share. And a process that is taken for dead may write once more: so what it writes may
-    not depend on who ran the tool when.
+    All processes must see the same file as the coordinator, so it must be on the shared filesystem of the run
+    directory. A process that was declared dead may write once more, so the bytes may not depend on which process ran
+    the tool.
     """
     path = destination(output, cwd)
     if output.layout != "file":
@@ -88,13 +88,13 @@ def why_alone(output: OutputUse, cwd: Path, run_dir: Path) -> str:
 
 
 def paths_of(outputs: Sequence[OutputUse], streams: Iterable[int], cwd: Path) -> dict[int, Path]:
-    """Where these outputs are; those that are no files are left out."""
+    """Return the paths of these outputs by stream, without those to standard output."""
     found = {stream: destination(outputs[stream], cwd) for stream in streams}
     return {stream: path for stream, path in found.items() if path}
 
 
 def number_of(path: Path, run_dir: Path) -> int | None:
-    """What tells the file at ``path`` from all others on the filesystem of the run directory; None: it is not there."""
+    """Return the inode number of a regular file on the filesystem of the run directory; None: there is none."""
     try:
         found = path.stat()
         return found.st_ino if stat.S_ISREG(found.st_mode) and found.st_dev == run_dir.stat().st_dev else None
@@ -103,13 +103,13 @@ def number_of(path: Path, run_dir: Path) -> int | None:
 
 
 class ExtentWriter:
-    """Writes parts in a thread; ``error`` is set if that fails, and then nothing more is written.
+    """A thread that writes parts; ``error`` is set on failure, and then nothing more is written.
 
     Args:
-        lasting: Whether each part must be on disk before it counts as written, because what one machine writes is
-            seen late by others (`millrace.cluster.journal_visibility.is_lazy`).
-        seconds: Longest time that a written part waits for the disk.
-        wake: Called when there is something to `take`; from the thread.
+        lasting: Whether each part must be synced before it counts as written, because other machines see writes late
+            (``millrace.cluster.journal_visibility.is_lazy``).
+        seconds: Longest time that a written part stays unsynced.
+        wake: Called, in the thread, when ``ExtentWriter.take`` or ``ExtentWriter.take_prepared`` has items to return.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class ExtentWriter:
         self._synced = time.monotonic()
         self._ready: deque[Written] = deque()
         self._prepared: deque[Prepared] = deque()
-        #: Parts whose turn has not come, and their bytes.
+        #: Held parts, and their prefetched bytes.
         self._held: dict[Release, tuple[Part, _core.Gathered | None]] = {}
-        #: Parts, and (stream, number) of those that were written together.
+        #: Parts, releases, and (stream, number) of parts that were written collectively; None ends the thread.
         self._parts: queue.SimpleQueue[Part | Release | tuple[int, int] | None] = queue.SimpleQueue()
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="parts", daemon=True)
@@ -135,38 +135,38 @@ class ExtentWriter:
         self._parts.put(part)
 
     def release(self, stream: int, number: int) -> None:
-        """Write a part that was held."""
+        """Write a held part."""
         self._parts.put(Release(stream, number))
 
     def allow(self, seconds: float) -> None:
-        """Write for so many seconds from now, and no longer; without it, for ever."""
+        """Allow writes for ``seconds`` from now, and no longer; without a call, for ever."""
         self._leased = seconds
         for file in [*self._files.values()]:
             file.allow(seconds)
 
     def take(self) -> list[Written]:
-        """What there is to tell."""
+        """Return the reports since the last call."""
         found = []
         while self._ready:
             found.append(self._ready.popleft())
         return found
 
     def take_prepared(self) -> list[Prepared]:
-        """What is to be written together now: by the caller, who says so with `wrote`."""
+        """Return the parts to write collectively now; the caller reports each by ``ExtentWriter.wrote``."""
         found = []
         while self._prepared:
             found.append(self._prepared.popleft())
         return found
 
     def wrote(self, stream: int, number: int) -> None:
-        """A part was written together with the others'."""
+        """Record that a part was written collectively."""
         self._parts.put((stream, number))
 
     def close(self) -> None:
-        """End the thread; what waits is dropped, what was written is on disk when this returns.
+        """End the thread: drop waiting parts, and sync the written ones.
 
         Raises:
-            OSError: It could not be brought there.
+            OSError: The sync failed.
         """
         self._closing = True
         self._parts.put(None)
@@ -174,7 +174,7 @@ class ExtentWriter:
         if self.error:
             raise self.error
         self._sync()
-        self._files.clear()  # a network filesystem keeps the folder of a journal that is open
+        self._files.clear()  # an open file would keep the folder on a network filesystem
 
     def _serve(self) -> None:
         try:
@@ -224,7 +224,7 @@ class ExtentWriter:
         self._unsafe.append(key)
         if self._lasting:
             self._tell([key], self._sync())
-            self._files.clear()  # the next one may have to look anew at what others have written
+            self._files.clear()  # reopen for the next part, to see writes of other machines
         elif file.unsynced > SYNC_BYTES or time.monotonic() - self._synced > SYNC_SECONDS:
             self._tell([key], [])  # at once, as the next part waits for it
             self._tell([], self._sync())
@@ -234,7 +234,7 @@ class ExtentWriter:
     def _file(self, stream: int) -> _core.PartWriter:
         if stream not in self._files:
             path = destination(self._outputs[stream], self._cwd)
-            assert path  # see why_alone
+            assert path  # see ``why_alone``
             self._files[stream] = _core.PartWriter(str(path))
             if self._leased is not None:
                 self._files[stream].allow(self._leased)

@@ -1,4 +1,4 @@
-"""Writes outputs in a thread of its own, so that a slow disk or pipe does not hold up the slots."""
+"""Writing of outputs in a separate thread, so that a slow disk or pipe does not delay the slots."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from millrace.output.streams import Streams
 
 
 class Stage(Protocol):
-    """Where committed tasks go: `OrderedWriter`, or the writers of several processes (`millrace.cluster.parallel_output`)."""
+    """Interface for writers of committed tasks: ``OrderedWriter``, or ``millrace.cluster.parallel_output``."""
 
     @property
     def error(self) -> BaseException | None:
-        """Set if writing failed; then nothing more is written."""
+        """Return the error of writing, after which nothing more is written; None: no error."""
 
     def put(self, task: Committed) -> None:
-        """Take a committed task; in any order."""
+        """Add a committed task; in any order."""
 
     def drain(self, timeout_seconds: float) -> int | None:
-        """See `OrderedWriter.drain`."""
+        """Wait until all is written; see ``OrderedWriter.drain``."""
 
     def finish(self) -> dict[str, int]:
-        """See `OrderedWriter.finish`."""
+        """Close the outputs; see ``OrderedWriter.finish``."""
 
     def changed(self) -> dict[str, str]:
-        """See `Streams.changed`."""
+        """Return changes of the output files; see ``Streams.changed``."""
 
 
 class OrderedWriter:
-    """Takes committed tasks in any order; ``error`` is set if writing failed, and then nothing more is written."""
+    """A writer of committed tasks in input order; ``error`` is set on failure, and then nothing more is written."""
 
     def __init__(self, streams: Streams, wake: Callable[[], None]) -> None:
         self.error: BaseException | None = None
@@ -47,9 +47,9 @@ class OrderedWriter:
         self._tasks.put(task)
 
     def drain(self, timeout_seconds: float) -> int | None:
-        """Wait until all that can be written is written; returns how many records the outputs then cover.
+        """Wait until all tasks are written; return the number of records that the outputs then cover.
 
-        None if that takes longer: to be called again. Nothing is `put` any more.
+        Returns None after ``timeout_seconds``: call it again. No task may be added after the first call.
         """
         if not self._drained:
             self._drained = True
@@ -58,11 +58,11 @@ class OrderedWriter:
         return None if self._thread.is_alive() else self._ordered.next
 
     def finish(self) -> dict[str, int]:
-        """Write the ends and wait for the disk; returns the bytes of each stream. After `drain`."""
+        """Write the ends of the outputs after ``OrderedWriter.drain``, and sync; return the bytes of each stream."""
         return self._streams.finish()
 
     def changed(self) -> dict[str, str]:
-        """See `Streams.changed`."""
+        """Return changes of the output files; see ``Streams.changed``."""
         return self._streams.changed()
 
     def _write(self) -> None:

@@ -1,4 +1,4 @@
-"""How far a run is, from its run directory alone."""
+"""Status of a run, read from its run directory alone."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from millrace.rundir import RunDir
 
 
 class Status(Frozen, frozen=True):
-    """What `look` found."""
+    """Result of ``millrace.output.status.look``."""
 
     #: ``running``, ``stopped`` or ``done``.
     state: str
     argv: tuple[str, ...]
     records_done: int
-    #: Records from the first on without a gap.
+    #: Records before the first gap.
     records_in_order: int
     quarantined: int
     output_bytes: int
     journals: tuple[str, ...]
     damage: tuple[str, ...]
-    #: Why the latest start stopped, with what to do; empty if it goes on, is done, or was killed.
+    #: Reason why the latest start stopped, with a hint; empty if the run is running or done, or was killed.
     why: str
 
 
 def look(run_dir: Path) -> Status:
-    """Read the run directory; disturbs nothing, even while the run goes on.
+    """Read the run directory without changing it, even while the run goes on.
 
     Raises:
         RefusedError: There is no run.
-        CorruptError: Its journal cannot be understood.
+        CorruptError: Its journal is unreadable.
     """
     rundir = RunDir(run_dir)
     manifest = rundir.read_manifest()

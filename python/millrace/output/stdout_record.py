@@ -1,7 +1,7 @@
-"""To which files a run has written results by its standard output.
+"""Record of the files that a run has written results to through standard output.
 
-A file that is opened with ``>>`` keeps what an earlier start has written there, and the whole output would follow it. Batch
-systems open the log of a job so, which may hold messages alone: only what results went to counts.
+A file that is opened with ``>>`` keeps the results of an earlier start, and the whole output would follow them. Batch
+systems open the log of a job like that, which may hold only messages: so only files with results are recorded.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from millrace.errors import RefusedError
 from millrace.model import ToolUse
 from millrace.rundir import RunDir
 
-#: The first line of a record. Releases that kept none left the file empty.
+#: First line of the record. Releases without a record left the file empty.
 HEAD = "standard output (device, file)"
 
 
 def begin_record(rundir: RunDir) -> None:
-    """Record that outputs are written from now on, by default none of them to standard output."""
+    """Record that outputs are written from now on, as yet none to standard output."""
     with rundir.written.open("a") as file:
         if not file.tell():
             file.write(f"{HEAD}\n")
 
 
 def record_stdout(rundir: RunDir) -> None:
-    """Record that results go to the file that standard output is, if it is one."""
+    """Record the file behind standard output, if it is one, as one with results."""
     with suppress(OSError):  # the run directory was removed
         if (name := _file_on_stdout()) and rundir.path.is_dir():
             begin_record(rundir)
@@ -38,10 +38,10 @@ def record_stdout(rundir: RunDir) -> None:
 
 
 def refuse_appending(use: ToolUse, rundir: RunDir) -> None:
-    """Check that standard output does not append to results that an earlier start has written to the same file.
+    """Check that standard output does not append to a file with results of an earlier start.
 
     Raises:
-        RefusedError: It does: they would stand there twice.
+        RefusedError: It appends: the file would hold these results twice.
     """
     if all(output.layout != "file" or (output.to or output.path) != "-" for output in use.outputs):
         return
@@ -65,6 +65,6 @@ def _is_recorded(rundir: RunDir, name: str) -> bool:
 
 
 def _file_on_stdout() -> str:
-    """Device and number of the regular file that standard output is; empty: it is something else."""
+    """Return device and inode of the regular file on standard output; empty: it is something else."""
     about = os.fstat(1)
     return f"{about.st_dev} {about.st_ino}" if stat.S_ISREG(about.st_mode) else ""

@@ -1,4 +1,4 @@
-"""Where the joined bytes of each stream go."""
+"""Writing of the joined bytes of each stream to its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millrace.rundir import sync_folder
 from millrace.tools.base import record_path
 from millrace.words import shown
 
-#: What helps where results do not fit together.
+#: Hint where results cannot be joined.
 MISFIT_HINT = (
     "the same command computes again what does not fit the rest; if it ends so again, the tool writes there what is another "
     "each time or for each batch (a time, a host, a warning): let it leave that out, or say with --join what frames its output"
@@ -26,14 +26,14 @@ MISFIT_HINT = (
 
 
 def destination(output: OutputUse, cwd: Path) -> Path | None:
-    """The real path of an output; None is standard output."""
+    """Return the path of an output; None is standard output."""
     return None if (path := output.to or output.path) == "-" else cwd / path
 
 
 def withdraw(outputs: Sequence[OutputUse], cwd: Path, journals: Sequence[Path]) -> None:
-    """Take back what was written, as it is not what it should be: no output looks finished. The journals have it.
+    """Remove outputs that may be wrong, so that none looks finished; the journals keep the results.
 
-    A file with several names, or behind a link, is the user's to remove: it is emptied. Devices and pipes stay.
+    A file with several hard links, or behind a symbolic link, is emptied instead. Devices and pipes stay.
     """
     paths: set[Path] = set()
     for number, output in enumerate(outputs):
@@ -58,14 +58,14 @@ class Streams:
     """All outputs of a run, written batch by batch in input order.
 
     Args:
-        outputs: The streams, numbered by their place here.
+        outputs: The streams, numbered by their position.
         cwd: The user's working directory.
         only: Name of the one stream to write; empty: all.
-        to: Where that one goes instead of its own place; ``-`` is standard output.
-        fresh: Nothing of these outputs was written before: what is in the files is another run's, and `begin` cuts it
-            off. A resumed run writes the same bytes over its own, so that who follows a file sees it only grow.
-        files: Each is one record, which may have outputs of its own; empty: records are none.
-        wrote: Called with the path of each file of its own for a record, as it is whole.
+        to: Destination of that stream in place of its own; ``-`` is standard output.
+        fresh: Whether this run has not written to these outputs yet: ``Streams.begin`` truncates them. A resumed run
+            writes the same bytes over its own, so that a reader of a file sees it only grow.
+        files: Input files that are one record each, with outputs of their own; empty: records are not files.
+        wrote: Called with the path of each complete file of one record.
         writes_stdout: Called before the first byte of a result goes to standard output.
 
     Raises:
@@ -85,13 +85,13 @@ class Streams:
         self._on_stdout: set[int] = set()
         self._places: list[Path] = []
         self._fresh, self._files = fresh, files
-        #: Names in a journal, which may be a stranger's, are kept below the folder that the user names.
+        #: Whether the user names the folder: names in the journal, which may be untrusted, must then stay below it.
         self._is_elsewhere = bool(to)
-        #: What was not there before.
+        #: Files and folders that did not exist before.
         self._new: list[Path] = []
-        #: Folders that are known to be there.
+        #: Folders that are known to exist.
         self._made: set[str] = set()
-        #: A folder on each filesystem that has them.
+        #: A folder on each filesystem with outputs in folders.
         self._filesystems: dict[int, str] = {}
         for number, output in enumerate(outputs):
             if only and output.name != only:
@@ -114,36 +114,36 @@ class Streams:
         by_name = output.layout == "record" and not elsewhere
         named = os.path.dirname(output.path) if by_name else ""
         folder = self._cwd / named if by_name else place or self._cwd
-        if "{" not in named:  # else each record has its own; tasks, too, are to find it there
+        if "{" not in named:  # else each record has its own folder; tasks must find it too
             if not folder.exists():
                 self._new.append(folder)
             folder.mkdir(parents=True, exist_ok=True)
-        return self._cwd if by_name else folder  # names of blocks are whole paths, as the user would have typed them
+        return self._cwd if by_name else folder  # names of blocks are paths as the user would type them
 
     def begin(self) -> None:
-        """Something is about to be written: what an earlier run left in the files goes."""
+        """Prepare for the first write: truncate the files if their content is of another run."""
         self._new.clear()
         for place in self._places:
             if self._fresh and place.is_file():
                 os.truncate(place, 0)
 
     def give_up(self) -> None:
-        """Leave everything as it was, if nothing was written."""
+        """Remove new files and folders if nothing was written."""
         for place in self._new:
             with suppress(OSError):
                 place.rmdir() if place.is_dir() else place.unlink()
         self._new.clear()
 
     def leave(self, numbers: Iterable[int]) -> None:
-        """Leave these files to others; only that their names are on the disk is seen to."""
+        """Leave these files to other processes; their folders are still synced."""
         for number in numbers:
             del self._writers[number]
 
     def append(self, n_records: int, task: Committed) -> None:
-        """Write what one task contributes; nothing for a quarantined one, of which no file of an earlier run stays.
+        """Write the blocks of one task; for a quarantined one, remove files of an earlier run.
 
         Raises:
-            CorruptError: A block is not what was committed.
+            CorruptError: A block differs from the committed bytes.
         """
         if task.quarantined and self._files:
             self._remove_outputs(self._files[task.first : task.last])
@@ -171,7 +171,7 @@ class Streams:
             raise CorruptError(str(error)) from error
 
     def _remove_outputs(self, files: Sequence[str]) -> None:
-        """What an earlier run wrote for these would be taken for this one's."""
+        """Remove files of these records by an earlier run, which would be taken for results of this one."""
         for number in self._folders:
             output = self._outputs[number]
             for name in files if output.layout == "record" else ():
@@ -179,15 +179,14 @@ class Streams:
                     os.unlink(self._cwd / record_path(output.path, name))
 
     def flush(self) -> None:
-        """Let readers see what is written."""
+        """Flush written bytes to the operating system, so that readers see them."""
         for number, writer in self._writers.items():
             with self._placed(number):
                 writer.flush()
 
     @contextmanager
     def _placed(self, number: int, where: str = "") -> Iterator[None]:
-        """Add the name of the output, and of the records, to an error of the operating system or of the join, which do
-        not know it."""
+        """Add the name of the output, and of the records, to an error of the operating system or of the join."""
         path = self._outputs[number].path
         name = "standard output" if path == "-" else path
         try:
@@ -203,34 +202,34 @@ class Streams:
             raise (_core.DiskFull(text) if isinstance(error, _core.DiskFull) else OSError(text)) from error
 
     def changed(self) -> dict[str, str]:
-        """What somebody else has made of files since they were opened, in words, by the name of the output; after `finish`."""
+        """Return changes to files by others since they were opened, in words, by name; after ``Streams.finish``."""
         found = {self._outputs[number].name: writer.changed() for number, writer in self._writers.items()}
         return {name: words for name, words in found.items() if words}
 
     def finish(self) -> dict[str, int]:
-        """Write the ends and wait for the disk; returns the bytes of each stream.
+        """Write the ends of the outputs and sync them; return the bytes of each stream.
 
         Raises:
-            CorruptError: The last blocks lack what a whole output needs.
+            CorruptError: The last blocks lack a part of a complete output.
         """
         try:
             sizes = {self._outputs[number].name: writer.finish() for number, writer in self._writers.items()}
         except _core.CorruptJournal as error:
             raise CorruptError(str(error)) from error
-        # The journal goes when this returns: names of files must be on the disk as their bytes are.
+        # The journal is removed when this returns: sync names of files too.
         for folder in {place.parent for place in self._places}:
             sync_folder(folder)
         for on_it in self._filesystems.values():
-            with suppress(FileNotFoundError):  # somebody has removed it: what is lacking is written again
+            with suppress(FileNotFoundError):  # removed by others: missing files are written again
                 _core.sync_filesystem(on_it)
         return sizes
 
 
 def _extract_beneath(block: _core.BlockRef, folder: Path) -> None:
-    """Write a file that a block names to its place below ``folder``.
+    """Write a file that a block names below ``folder``.
 
     Raises:
-        RefusedError: Its name leads elsewhere.
+        RefusedError: Its name leads outside ``folder``.
     """
     name = os.fsdecode(block.name)
     try:

@@ -1,7 +1,7 @@
-"""Results that are sound alone, but do not fit together: which they are, and that a resume computes them again.
+"""Results that are valid alone but cannot be joined: which they are, so that a resume computes them again.
 
-A tool may have begun some batches with another header than the rest, such as with a warning. Who is right is not known: the
-most are taken to be. What does not fit stays in its journal, and its place is noted beside it.
+A tool may have begun some batches with another header than the rest, such as with a warning. The majority is assumed to
+be right. The other results stay in their journals, and their places are noted beside these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millrace.output.order import effective_tasks
 from millrace.rundir import RunDir, write_whole
 from millrace.sealed import seal, unseal
 
-#: A task, and what it wrote to the stream in question.
+#: A task, and its block for one stream.
 Result: TypeAlias = tuple[Committed, _core.BlockRef]
 
 Place: TypeAlias = tuple[str, int, int]
@@ -28,25 +28,25 @@ class Unfit(Frozen, frozen=True):
     """Places of results that do not count."""
 
     run_id: str
-    #: Of the first block of each: name of its journal, where it is in it, and its checksum.
+    #: Name of the journal, offset and checksum of each result's first block.
     places: tuple[Place, ...]
 
 
 def without(rundir: RunDir, run_id: str, tasks: Iterable[_core.TaskRef]) -> list[_core.TaskRef]:
-    """Those of ``tasks`` that count.
+    """Return those of ``tasks`` that count.
 
     Raises:
-        CorruptError: The note on those that do not is not what was written.
+        CorruptError: The note on inconsistent results is damaged.
     """
     places = _noted(rundir, run_id)
     return [task for task in tasks if not places or not task.blocks or _place(task) not in places]
 
 
 def note(rundir: RunDir, run_id: str, outputs: Sequence[OutputUse]) -> int:
-    """Find the results that do not fit the others, and note them; returns how many.
+    """Find the results that do not fit the others, and note them; return their number.
 
     Raises:
-        OSError: It cannot be noted.
+        OSError: The note cannot be written.
     """
     places = _noted(rundir, run_id)
     found = [task for path in rundir.journals() for task in _core.scan(path, False).tasks]
@@ -74,7 +74,7 @@ def _place(task: Committed) -> Place:
 
 
 def _odd_ones(join: str, stream: int, tasks: Sequence[Committed]) -> list[Committed]:
-    """The tasks whose blocks do not fit the most; all, if none fits the most."""
+    """Return the tasks whose blocks do not fit the majority; all tasks if there is no majority."""
     blocks = [(task, block) for task in tasks for block in task.blocks if block.stream == stream]
     if _fit(join, blocks):
         return []
@@ -83,7 +83,7 @@ def _odd_ones(join: str, stream: int, tasks: Sequence[Committed]) -> list[Commit
         if 0 < 2 * len(odd) < len(blocks):
             return odd
         if not odd:
-            # It fits all, which do not fit each other: the first that does not fit those before it tells which.
+            # It fits all others, which do not fit each other: use the first that does not fit those before it instead.
             last = bisect_left(range(1, len(blocks)), True, key=lambda n: not _fit(join, blocks[: n + 1])) + 1
             return [blocks[last][0], *_not_with(join, blocks[last], blocks)]
     return [task for task, _ in blocks]

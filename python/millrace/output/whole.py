@@ -1,4 +1,4 @@
-"""Whether the outputs are what was written, when all is written; and writing again what somebody else has changed."""
+"""Final check that the outputs hold the committed bytes; outputs that were changed by others are written again."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from millrace.plan.plan import Plan
 from millrace.report.words import records
 from millrace.rundir import RunDir
 
-#: How many times an output is written again before whoever changes it wins.
+#: Times that a changed output is written again before the run fails.
 ROUNDS = 3
 
-#: Most blocks of an output that are read again.
+#: Most blocks of an output that are read back.
 SAMPLES = 32
 
 #: Most bytes of an output that are read at a time.
 PIECE_BYTES = 1 << 16
 
-#: Most files of a folder on shared storage that are read again.
+#: Most files of a folder on shared storage that are read back.
 MOST_READ = 1024
 
 
 class Samples:
-    """Some blocks of an output that is its blocks one after the other, evenly spread; the first always."""
+    """Evenly spread blocks of a concatenated output, the first one included."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[int, _core.BlockRef]] = []
@@ -40,7 +40,7 @@ class Samples:
         self._every = 1
 
     def add(self, block: _core.BlockRef) -> None:
-        """The next block."""
+        """Add the next block."""
         if self._n % self._every == 0:
             self._kept.append((self._size, block))
             if len(self._kept) > SAMPLES:
@@ -50,7 +50,7 @@ class Samples:
         self._size += block.length
 
     def difference(self, path: Path) -> str:
-        """What has become of the file, in words; empty if it holds what was written."""
+        """Describe how the file differs from the written bytes; empty if it does not."""
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -70,20 +70,20 @@ def _holds(file: int, offset: int, block: _core.BlockRef) -> bool:
 
 
 def lacking(plan: Plan, tasks: Sequence[Committed]) -> list[tuple[_core.BlockRef, Path]]:
-    """Files of outputs that are folders, or one file a record, that are not there as they were written.
+    """Return files of outputs with several files that are missing or changed.
 
     Raises:
-        CorruptError: Two tasks have written one of them, and not the same.
+        CorruptError: Two tasks have written different bytes to the same file.
     """
     files = list(_in_folders(plan, tasks))
-    # Each look into a file costs a shared filesystem some round trips.
+    # On a shared filesystem, each read of a file costs some round trips.
     shared = any(kind(folder) in SHARED for folder in {path.parent for _, path in files})
     every = -(-len(files) // MOST_READ) if shared else 1
     return [(block, path) for n, (block, path) in enumerate(files) if not _is_whole(path, block, read=n % every == 0)]
 
 
 def _in_folders(plan: Plan, tasks: Sequence[Committed]) -> Iterator[tuple[_core.BlockRef, Path]]:
-    """The blocks that are files by themselves, and where they belong."""
+    """Yield the blocks that are files by themselves, and their paths."""
     folders = {
         number: plan.command.cwd
         if output.layout == "record"
@@ -108,7 +108,7 @@ def _in_folders(plan: Plan, tasks: Sequence[Committed]) -> Iterator[tuple[_core.
 
 
 def _is_whole(path: Path, block: _core.BlockRef, *, read: bool) -> bool:
-    """Whether the file has the size of the block, and its bytes."""
+    """Tell whether the file has the size of the block, and, if ``read``, its bytes."""
     if not path.is_file() or path.stat().st_size != block.length:
         return False
     if not read or not block.length:
@@ -118,7 +118,7 @@ def _is_whole(path: Path, block: _core.BlockRef, *, read: bool) -> bool:
 
 
 def committed(rundir: RunDir, run_id: str) -> list[Committed]:
-    """What the journals hold of the outputs, in input order."""
+    """Return the committed tasks of the outputs, in input order."""
     found = (task for path in rundir.journals() for task in _core.scan(str(path), False).tasks)
     return effective_tasks(unfit.without(rundir, run_id, found))
 
@@ -126,13 +126,13 @@ def committed(rundir: RunDir, run_id: str) -> list[Committed]:
 def restore(
     plan: Plan, rundir: RunDir, run_id: str, changed: Mapping[str, str], message: Callable[[str], None]
 ) -> None:
-    """Write again what somebody else has changed, from the journals.
+    """Write outputs again, from the journals, that were changed by others.
 
     Args:
-        changed: What has become of outputs, in words, by name.
+        changed: Changes of outputs, in words, by name.
 
     Raises:
-        CorruptError: It is changed again and again.
+        CorruptError: An output was changed again after each rewrite.
     """
     paths = {output.name: output.path for output in plan.use.outputs}
     in_folders = any(output.layout != "file" for output in plan.use.outputs)
@@ -162,7 +162,7 @@ def restore(
 
 
 def _write(plan: Plan, tasks: Sequence[Committed], name: str) -> str:
-    """Write one output anew; returns what somebody else has made of it meanwhile."""
+    """Write one output again; return its change by others meanwhile, in words."""
     streams = Streams(plan.use.outputs, plan.command.cwd, only=name)
     for task in tasks:
         streams.append(task.last - task.first, task)

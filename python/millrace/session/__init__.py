@@ -1,4 +1,6 @@
-"""A run from end to end: become a rank (`rank`), take over a run directory (`claim`), carry the run out (`carry_out`).
+"""A run from end to end.
 
-What carries it out reads what earlier starts left (`earlier`), connects the parts (`wiring`), and ends in order (`ending`).
+``millrace.session.rank`` joins an MPI job, ``millrace.session.claim`` takes over a run directory, and
+``millrace.session.carry_out`` runs the plan: it reads the results of earlier starts (``millrace.session.earlier``),
+connects the parts (``millrace.session.wiring``), and ends the run (``millrace.session.ending``).
 """

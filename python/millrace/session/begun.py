@@ -1,4 +1,4 @@
-"""What the event log says of a run that begins."""
+"""The first event in the log of each start of a run."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from millrace.plan.plan import Plan
 from millrace.report.events import RunEvent
 from millrace.session.processes import Processes
 
-#: How files begin whose records have more bytes than they (gzip, zstd, bzip2, xz).
+#: First bytes of compressed files: gzip, zstd, bzip2, xz.
 PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")
 
 
 def begun(plan: Plan, done: Sequence[Committed], processes: Processes) -> RunEvent:
-    """The first event of a start.
+    """Build the first event of a start.
 
     Args:
-        done: What earlier starts have committed.
+        done: Tasks that earlier starts have committed.
     """
     use, argv = plan.use, plan.command.argv
     nodes = [(member.hello.host, member.slots) for member in processes.members]
     return RunEvent(
         time=datetime.now().astimezone().isoformat(timespec="seconds"), argv=list(argv), tool=Path(argv[0]).name,
         version=use.version, slots=plan.slots, threads=max(1, use.threads), unit=use.cost.unit,
-        bytes_total=None if processes.chain else _bytes_of(plan),  # phases may still write what is read
+        bytes_total=None if processes.chain else _bytes_of(plan),  # other phases may still write the inputs
         records_resumed=n_records(task for task in done if not task.quarantined), nodes=nodes or [(os.uname().nodename, plan.slots)],
     )  # fmt: skip
 
 
 def _bytes_of(plan: Plan) -> int | None:
-    """Bytes of all records, if files tell."""
+    """Return the bytes of all records; None: the file sizes do not tell."""
     total = 0
     for path in _paths(plan):
         found = _size(path)
@@ -55,7 +55,7 @@ def _paths(plan: Plan) -> Iterator[Path | int]:
 
 
 def _size(path: Path | int) -> int | None:
-    """Bytes of a plain file, from where it is read on; None: it is none, or packed."""
+    """Return the bytes of a plain file from its current position on; None: it is no plain file, or compressed."""
     try:
         about = os.stat(path)
         if not stat.S_ISREG(about.st_mode):

@@ -1,4 +1,4 @@
-"""Carry out a plan: take over its run directory, do what is not done yet, and end in order."""
+"""Execution of a plan: take over its run directory, run the remaining tasks, and end in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from millrace.session.processes import Processes
 from millrace.session.wiring import Wiring
 from millrace.storage import past
 
-if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
+if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
     from millrace.cluster.membership import Membership
     from millrace.session.outbox import Outbox
     from millrace.session.urls import Named
@@ -44,17 +44,17 @@ def run(
     outbox: Outbox | None = None,
     chain: Chained | None = None,
 ) -> Finished:  # fmt: skip
-    """Do ``plan``, resuming what an earlier run of the same command left.
+    """Run ``plan``, and resume from the results of an earlier run of the same command.
 
     Args:
-        supervision: Whoever watches over this process.
+        supervision: The connection to the supervisor of this process.
         crew: The other processes of an MPI job, whose slots work too.
         behind: The files behind the URLs of the command.
-        outbox: The outputs that go to URLs.
+        outbox: The outputs that are sent to URLs.
         chain: The other phases of the job.
 
     Raises:
-        MillraceError: The run did not get to its end; the run directory holds what was done.
+        MillraceError: The run did not reach its end; the run directory holds the results so far.
     """
     if any(item.path == "-" for item in plan.use.inputs) and garbles_stdin(os.environ):
         raise RefusedError(
@@ -63,11 +63,11 @@ def run(
         )
     with ExitStack() as stack:
         if outbox:
-            stack.callback(outbox.give_up, plan.run_dir)  # when it is known what this run leaves
+            stack.callback(outbox.give_up, plan.run_dir)  # last: it depends on whether the run directory stays
         interrupt = stack.enter_context(Interrupt(supervised=supervision.active))
         supervision.obey(interrupt)
         claim = claim_run(plan, supervision, stack)
-        # Also where nothing is left to do, so that nothing of a dead run stays.
+        # Even if nothing is left to do: this also removes work directories of dead runs.
         work = crew.work if crew else workdir.choose(claim.plan.work_place)
         if done := already_complete(claim, supervision):
             past.sweep(claim.plan.command.environ)
@@ -79,7 +79,7 @@ def run(
             crew.interrupt = interrupt
             stack.callback(crew.dismiss)
         else:
-            # Before any thread, as the watchdog is a fork; and before the folder, so that nothing is left whenever we die.
+            # Before any thread, as the watchdog is a fork; and before the folder, so that any kill leaves nothing.
             watchdog = _core.Watchdog(str(work.path), work.token)
             stack.callback(watchdog.close)
             work.make()
@@ -88,10 +88,10 @@ def run(
 
 
 def carry_out(claim: Claim, processes: Processes, stack: ExitStack) -> Finished:
-    """Do what is not done yet of a run that is this process's.
+    """Run the remaining tasks of a run that this process has claimed.
 
     Raises:
-        MillraceError: The run did not get to its end; the run directory holds what was done.
+        MillraceError: The run did not reach its end; the run directory holds the results so far.
     """
     job = claim.plan.job
     show = stack.enter_context(progress.make(claim.plan.job.progress_shown, sys.stderr))
@@ -105,7 +105,7 @@ def carry_out(claim: Claim, processes: Processes, stack: ExitStack) -> Finished:
     claim = replace(claim, plan=processes.share(claim.plan, say))
     processes.stage(claim.plan, stack, say)
     started = time.monotonic()
-    # A process on another machine that was taken for dead, and is not, goes on with its own journal.
+    # A process on another machine may be alive although it was declared dead; it continues in its own journal.
     earlier = open_journals(claim, alone=not processes.crew and claim.lock.certain, say=say)
     events = stack.enter_context(EventLog(claim.rundir.events))
     events.write(begun(claim.plan, earlier.tasks, processes), 0.0)
@@ -126,7 +126,7 @@ def carry_out(claim: Claim, processes: Processes, stack: ExitStack) -> Finished:
 
 
 def _take_over_results(engine: Engine, earlier: Earlier) -> None:
-    """Put what earlier starts have done into the outputs, and count what they gave up."""
+    """Write the results of earlier starts to the outputs, and count their quarantined records."""
     for task in earlier.tasks:
         engine.stage.put(task)
     engine.counts.quarantined = n_records(task for task in earlier.tasks if task.quarantined)
@@ -134,7 +134,7 @@ def _take_over_results(engine: Engine, earlier: Earlier) -> None:
 
 
 def _remember_cost(plan: Plan, engine: Engine) -> None:
-    """Let later runs of the tool begin with what its tasks cost in this one."""
+    """Save the measured cost of tasks for later runs of the tool."""
     if plan.cost_key and (found := engine.scheduler.cost.learnt):
         learnt.remember(plan.cost_key, found, plan.command.environ)
 

@@ -1,4 +1,4 @@
-"""What a run has of the others in a job of several phases."""
+"""Connections of a run to the other phases of its job."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from millrace.node.lent import Lender
 
 
 class Chained(Lender, Protocol):
-    """The links of one phase with the others."""
+    """Connections of one phase to the others."""
 
     def source(
         self, item: InputUse, job: Job, spool: Path, failed: Callable[[BaseException], None]
     ) -> Source | None:  # fmt: skip
-        """The records of an input that another phase still writes; None: none does.
+        """Open an input that another phase still writes; return None if none does.
 
         Args:
-            failed: Takes what goes wrong while it grows.
+            failed: Called with an error of reading it while it grows.
         """
 
     def begun(self) -> None:
-        """What is in the outputs is of this run from now on."""
+        """Announce that the outputs hold only bytes of this run from now on."""
 
     def wrote(self, path: str) -> None:
-        """A file of its own for a record is whole."""
+        """Announce that the file of one record is complete."""

@@ -1,4 +1,4 @@
-"""Take over a run directory: no other run has it, and what an earlier start of the same run left is this one's."""
+"""Takeover of a run directory: no other run has it, and this process continues the results of earlier starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from millrace.waiting import until
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A run directory that is this process's, and what is to be done in it."""
+    """A run directory that this process has locked, and the plan to run in it."""
 
     plan: Plan
     rundir: RunDir
@@ -40,12 +40,12 @@ class Claim(msgspec.Struct, frozen=True):
     lock: Lock
     #: Whether an earlier start of the run has left results.
     resuming: bool
-    #: Which variables of the environment are others than then, in words; empty: none.
+    #: Changed variables of the environment, in words; empty: none.
     changed: str = ""
 
     @property
     def run_id(self) -> bytes:
-        """By which journals know the run."""
+        """Return the id of the run in its journals."""
         return bytes.fromhex(self.manifest.run_id)
 
 
@@ -53,7 +53,7 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
     """Take over the run directory of ``plan`` until ``stack`` closes.
 
     Raises:
-        MillraceError: Somebody else has it, it holds another run, or somebody has changed what an earlier start wrote.
+        MillraceError: Another process has it, it holds another run, or outputs of an earlier start were changed.
     """
     rundir = RunDir(plan.run_dir)
     if supervision.active:
@@ -61,19 +61,19 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
     lock = run_folder.take(rundir, folder_mode(plan), job=os.environ.get(JOB, ""), fresh=plan.job.fresh)
     stack.callback(lock.close)
     if not supervision.active:
-        earlier_run.put_back(rundir)  # what a start that was killed had set aside
+        earlier_run.put_back(rundir)  # set aside by a start that was then killed
     plan = as_before(plan, rundir)
     manifest, resuming = take_over(plan, rundir)
     if resuming:
         refuse_appending(plan.use, rundir)
-    left.check(plan, rundir, manifest)  # refused, it stays as it is: the next start is to see the same
+    left.check(plan, rundir, manifest)  # after a refusal nothing changes: the next start must find the same
     stack.push(remove_if_fruitless(rundir, supervised=supervision.active))
     others = surroundings.changed(manifest.environ, plan.command.environ) if resuming else ""
     return Claim(plan, rundir, manifest, lock, resuming, others)
 
 
 def taken_over(folder: Path) -> Callable[[str], None]:
-    """What to do when another machine goes on with the run, because this one was frozen: end in order, and keep off."""
+    """Return a callback that stops this run when another machine, which took this one for dead, has taken it over."""
 
     def stop(owner: str) -> None:
         print(f"millrace: {folder}: {owner} has taken this run over", file=sys.stderr, flush=True)
@@ -83,10 +83,10 @@ def taken_over(folder: Path) -> Callable[[str], None]:
 
 
 def wait_for_the_last_start(rundir: RunDir) -> None:
-    """Let a coordinator that was killed just now be gone.
+    """Wait until a coordinator that was killed just now is gone.
 
     Raises:
-        LostError: It is not.
+        LostError: It still runs after 10 heartbeats.
     """
     job = os.environ.get(JOB, "")
     if not until(lambda: not run_folder.is_running(rundir, job), 10 * BEAT_SECONDS, nap=BEAT_SECONDS / 10):
@@ -94,17 +94,18 @@ def wait_for_the_last_start(rundir: RunDir) -> None:
 
 
 def remove_if_fruitless(rundir: RunDir, *, supervised: bool) -> Callable[..., bool]:
-    """What to do with the run directory at the end of a context: a run that failed with nothing done leaves none, and one
-    that has not begun leaves what was there before.
+    """Return an exit callback that removes the run directory of a run that failed without results.
+
+    Of a run that has not begun, the callback restores the earlier run directory.
 
     Args:
-        supervised: The supervisor sees to what was there before: it may start this again.
+        supervised: Whether a supervisor restores the earlier run directory, as it may start this run again.
     """
 
     def leave(_: object, error: BaseException | None, __: object) -> bool:
         if rundir.earlier.exists() and (supervised or earlier_run.put_back(rundir)):
             return False
-        # One that was asked to stop has told where it keeps its results, and may be about to be resumed.
+        # A run stopped by a signal has reported where its results are, and may be resumed soon.
         asked = isinstance(error, StoppedBySignal) and error.number != signal.SIGPIPE
         if isinstance(error, MillraceError) and not (error.keeps_results and (asked or rundir.holds_results())):
             run_folder.remove(rundir)
@@ -114,7 +115,7 @@ def remove_if_fruitless(rundir: RunDir, *, supervised: bool) -> Callable[..., bo
 
 
 def already_complete(claim: Claim, supervision: Supervision) -> Finished | None:
-    """The result of an earlier run that got to its end, if its outputs are still there; else None."""
+    """Return the result of an earlier run that is complete and whose outputs still exist; else None."""
     plan, rundir = claim.plan, claim.rundir
     complete = rundir.read_complete(claim.manifest)
     if complete is None:
@@ -123,7 +124,7 @@ def already_complete(claim: Claim, supervision: Supervision) -> Finished | None:
         fingerprint.are_known(plan.use, plan.command, each) for each in (claim.manifest.fingerprints, plan.fingerprints)
     )
     if of_others or plan.job.retry_quarantined or not outputs_are_there(plan, rundir, complete):
-        # From here on this is a run that is not complete, should it be killed.
+        # From here on the run is incomplete, even if it is killed now.
         rundir.complete.unlink()
         return None
     try:
@@ -131,7 +132,7 @@ def already_complete(claim: Claim, supervision: Supervision) -> Finished | None:
     except OSError:
         counted = None  # killed while it removed the directory
     if not complete.kept and not complete.quarantined:
-        if not supervision.active:  # which does so once it has passed everything on
+        if not supervision.active:  # the supervisor removes it once it has passed all output on
             run_folder.remove(rundir)
         return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
     code = ExitCode.QUARANTINED if complete.quarantined else ExitCode.DONE

@@ -1,4 +1,4 @@
-"""What earlier starts of a run have left in its journals, and the journal of this one."""
+"""Results of earlier starts in the journals of a run, and the journal of this start."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from millrace.tasks import Compare
 
 
 class Earlier(msgspec.Struct, frozen=True):
-    """Results that count, and where those of this start go."""
+    """Results of earlier starts, and the journal of this one."""
 
-    #: The number of this start, and its journal, which is open.
+    #: The number of this start, and its open journal.
     start: int
     journal: _core.Journal
-    #: What belongs to the output, in input order.
+    #: Tasks that belong to the output, in input order.
     tasks: Sequence[Committed]
-    #: Batches of which some fragments are searched.
+    #: Batches with some fragments already searched.
     searched: Sequence[Begun]
-    #: What was computed to compare results with, by its records.
+    #: Tasks of verification, by their records.
     looks: Mapping[tuple[int, int], Committed]
 
 
 def open_journals(claim: Claim, *, alone: bool, say: Callable[[str], None]) -> Earlier:
-    """Read the journals of earlier starts, and open that of this one.
+    """Read the journals of earlier starts, and open the journal of this one.
 
     Args:
-        alone: Whether no other process can still write to the run's first journal, so that this start goes on with it.
-        say: Tells the user what is damaged, and computed again.
+        alone: Whether no other process can still write to the run's first journal, so that this start continues it.
+        say: Called with a message about damage, whose results are computed again.
 
     Raises:
         CorruptError: A journal cannot be read, or belongs to another run.

@@ -1,4 +1,4 @@
-"""End a run in order: everything written and on the disk, or what was done kept and the reason told."""
+"""The end of a run: all outputs are written and synced, or the results so far are kept and the reason is reported."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ from millrace.session.wiring import Wiring
 from millrace.tools.arguments import inputs_not_named
 from millrace.waiting import until
 
-#: Seconds that outputs get at the end of a run that is stopped, to take what is done.
+#: Seconds for writing finished results when a run is stopped.
 LAST_WRITES_SECONDS = 5.0
 
-#: What to do about a program that stays alive and has more to say than answers.
+#: Hint for a long-running program that writes more than its answers.
 AGAINST = """
 hint: all answers are in the output; what it writes besides is not, as each of its processes would write it: see docs/records.md"""
 
-#: Seconds between looks at the outputs, at the end.
+#: Interval between two checks of the outputs at the end, in seconds.
 LOOK_SECONDS = 0.05
 
 
 class Ending:
-    """What is done at the end of one start of a run, however it comes.
+    """The last steps of one start of a run, for success and failure.
 
     Args:
-        started: When the start began, by the monotonic clock.
+        started: Start on the monotonic clock, in seconds.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class Ending:
         self._journal, self._events, self._started = journal, events, started
 
     def finish(self, engine: Engine) -> Finished:
-        """All batches are done: let everything be written, and call the run complete.
+        """Write all outputs after the last batch, and mark the run complete.
 
         Raises:
-            MillraceError: It is not.
+            MillraceError: The run is not complete.
         """
         self._processes.supervision.over()
-        self._drain(engine)  # which other processes may have a part in
+        self._drain(engine)  # other processes may write parts
         guard, crew = self._wiring.guard, self._processes.crew
         if crew:
-            crew.dismiss(whole=True)  # what they committed is on the disk before this run is called complete
+            crew.dismiss(whole=True)  # their commits are synced before this run is marked complete
             guard.changed = guard.changed or crew.changed
             if found := self._wiring.locality():
                 self._say(found.words)
@@ -108,7 +108,7 @@ class Ending:
         return self._judge(lost, code, counted, words)
 
     def _unread(self, sizes: Mapping[str, int]) -> list[str]:
-        """What to say of inputs that a program which is not known may not have found.
+        """Describe inputs that an unknown program may not have found.
 
         Args:
             sizes: Bytes of the outputs that are one file each.
@@ -123,7 +123,7 @@ class Ending:
         ]
 
     def stop(self, error: BaseException) -> MillraceError | None:
-        """The run cannot go on: keep what is done; returns the reason for the user, None if ``error`` is not expected."""
+        """Keep the results of a run that cannot go on; return the error for the user, or None if unexpected."""
         claim, plan = self._claim, self._claim.plan
         known = error if isinstance(error, MillraceError) else translated(error, plan)
         stopped = self._why_changed(error) or known
@@ -141,22 +141,22 @@ class Ending:
                 unfit.note(claim.rundir, claim.manifest.run_id, plan.use.outputs)
         if self._wiring.alone and self._wiring.alone.drain(LAST_WRITES_SECONDS) is not None:
             left.note(plan, claim.rundir, claim.manifest)
-        with suppress(OSError):  # a log that nobody could write
+        with suppress(OSError):  # a history that cannot be written
             code = stopped.status if stopped else ExitCode.STOPPED
             history.remember(plan, claim.rundir, claim.manifest, code, message)
         return stopped
 
     def _heed(self) -> None:
-        """Stop if a signal asks for it.
+        """Raise an error if a signal asks the run to stop.
 
         Raises:
-            StoppedBySignal: It does.
+            StoppedBySignal: A signal has arrived.
         """
         if self._processes.interrupt.signal:
             raise self._processes.interrupt.error(self._claim.plan.run_dir)
 
     def _drain(self, engine: Engine) -> None:
-        """Wait until everything is in the outputs."""
+        """Wait until all results are in the outputs."""
         parallel = self._wiring.parallel
         covered: int | None = None
 
@@ -164,8 +164,8 @@ class Ending:
             nonlocal covered
             if (covered := engine.stage.drain(0.2)) is not None:
                 return True
-            self._heed()  # whoever reads the output may have stopped reading
-            engine.node.events(LOOK_SECONDS)  # other processes have a part in it; the slots have nothing more to tell
+            self._heed()  # the reader of the output may have stopped reading
+            engine.node.events(LOOK_SECONDS)  # for messages about writes of other processes
             return False
 
         until(look)
@@ -180,7 +180,7 @@ class Ending:
             )
 
     def _written(self, engine: Engine) -> dict[str, int]:
-        """Close the outputs, which are whole; the bytes of each."""
+        """Close the complete outputs; return the bytes of each."""
         claim = self._claim
         commit(self._journal, self._wiring.guard)
         if not claim.lock.is_ours():
@@ -195,7 +195,7 @@ class Ending:
             self._events.write(WarningEvent(t=now, text=line, count=times), now)
         status = "quarantined" if lost else "done"
         self._events.write(EndEvent(t=now, status=status, records_done=done, quarantined=lost), now)
-        self._events.flush()  # before the run counts as complete, or a kill in between leaves a log of one that is not
+        self._events.flush()  # before the run is marked complete: a kill in between must not leave an incomplete log
 
     def _judge(self, lost: int, code: ExitCode, counted: Summary, words: list[str]) -> Finished:
         job, rundir = self._claim.plan.job, self._claim.rundir
@@ -208,13 +208,13 @@ class Ending:
         return Finished(code, "\nmillrace: ".join(filter(None, words)), counted)
 
     def _settle(self) -> None:
-        """Let no other process wait for this one while it ends."""
+        """Complete the joint writes of all processes, so that none waits for this one."""
         if self._wiring.parallel and self._wiring.slots:
             with suppress(MillraceError):
                 self._wiring.parallel.settle(self._wiring.slots.events)
 
     def _why_changed(self, error: BaseException) -> MillraceError | None:
-        """The cause of an error, if that is a world that changed: a database half replaced, an input cut short."""
+        """Return the cause of an error if an input, database or program has changed; else None."""
         if isinstance(error, StoppedBySignal | RefusedError):
             return None
         try:
@@ -230,7 +230,7 @@ class Ending:
                 commit(self._journal, guard)
             unsure = stopped is not None and stopped.exit_code == ExitCode.CORRUPT
             if guard.changed or (unsure and not isinstance(stopped, UnverifiedError | MisfitError)):
-                # Of what came after the last good look nobody knows in which world it was computed.
+                # Results since the last good check may come from changed files.
                 claim.rundir.write_manifest(msgspec.structs.replace(claim.manifest, world=""))
             self._journal.sync()
         except OSError as error:
@@ -238,7 +238,7 @@ class Ending:
 
 
 def translated(error: BaseException, plan: Plan) -> MillraceError | None:
-    """An error of a library in the user's terms; None for what is not expected."""
+    """Convert an error of a library into one for the user; return None for an unexpected one."""
     if isinstance(error, _core.DiskFull):
         return disk_full(plan, str(error))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -1,4 +1,4 @@
-"""How a run ended."""
+"""The result of a run that reached its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millrace.report.summary import Summary
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """A run that got to its end."""
+    """A run that reached its end."""
 
     code: int
     #: Text for the user, or empty.

@@ -1,7 +1,8 @@
-"""Outputs that a command names by URLs: written here by the last part of the URL, and sent when they are whole.
+"""Outputs that a command names by URLs: written to a local file, and sent when they are complete.
 
-Whoever writes the outputs of a run, and on however many nodes, writes to files that all of them see. So nothing is to be
-seen at a URL before all of it is there: a multipart upload of S3 that is completed, a file of HDFS or SFTP that gets its name.
+Outputs are written by any process, on any number of nodes, to files that all nodes see. Nothing appears at a URL before
+all of it is sent: an S3 multipart upload is completed, an HDFS or SFTP file gets its name. The local file is named by
+the last part of the URL.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from millrace.tools.description import Description
 from millrace.tools.registry import knows
 from millrace.words import size
 
-#: Bytes that are read at a time.
+#: Bytes that are read at a time, at most.
 PIECE_BYTES = 1 << 20
 
-#: Kinds of URL that can be written.
+#: Schemes of URLs that can be written.
 WRITTEN = ("hdfs://", "s3://", "sftp://")
 
-#: Ending of the file that tells for which URL an output is, and what of it may be there if its sender was killed.
+#: Suffix of the note that holds the URL of an output, and the partial upload that a killed sender leaves there.
 NOTE = ".outbox"
 
 
 class Outbox:
-    """The outputs of one command that go to URLs; empty for most.
+    """The outputs of one command that are sent to URLs; empty for most commands.
 
     Args:
-        job: The command, whose URLs `millrace.replicas.check_named` has seen.
+        job: The command, with URLs checked by ``millrace.replicas.check_named``.
 
     Raises:
         RefusedError: A URL cannot be written.
@@ -50,14 +51,14 @@ class Outbox:
 
     def __init__(self, job: Job, cwd: Path) -> None:
         self._cwd = cwd
-        #: By the name here.
+        #: URLs by local file name.
         self._urls: dict[str, str] = {}
         argv, outputs = list(job.command), list(job.output)
         for at, (before, url) in written.places(argv, outputs, _described(argv[0], cwd)).items():
             argv[at] = before + self._name(url)
         for at, url in enumerate(outputs):
             outputs[at] = self._name(url) if url.startswith(replicas.FETCHED) else url
-        #: The command with names in the place of URLs.
+        #: The command with local names in place of URLs.
         self.job = msgspec.structs.replace(job, command=tuple(argv), output=tuple(outputs)) if self._urls else job
 
     def _name(self, url: str) -> str:
@@ -74,24 +75,26 @@ class Outbox:
         return bool(self._urls)
 
     def words(self) -> list[str]:
-        """What `millrace plan` says."""
+        """Describe the uploads for ``millrace plan``."""
         return [f"{name} goes to {replicas.shown(url)} when it is whole" for name, url in self._urls.items()]
 
     def check(self, outputs: tuple[OutputUse, ...], program: str, run_dir: Path) -> None:
-        """See that these are outputs of the command, that nothing here has their names, and that their places can be written.
+        """Check that each name is an output of the command and is not taken, and that its URL can be written.
 
         Args:
-            run_dir: Where the run is, or will be: without it, what has a name here is no run's.
+            run_dir: Run directory; without it, an existing file of that name belongs to no run.
 
         Raises:
-            MillraceError: It cannot be, and why.
+            MillraceError: A check failed.
         """
         files = {output.path for output in outputs if output.layout == "file"}
         for name, url in self._urls.items():
             shown = replicas.shown(url)
             if name not in files:
                 raise RefusedError(f"{shown}: is no output of {program} that is one file", "write it to a folder of this machine, and copy that")  # fmt: skip
-            is_taken = os.path.lexists(self._cwd / name)  # before the note: another process of this run may just begin
+            is_taken = os.path.lexists(
+                self._cwd / name
+            )  # before the note, as another process of this run may start now
             there = self._noted(name) if run_dir.exists() else ""
             if there not in ("", url):
                 raise RefusedError(f"{name}: is on its way to {replicas.shown(there)}", "finish that run, or use another folder")  # fmt: skip
@@ -101,7 +104,7 @@ class Outbox:
                 location.check_writable()
 
     def begin(self, say: Callable[[str], None]) -> None:
-        """Note for which URLs the files are, and remove what earlier runs had begun to send there."""
+        """Note the URL of each output, and remove partial uploads of earlier runs."""
         for name, url in self._urls.items():
             self._discard(name, url, say)
 
@@ -114,16 +117,16 @@ class Outbox:
         self._write(name, url)
 
     def send(self, run_dir: Path, interrupt: Interrupt, say: Callable[[str], None]) -> None:
-        """Send all of them.
+        """Send all outputs.
 
         Raises:
-            MillraceError: One cannot be sent, or the run is to stop.
+            MillraceError: An output cannot be sent, or the run is to stop.
         """
         for name, url in self._urls.items():
             path = self._cwd / name
             for k in range(fetch.TRIES):
                 try:
-                    self._discard(name, url, say)  # of the last try
+                    self._discard(name, url, say)  # remains of the last attempt
                     with closing(locations.at(url)) as location:
                         pieces, note = _pieces(path, run_dir, interrupt), partial(self._write, name, url)
                         location.write(pieces, path.stat().st_size, note)
@@ -135,14 +138,14 @@ class Outbox:
             say(f"sent {name} to {replicas.shown(url)}: {size(path.stat().st_size)}")
 
     def clear(self) -> None:
-        """Remove what was sent."""
+        """Remove the local files that were sent, and their notes."""
         for name, url in self._urls.items():
             if self._noted(name) == url:
                 (self._cwd / name).unlink(missing_ok=True)
                 self._note(name).unlink(missing_ok=True)
 
     def give_up(self, run_dir: Path) -> None:
-        """Leave nothing of a run that has left nothing to go on with."""
+        """Remove the notes if the run directory does not exist, as nothing can be resumed."""
         if not run_dir.exists():
             for name in self._urls:
                 self._note(name).unlink(missing_ok=True)
@@ -151,7 +154,7 @@ class Outbox:
         return self._cwd / f".{name[-200:]}{NOTE}"
 
     def _noted(self, name: str) -> str:
-        """The URL."""
+        """Return the URL in the note; empty: there is no note."""
         return self._read(name).partition("\n")[0]
 
     def _read(self, name: str) -> str:
@@ -160,7 +163,7 @@ class Outbox:
         return ""
 
     def _write(self, name: str, url: str, begun: str = "") -> None:
-        """Note the URL, and in a second line what is being sent there."""
+        """Note the URL, and in a second line the partial upload there."""
         replace_whole(self._note(name), f"{url}\n{begun}".encode(), 0o600)
 
 

@@ -1,4 +1,4 @@
-"""The processes that have a part in a run."""
+"""The processes that take part in a run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from millrace.node.workdir import WorkDir
 from millrace.plan.plan import Plan
 from millrace.session.chained import Chained
 
-if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
+if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
     from millrace.cluster.membership import Member, Membership
     from millrace.session.outbox import Outbox
     from millrace.session.urls import Named
 
 
 class Processes(msgspec.Struct):
-    """This process, whoever watches over it, and the others of an MPI job."""
+    """This process, its supervisor, the other processes of an MPI job, and their copies of files."""
 
     work: WorkDir
     interrupt: Interrupt
     supervision: Supervision
-    #: The others; None if there are none.
+    #: The other processes; None: there are none.
     crew: Membership | None = None
     #: The files behind the URLs of the command; None: there are none.
     behind: Named | None = None
@@ -34,15 +34,15 @@ class Processes(msgspec.Struct):
     outbox: Outbox | None = None
     #: The other phases of the job; None: there are none.
     chain: Chained | None = None
-    #: All whose slots work, this one first; empty if there are no others.
+    #: All processes with slots, this one first; empty: there are no others.
     members: Sequence[Member] = ()
-    #: (copy, file) by host: what tools there are to read in the place of what.
+    #: (copy, file) by host: tools there read the copy in place of the file.
     staged: Mapping[str, Sequence[tuple[str, str]]] = msgspec.field(default_factory=dict)
-    #: Where files behind URLs are, by host and name.
+    #: Paths of files behind URLs, by host and name.
     copies: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
 
     def share(self, plan: Plan, say: Callable[[str], None]) -> Plan:
-        """``plan`` with the slots of all processes."""
+        """Return ``plan`` with the slots of all processes."""
         if not self.crew:
             return plan
         from millrace.cluster.membership import share
@@ -53,7 +53,7 @@ class Processes(msgspec.Struct):
         return msgspec.structs.replace(plan, slots=sum(member.slots for member in self.members))
 
     def stage(self, plan: Plan, stack: ExitStack, say: Callable[[str], None]) -> None:
-        """Bring copies of the databases to the nodes, where that is asked for or pays, until ``stack`` closes."""
+        """Copy databases to the nodes, where requested or worth it, until ``stack`` closes."""
         here = self.own.hello.host if self.own else ""
         view = plan.command.view
         self.copies = {here: self.behind.copies(view)} if self.behind and view else {}
@@ -71,5 +71,5 @@ class Processes(msgspec.Struct):
 
     @property
     def own(self) -> Member | None:
-        """What the others know of this process."""
+        """Return this process as a member of the job; None: there are no other processes."""
         return self.members[0] if self.members else None

@@ -1,4 +1,4 @@
-"""Become one process of a job that an MPI launcher has started."""
+"""Start of one process of a job that an MPI launcher has started."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from millrace.node import workdir
 from millrace.plan import cores, workplace
 from millrace.storage import launcher_folder
 
-if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
+if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
     from millrace.cluster.membership import Membership
     from millrace.job import Job
 
 
 def join(launched: Launched, supervision: Supervision, job: Job) -> Membership | None:
-    """Become one process of a job.
+    """Join an MPI job: return in the coordinator only, and run the agent in the other processes.
 
     Args:
-        job: What is to be done; the rest of the plan is made when the others are there.
+        job: The job; the rest of the plan is made once all processes have joined.
 
     Returns:
-        The others, for the coordinator; None if there are none. In them it does not return: it ends the process when
-        its part is over.
+        The other processes, for the coordinator; None if there are none. Any other process runs its agent, and exits
+        when that ends.
 
     Raises:
         RefusedError: There is no MPI, or it is not the launcher's.
@@ -59,9 +59,9 @@ def join(launched: Launched, supervision: Supervision, job: Job) -> Membership |
     except RefusedError:
         watchdog.close()
         if launched.rank:
-            sys.exit(ExitCode.REFUSED)  # the first one tells
+            sys.exit(ExitCode.REFUSED)  # the coordinator reports it
         raise
-    except RuntimeError as error:  # the library's own, where one process does not reach another
+    except RuntimeError as error:  # from the MPI library, if one process cannot reach another
         watchdog.close()
         words = f"MPI does not start: {error}"
         if launched.rank:
@@ -74,7 +74,7 @@ def join(launched: Launched, supervision: Supervision, job: Job) -> Membership |
         world.leave(ExitCode.DONE)
         sys.exit(ExitCode.DONE)
     crew = Membership(world, work, job.partition_size, supervision.patience)
-    # At the very end, when what went wrong has been said.
+    # At the very end, after errors were reported.
     atexit.register(crew.leave)
     atexit.register(watchdog.close)
     return crew

@@ -1,4 +1,4 @@
-"""The files that a command names by URLs, brought to this node before the run is planned."""
+"""The files that a command names by URLs, fetched to this node before the run is planned."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from millrace.words import count, size
 
 
 class Wanted(NamedTuple):
-    """A URL of the command, and which files are meant; None: one."""
+    """A URL of the command, and the database parts that it stands for; None: a single file."""
 
     url: str
     parts: Parts | None
 
 
 class Named:
-    """The files behind the URLs of a command, in use on this node until `close`.
+    """The files behind the URLs of a command, held on this node until ``Named.close``.
 
     Args:
-        job: The command, whose URLs `millrace.replicas.check_named` has seen.
-        apart: Leave volumes of databases in HDFS to those who search them; they are in `View.later`.
-        message: Tells the user.
+        job: The command, with URLs checked by ``millrace.replicas.check_named``.
+        apart: Whether volumes of databases in HDFS are left to the nodes that search them; they are in ``View.later``.
+        message: Called with messages for the user.
 
     Raises:
-        MillraceError: A file is not there, cannot be read, or does not fit.
+        MillraceError: A file does not exist, cannot be read, or does not fit.
     """
 
     def __init__(self, job: Job, cwd: Path, message: Callable[[str], None], *, apart: bool = False) -> None:
@@ -53,13 +53,13 @@ class Named:
                 raise RefusedError(f"{replicas.shown(name)}: cannot be written", "name a file, hdfs://, s3:// or sftp://")  # fmt: skip
         argv = [job.command[0], *(self._word(at) for at in range(1, len(job.command)))]
         inputs, shared = ([self._path(each) for each in words] for words in (job.input, job.shared))
-        #: What the tool is to see; None: the command names no URLs.
+        #: The files that the tool sees; None: the command names no URLs.
         self.view = self._view(argv, inputs, shared) if self._wanted else None
         if apart and not self._later:
             self._tell_of_whole()
 
     def _tell_of_whole(self) -> None:
-        """What lies in HDFS and all tasks read is not searched where it is: say so."""
+        """Report files in HDFS that every node fetches whole, because they are not searched in place."""
         pieces = {each.place for each in self._found if self.view and each.name in self.view.in_pieces}
         read = [url for url, wanted in self._wanted.items() if wanted.parts or url in self._job.shared]
         for url in (each for each in read if each.startswith("hdfs://") and each not in pieces):
@@ -69,16 +69,16 @@ class Named:
             )
 
     def _word(self, at: int) -> str:
-        """An argument with names in the place of URLs."""
+        """Return an argument with names in place of URLs."""
         word = self._job.command[at]
         option = replicas.option_of(word)
         parts = self._parts(at, "x")
-        # Databases of one option may be several.
+        # One option may name several databases.
         each = word[len(option) :].split(" ") if parts and parts.packed else [word[len(option) :]]
         return option + " ".join(self._name(part, at) if part.startswith(replicas.FETCHED) else part for part in each)
 
     def _path(self, typed: str) -> str:
-        """``FILE[:FORMAT]`` with a name in the place of a URL."""
+        """Return ``FILE[:FORMAT]`` with a name in place of a URL."""
         if not typed.startswith(replicas.FETCHED):
             return typed
         path, _, form = typed.rpartition(":")
@@ -118,13 +118,13 @@ class Named:
         return view
 
     def _in_pieces(self) -> dict[str, int]:
-        """Names of the files of which nodes may fetch pieces, with the number of blocks of each: more than one."""
+        """Return the number of blocks of each file with more than one block that nodes may fetch in pieces, by name."""
         found = [each for each in self._found if self._apart and each.in_pieces and each.place.startswith("hdfs://")]
         counted = {each.name: math.ceil(each.about.size / each.about.block_bytes) for each in found}
         return {name: n for name, n in counted.items() if n > 1}
 
     def _bring(self, found: Sequence[urls.Found], have: dict[str, Fetched]) -> dict[str, Fetched]:
-        """Bring files, and what these name; returns all, by name."""
+        """Fetch files, and the files that these name; return all, by name."""
         assert self._cache
         found = list(dict.fromkeys(each for each in found if each not in self._found))
         self._found += found
@@ -147,19 +147,19 @@ class Named:
         return self._bring(more, have) if more else have
 
     def _read(self, found: Sequence[urls.Found]) -> list[urls.Found]:
-        """Those of the files of a database that somebody reads."""
+        """Return those of the files of a database that are read."""
         are_left = any(map(self._is_left, found))
         return [each for each in found if not (are_left and each.unread)]
 
     def _is_left(self, found: urls.Found) -> bool:
-        """Whether a file is left to those who need it."""
+        """Tell whether a file is left to the nodes that search it."""
         if not (self._apart and found.apart and found.place.startswith("hdfs://")):
             return False
-        # BLAST takes a volume of this name in the working directory before any other.
+        # BLAST prefers a volume of this name in the working directory to any other.
         return not any(self._cwd.glob(f"{glob.escape(found.name.rpartition('.')[0])}.*"))
 
     def _named_in(self, file: Fetched, url: str, have: Mapping[str, Fetched]) -> list[urls.Found]:
-        """The files that a file names, and that are not here."""
+        """Return the files that a file names and that are not fetched yet."""
         if not isinstance(self._adapter, Gathering) or not self._cache:
             return []
         found = []
@@ -173,12 +173,12 @@ class Named:
         return found
 
     def copies(self, view: View) -> dict[str, str]:
-        """Where the files are on this node, by name."""
+        """Return the paths of the files on this node, by name."""
         assert self._cache
         return {file.name: str(self._cache.folder / file.key) for file in view.files}
 
     def changed(self) -> str:
-        """Which file is another one at its place now; empty: none, as far as the places tell."""
+        """Return the URL of a file that has changed at its source; empty: none, as far as the sources tell."""
         for each in self._found:
             with suppress(MillraceError):
                 now = locations.about(each.place)
@@ -187,6 +187,6 @@ class Named:
         return ""
 
     def close(self) -> None:
-        """Let the copies go."""
+        """Release the cached copies."""
         if self._cache:
             self._cache.close()

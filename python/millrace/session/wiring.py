@@ -1,4 +1,4 @@
-"""Make the parts of a run and connect them: input, slots, output, journal, and the engine between them."""
+"""Construction of the parts of a run and their connections: input, slots, output, journal, and the engine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from millrace.session.earlier import Earlier
 from millrace.session.processes import Processes
 from millrace.waiting import until
 
-if TYPE_CHECKING:  # what only a job of several processes needs is imported where it begins
+if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
     from millrace.cluster.block_watch import BlockWatch
     from millrace.cluster.membership import Member, Membership
     from millrace.cluster.parallel_output import ParallelOutput
@@ -49,25 +49,25 @@ if TYPE_CHECKING:  # what only a job of several processes needs is imported wher
 
 
 class Wiring:
-    """The parts as far as they are made: a run may end while it is being connected."""
+    """The parts made so far: a run may end while it is still being connected."""
 
     def __init__(self, claim: Claim, processes: Processes, earlier: Earlier, say: Callable[[str], None]) -> None:
         self._claim, self._processes, self._earlier, self._say = claim, processes, earlier, say
         self.guard = Guard(claim.plan.world)
-        #: Who writes the outputs: this process alone, or all.
+        #: Writer of the outputs: of this process alone, or of all processes.
         self.alone: OrderedWriter | None = None
         self.parallel: ParallelOutput | None = None
         self.slots: Slots | None = None
         self._remote: RemoteSlots | None = None
         self._own: Node | None = None
-        #: Whether what an earlier run has left in the outputs is gone.
+        #: Whether all checks have passed, and the outputs of an earlier run are dropped.
         self.has_begun = False
 
     def engine(self, stack: ExitStack, events: EventLog, show: Progress, started: float) -> Engine:
-        """Make everything, until ``stack`` closes.
+        """Make all parts, until ``stack`` closes.
 
         Args:
-            started: When this start began, by the monotonic clock.
+            started: Start of this run on the monotonic clock, in seconds.
 
         Raises:
             MillraceError: A node cannot take part, or a file cannot be read or written.
@@ -81,7 +81,7 @@ class Wiring:
             streams = Streams(
                 plan.use.outputs, plan.command.cwd, fresh=fresh, files=files_of(plan.use),
                 wrote=chain.wrote if chain else None,
-                # A supervisor passes on what is written, and records where to.
+                # A supervisor writes to standard output, and records it.
                 writes_stdout=None if self._processes.supervision.active else partial(record_stdout, rundir),
             )  # fmt: skip
         stack.callback(streams.give_up)
@@ -114,10 +114,10 @@ class Wiring:
         )  # fmt: skip
 
     def _wait_for_readers(self, stack: ExitStack) -> None:
-        """Wait until somebody reads each output that is a named pipe; until ``stack`` closes we are there for them.
+        """Wait for a reader of each output that is a named pipe, and hold the pipes open until ``stack`` closes.
 
         Raises:
-            StoppedBySignal: The user does not wait any more.
+            StoppedBySignal: A signal ended the wait.
         """
         plan, interrupt = self._claim.plan, self._processes.interrupt
         for output in plan.use.outputs:
@@ -129,11 +129,11 @@ class Wiring:
                 stack.callback(os.close, descriptor)
 
     def locality(self) -> VolumesEvent | None:
-        """How far searches were where their volumes are; None: all volumes were here."""
+        """Return how many searches ran on a node that holds their volume; None: all volumes were local."""
         return self._remote.locality(self._own.read) if self._remote and self._own else None
 
     def _workers(self, stack: ExitStack, streams: Streams) -> tuple[Stage, Slots, Callable[[], None]]:
-        """Who writes the outputs, the slots, and what makes the engine look for events."""
+        """Make the writer of the outputs, the slots, and the callback that wakes the engine."""
         if self._processes.crew:
             return self._shared(self._processes.crew, stack, streams)
         node = self._node(stack)
@@ -157,7 +157,7 @@ class Wiring:
             candidates,
         )
         node = self._node(stack)
-        # While the others get ready: later they do not wait as long as a NameNode may take to answer.
+        # While the others get ready: later they would not wait as long as a NameNode may take to answer.
         watch = self._block_watch(members, stack)
         crew.wait_until_ready()
         journals = {claim.rundir.journal_of(start, member.rank): member.rank for member in members}
@@ -167,14 +167,14 @@ class Wiring:
         return self.parallel, self.slots, node.wake
 
     def _block_watch(self, members: Sequence[Member], stack: ExitStack) -> BlockWatch | None:
-        """Who knows which nodes hold the volumes of the database; None: they are here."""
+        """Start watching which nodes hold the volumes of the database; return None if all are local."""
         use = self._claim.plan.use
         if not use.fragmented or not use.fragmented.volumes:
             return None
         from millrace.cluster.block_watch import BlockWatch
 
         hosts = {member.rank: member.hello.host for member in members}
-        # Of what is in pieces the coordinator's host has all.
+        # The coordinator's host has all of a file in pieces.
         in_pieces = any(file.is_piece for files in use.fragmented.volumes for file in files)
         whole = [rank for rank, host in hosts.items() if in_pieces and host == hosts[0]]
         watch = BlockWatch(
@@ -185,7 +185,7 @@ class Wiring:
         return watch
 
     def _node(self, stack: ExitStack) -> Node:
-        """The slots of this process."""
+        """Make the slots of this process."""
         plan, own = self._claim.plan, self._processes.own
         host = own.hello.host if own else ""
         node = Node(
@@ -227,10 +227,12 @@ class Wiring:
             raise RefusedError(str(error)) from error
 
     def _as_planned(self, listed: FileList) -> FileList:
-        """``listed``, whose files are those that were planned with; from now on each batch knows its own.
+        """Check that the files of ``listed`` are those of the plan, and return it.
+
+        From now on each batch checks its own files.
 
         Raises:
-            CorruptError: One has changed since.
+            CorruptError: A file has changed since.
         """
         planned = self._claim.plan.fingerprints
         for path, (size, changed) in zip(listed.paths, listed.stats, strict=True):
@@ -242,7 +244,7 @@ class Wiring:
 
 
 def _opened(pipe: Path) -> int | None:
-    """A descriptor for writing; None: nobody reads yet."""
+    """Open a pipe for writing; return None if it has no reader yet."""
     try:
         return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
