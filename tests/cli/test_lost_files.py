@@ -55,6 +55,12 @@ def test_two_files_are_not_written_to_one(filled: Shell) -> None:
     assert (ended.code, ended.out) == (0, "1\n"), ended.shown
 
 
+def test_a_folder_of_each_record_is_no_lost_file(filled: Shell) -> None:
+    run = "millrace run --input d --output '{stem}/o.txt' -- cp d '{stem}/o.txt'"
+    ended = filled.run(f"mkdir d; echo 1 > d/f.txt; echo 2 > d/g.txt; {run}; cat f/o.txt g/o.txt")
+    assert (ended.code, ended.out) == (0, "1\n2\n") and "which is not kept" not in ended.err, ended.shown
+
+
 def test_files_that_no_word_of_the_command_names_are_missed_if_there_is_nothing_else(filled: Shell) -> None:
     line = 'awk \'{print > "k" ($1 % 3) ".txt"}\' in.tsv'
     for _ in range(2):

@@ -164,6 +164,10 @@ impl View {
                         found.push((path, Change::Changed, about.file_type()));
                     }
                 }
+                // A folder that the view made for an output; what the task wrote in it is looked at.
+                None if about.is_dir() && self.folders.iter().any(|(made, _)| *made == path) => {
+                    self.changes_below(root, number, &inner, wanted, found)?
+                }
                 None => found.push((path, Change::Made, about.file_type())),
             }
         }
