@@ -43,12 +43,12 @@ class Rank:
     """One of the processes, and the ways in which it can come to its copy."""
 
     def __init__(self, folder: Path) -> None:
-        from millrace.cluster.mpi import World
-        from millrace.launch.mpi_environment import find
+        from millrace.cluster.mpi import MpiTransport
+        from millrace.launch.mpi_environment import find_launched_process
 
-        launched = find(os.environ)
+        launched = find_launched_process(os.environ)
         assert launched
-        self.world = World(launched, folder)
+        self.world = MpiTransport(launched, folder)
         from mpi4py import MPI
 
         self.comm, self.rank, self.size = MPI.COMM_WORLD, self.world.rank, self.world.size
@@ -73,23 +73,23 @@ class Rank:
         return seconds
 
     def ours(self, source: str, piece: int, depth: int) -> None:
-        from millrace.storage.broadcast import Relay
+        from millrace.storage.broadcast import BroadcastRelay
 
         before, after = self.rank - 1 if self.rank else None, self.rank + 1 if self.rank + 1 < self.size else None
         target = os.open(self.copy, os.O_RDWR | os.O_CREAT)
-        relay = Relay(
-            [BYTES], self.world.link(before, after), [target], sources=() if self.rank else (source,), last=after is None,
+        relay = BroadcastRelay(
+            [BYTES], self.world.make_broadcast_link(before, after), [target], sources=() if self.rank else (source,), last=after is None,
             piece=piece, depth=depth, in_memory=True,
         )  # fmt: skip
-        from millrace.cluster.keeper import NAP, PATIENCE
+        from millrace.cluster.keeper import MAX_IDLE_STEPS, TRANSFER_NAP_SECONDS
 
         idle = 0
-        while not relay.done:
-            idle = 0 if relay.turn() else idle + 1
-            if idle > PATIENCE:
-                relay.wait(NAP)
+        while not relay.is_done:
+            idle = 0 if relay.make_progress() else idle + 1
+            if idle > MAX_IDLE_STEPS:
+                relay.wait_for_progress(TRANSFER_NAP_SECONDS)
         relay.close()
-        assert not relay.why_not
+        assert not relay.copy_error
         os.close(target)
 
     def bcast(self, source: str) -> None:
@@ -141,17 +141,17 @@ def run_rank(what: str, folder: Path) -> None:
         for piece, depth in PIECES:
             ways[f"{piece >> 10} KiB x {depth}"] = (False, lambda p=piece, d=depth: rank.ours(rank.memory, p, d))  # type: ignore[misc]
     elif what == "warm":
-        from millrace.storage.broadcast import DEPTH
-        from millrace.storage.broadcast import PIECE as OURS
+        from millrace.storage.broadcast import MAX_PIECES_IN_FLIGHT
+        from millrace.storage.broadcast import PIECE_BYTES as OURS
 
-        ways["ours"] = (False, lambda: rank.ours(rank.memory, OURS, DEPTH))
+        ways["ours"] = (False, lambda: rank.ours(rank.memory, OURS, MAX_PIECES_IN_FLIGHT))
         ways["MPI_Bcast"] = (False, lambda: rank.bcast(rank.memory))
         ways["each reads"] = (False, lambda: rank.each(rank.memory))
     else:
-        from millrace.storage.broadcast import DEPTH
-        from millrace.storage.broadcast import PIECE as OURS
+        from millrace.storage.broadcast import MAX_PIECES_IN_FLIGHT
+        from millrace.storage.broadcast import PIECE_BYTES as OURS
 
-        ways["ours"] = (True, lambda: rank.ours(rank.disk, OURS, DEPTH))
+        ways["ours"] = (True, lambda: rank.ours(rank.disk, OURS, MAX_PIECES_IN_FLIGHT))
         ways["MPI_Bcast"] = (True, lambda: rank.bcast(rank.disk))
         ways["each reads"] = (True, lambda: rank.each(rank.disk, os.O_DIRECT))
     found: dict[str, list[float]] = {name: [] for name in ways}
@@ -162,7 +162,7 @@ def run_rank(what: str, folder: Path) -> None:
             found[name].append(rank.seconds(way))
     if not rank.rank:
         print(json.dumps({name: median(times) for name, times in found.items()}), flush=True)
-    rank.world.leave(0)
+    rank.world.finalize_or_abort(0)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from rig import installation  # noqa: E402
 
 from millrace import _core  # noqa: E402
 from millrace.launch import sweep  # noqa: E402
-from millrace.resume import chosen  # noqa: E402
+from millrace.resume import select_tasks  # noqa: E402
 from millrace.rundir import RunDir  # noqa: E402
 from millrace.storage import launcher_folder  # noqa: E402
 
@@ -176,8 +176,10 @@ class Chaos:
         elif (self.folder / "out.fa").read_bytes() != self.expected:
             found.append("not the serial bytes")
         else:
-            tasks = [task for path in RunDir(self.run_dir).journals() for task in _core.scan(str(path), True).tasks]
-            if sum(task.last - task.first for task in chosen(tasks, False)) != self.n_records:
+            tasks = [
+                task for path in RunDir(self.run_dir).list_journals() for task in _core.scan(str(path), True).tasks
+            ]
+            if sum(task.last - task.first for task in select_tasks(tasks, False)) != self.n_records:
                 found.append("the journals hold records twice, or not at all")
         deadline = time.monotonic() + 15
         while left := self.left():
@@ -197,7 +199,7 @@ class Chaos:
             f"{name}: {processes.arguments(pid)}" for name in (HEAD, *NAMES) for pid in self.cluster.inhabitants(name)
         ]
         found += [str(path) for path in self.folder.glob("*.launch")]
-        found += [path for token in self.tokens for path in glob.glob(f"{launcher_folder.beginning(token)}*")]
+        found += [path for token in self.tokens for path in glob.glob(f"{launcher_folder.make_path_prefix(token)}*")]
         if not found:
             for name in (HEAD, *NAMES):
                 if self.cluster.is_on(name):

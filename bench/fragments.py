@@ -225,20 +225,20 @@ def candidates(folder: Path, slots: int, scale: float, millrace: str, repeats: i
 def _choose(folder: Path, size: int, repeats: int) -> None:
     """What the node does when all fragments of a batch are in, in `MOST_MEMORY`; prints CPU seconds."""
     from millrace import _core
-    from millrace.model import Command
+    from millrace.model import UserCommand
     from millrace.tools import registry
-    from millrace.tools.backend import find
-    from millrace.tools.base import Fragmenting
+    from millrace.tools.backend import find_backend
+    from millrace.tools.base import FragmentingAdapter
 
     argv = ("blastp", "-query", "q.faa", "-db", "db", "-out", "out")
-    command = Command(argv=argv, cwd=folder, environ=dict(os.environ), exe=Path("/usr/bin/blastp"))
-    adapter = registry.find("blastp")
-    assert isinstance(adapter, Fragmenting)
-    use = adapter.fragment(adapter.understand(command), command, [1] * N_FOUND)
+    command = UserCommand(argv=argv, cwd=folder, environ=dict(os.environ), exe=Path("/usr/bin/blastp"))
+    adapter = registry.find_adapter("blastp")
+    assert isinstance(adapter, FragmentingAdapter)
+    use = adapter.plan_fragments(adapter.understand_command(command), command, [1] * N_FOUND)
     assert use.fragmented
-    kind = find(use.fragmented)
+    kind = find_backend(use.fragmented)
     (folder / "fragments").mkdir()
-    databases = kind.prepare(use.fragmented, folder / "fragments", folder, os.environ)
+    databases = kind.prepare_fragments(use.fragmented, folder / "fragments", folder, os.environ)
     blocks = []
     with (folder / "found").open("wb", buffering=1 << 20) as file:
         for part, database in zip(use.fragmented.fragments, databases, strict=True):
@@ -262,8 +262,8 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
         ):  # fmt: skip
             found = [text[begin : begin + length] for begin, length in blocks]
             for view in found:
-                _core.crc32c(view)  # as `millrace.blocks.views` does
-            kind.candidates(use.fragmented, folder / f"chosen{number}", folder, os.environ, found)
+                _core.crc32c(view)  # as `millrace.blocks.map_blocks` does
+            kind.make_candidates(use.fragmented, folder / f"chosen{number}", folder, os.environ, found)
             for view in found:
                 view.release()
         best = min(best, time.process_time() - begun)
@@ -363,7 +363,7 @@ def _plan(folder: Path, millrace: str, tool: str, limit: int = 0) -> str:
 
 @contextmanager
 def control_group(limit: int, folder: Path) -> Iterator[str]:
-    """New control groups (v1) with a memory limit in bytes, in which the disk of ``folder`` gives `STORAGE`.
+    """New control groups (v1) with a memory limit in bytes, in which the disk of ``folder`` gives `STORAGE_BYTES_PER_SECOND`.
 
     Yields:
         What a shell does to enter them; nothing if there is no limit.

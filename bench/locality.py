@@ -17,8 +17,8 @@ import random
 import statistics
 from dataclasses import dataclass
 
-from millrace.schedule.holders import Holders
-from millrace.schedule.local_first import DISK, LINK, RULES, Rule
+from millrace.schedule.holders import FragmentHolders
+from millrace.schedule.local_first import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND, RULES, LocalityRule
 
 #: Bytes of a fragment; disks and links (1 Gbit/s) are of the time of the published figures, too.
 FRAGMENT = 64e6
@@ -30,7 +30,7 @@ OVERSUBSCRIBED = 8
 SEARCH, SPREAD = 1.0, 0.5
 
 
-def at_random(chance: random.Random) -> Rule:
+def at_random(chance: random.Random) -> LocalityRule:
     """Any fragment that is left."""
     return lambda node, holders: chance.choice(list(holders.left))
 
@@ -45,17 +45,17 @@ class Outcome:
     mean_read: float
 
 
-def run(rule: Rule | None, nodes: int, fragments: int, replicas: int, seed: int) -> Outcome:
+def run(rule: LocalityRule | None, nodes: int, fragments: int, replicas: int, seed: int) -> Outcome:
     """Search all fragments once; None: at random."""
     chance = random.Random(seed)
     rule = rule or at_random(chance)
     holders = {k: tuple(chance.sample(range(nodes), replicas)) for k in range(fragments)}
     search = [chance.lognormvariate(0, SPREAD) * SEARCH for _ in range(fragments)]
     speed = [chance.uniform(0.8, 1.2) for _ in range(nodes)]
-    left, turns, reads, n_local = Holders(holders), [(0.0, node, -1) for node in range(nodes)], [], 0
+    left, turns, reads, n_local = FragmentHolders(holders), [(0.0, node, -1) for node in range(nodes)], [], 0
     for fragment in holders:
-        left.add(fragment)
-    switches, under_way = nodes * LINK / OVERSUBSCRIBED, 0
+        left.add_search(fragment)
+    switches, under_way = nodes * LINK_BYTES_PER_SECOND / OVERSUBSCRIBED, 0
     heapq.heapify(turns)
     end = 0.0
     while turns:
@@ -68,14 +68,16 @@ def run(rule: Rule | None, nodes: int, fragments: int, replicas: int, seed: int)
         if not left.left:
             continue
         fragment = rule(node, left)
-        left.take(fragment)
+        left.remove_search(fragment)
         if node in holders[fragment]:
-            n_local, read = n_local + 1, FRAGMENT / DISK
+            n_local, read = n_local + 1, FRAGMENT / DISK_BYTES_PER_SECOND
         else:
             source = min(holders[fragment], key=lambda other: left.serves[other])
             left.serves[source] += 1
             under_way += 1
-            read = FRAGMENT / min(DISK, LINK / left.serves[source], switches / under_way)
+            read = FRAGMENT / min(
+                DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND / left.serves[source], switches / under_way
+            )
             heapq.heappush(turns, (now + read, node, source))
         reads.append(read)
         heapq.heappush(turns, (now + read + search[fragment] / speed[node], node, -1))
@@ -96,7 +98,7 @@ def main() -> None:
         }
         # All work at once on all nodes, every read local.
         average = SEARCH * 2.718281828 ** (SPREAD**2 / 2)
-        bound = asked.fragments * (FRAGMENT / DISK + average) / asked.nodes
+        bound = asked.fragments * (FRAGMENT / DISK_BYTES_PER_SECOND + average) / asked.nodes
         print(
             f"{name:7} {mean['local']:6.1%} {mean['network_bytes'] / 1e9:6.1f} GB {mean['mean_read'] * 1e3:8.0f} ms {mean['makespan']:8.1f} s {mean['makespan'] / bound:10.2f}"
         )

@@ -30,7 +30,7 @@ import web_server  # noqa: E402
 
 from bench import table  # noqa: E402
 from millrace.storage import locations  # noqa: E402
-from millrace.storage.probe import READERS, probe  # noqa: E402
+from millrace.storage.probe import READERS, measure_place  # noqa: E402
 
 #: The most that a prediction may miss, as a share of what is measured.
 GOAL = 0.1
@@ -45,8 +45,8 @@ def read(url: str, n_bytes: int, readers: int) -> float:
     """Seconds until all of so many readers have read the first ``n_bytes``."""
 
     def one(_: int) -> int:
-        with closing(locations.at(url)) as location:
-            return sum(len(piece) for piece in location.stream(0, n_bytes, location.about()))
+        with closing(locations.open_location(url)) as location:
+            return sum(len(piece) for piece in location.stream_bytes(0, n_bytes, location.query_status()))
 
     with ThreadPoolExecutor(readers) as pool:
         begun = time.monotonic()
@@ -58,9 +58,9 @@ def measure(url: str, n_bytes: int, repeats: int) -> list[tuple[int, float, floa
     """(readers, predicted, measured), for each number of readers, again and again."""
     found = []
     for _ in range(repeats):
-        cost = probe(url).cost
+        cost = measure_place(url).cost
         for readers in READERS:
-            found.append((readers, cost.seconds(n_bytes, readers), read(url, n_bytes, readers)))
+            found.append((readers, cost.predict_seconds(n_bytes, readers), read(url, n_bytes, readers)))
     return found
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.svg import Line, chart
-from millrace.simulate.bounds import in_order_seconds, static_seconds
-from millrace.simulate.cluster import Simulation
-from millrace.simulate.machine import Machine
-from millrace.simulate.trace import load
+from millrace.simulate.bounds import compute_in_order_seconds, compute_static_seconds
+from millrace.simulate.cluster import ClusterSimulation
+from millrace.simulate.machine import SimulatedCluster
+from millrace.simulate.trace import load_cost_trace
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "scaling"
@@ -50,10 +50,10 @@ MEMORY_WORK = 100.0
 Figures = dict[str, dict[str, Any]]
 
 
-def simulate(figures: Figures, name: str, machine: Machine, trace: Any, records: int) -> None:
+def simulate(figures: Figures, name: str, machine: SimulatedCluster, trace: Any, records: int) -> None:
     """Add one figure, and say it."""
     began = time.process_time()
-    found = dataclasses.asdict(Simulation(machine, trace, records).run())
+    found = dataclasses.asdict(ClusterSimulation(machine, trace, records).run())
     figures[name] = found | {"trace": trace.words, "cpu_seconds": round(time.process_time() - began, 1)}
     save(figures)
     print(f"{name}: {found['seconds']:.1f} s, {found['efficiency']:.2%}, {found['tasks']} tasks", flush=True)
@@ -65,38 +65,42 @@ def save(figures: Figures) -> None:
 
 def weak(figures: Figures) -> None:
     """HSP-Wrap: the same work for each core, 48 to 12,288 cores."""
-    traces = {"blastp": load(BLASTP, 1.0), "lognormal": load("lognormal:1,1"), "lengths": load("lengths:1,1")}
+    traces = {
+        "blastp": load_cost_trace(BLASTP, 1.0),
+        "lognormal": load_cost_trace("lognormal:1,1"),
+        "lengths": load_cost_trace("lengths:1,1"),
+    }
     for name, trace in traces.items():
         for nodes in WEAK:
             records = round(HSP_WRAP_WORK * nodes * CORES / trace.mean_seconds)
-            simulate(figures, f"weak {name} {nodes * CORES}", Machine(nodes, CORES), trace, records)
+            simulate(figures, f"weak {name} {nodes * CORES}", SimulatedCluster(nodes, CORES), trace, records)
 
 
 def tail(figures: Figures) -> None:
     """What is lost at the end of the harder cases: the least that can be, and with fragments of the database."""
-    whole, split = load("lognormal:1,1"), load("lognormal:1,1", fragments=TAIL_FRAGMENTS)
+    whole, split = load_cost_trace("lognormal:1,1"), load_cost_trace("lognormal:1,1", fragments=TAIL_FRAGMENTS)
     for nodes in WEAK:
         cores = nodes * CORES
         records = round(HSP_WRAP_WORK * cores / whole.mean_seconds)
-        seconds = in_order_seconds(whole, records, cores)
+        seconds = compute_in_order_seconds(whole, records, cores)
         figures[f"tail least {cores}"] = {
-            "seconds": seconds, "efficiency": whole.seconds(records) / cores / seconds,
+            "seconds": seconds, "efficiency": whole.sum_seconds_before(records) / cores / seconds,
         }  # fmt: skip
         records = round(HSP_WRAP_WORK * cores / split.mean_seconds)
-        simulate(figures, f"tail fragments {cores}", Machine(nodes, CORES), split, records)
+        simulate(figures, f"tail fragments {cores}", SimulatedCluster(nodes, CORES), split, records)
     for fragments in (1, TAIL_FRAGMENTS):
-        trace = load("skewed", fragments=fragments)
+        trace = load_cost_trace("skewed", fragments=fragments)
         records = round(HSP_WRAP_WORK * cores / trace.mean_seconds)
-        simulate(figures, f"tail skewed {fragments} {cores}", Machine(nodes, CORES), trace, records)
+        simulate(figures, f"tail skewed {fragments} {cores}", SimulatedCluster(nodes, CORES), trace, records)
 
 
 def memory(figures: Figures) -> None:
     """A database in fragments, more than fit into a node: nodes that are given again what they have, and any."""
-    trace = load("lognormal:1,0.5")
+    trace = load_cost_trace("lognormal:1,0.5")
     records = round(MEMORY_WORK * MEMORY_NODES * CORES / trace.mean_seconds)
     for resident in RESIDENT:
         for homes in (True, False):
-            machine = Machine(
+            machine = SimulatedCluster(
                 MEMORY_NODES, CORES, batch=64, fragments=MEMORY_FRAGMENTS, resident=resident, load_seconds=LOAD_SECONDS,
                 homes=homes,
             )  # fmt: skip
@@ -105,34 +109,34 @@ def memory(figures: Figures) -> None:
 
 def strong(figures: Figures) -> None:
     """mpiBLAST-PIO: one job of skewed queries on more and more cores, against a division made beforehand."""
-    whole, split = load("skewed"), load("skewed", fragments=16)
+    whole, split = load_cost_trace("skewed"), load_cost_trace("skewed", fragments=16)
     for nodes in STRONG:
         cores = nodes * CORES
-        simulate(figures, f"strong whole {cores}", Machine(nodes, CORES), whole, STRONG_QUERIES)
-        simulate(figures, f"strong fragments {cores}", Machine(nodes, CORES), split, 16 * STRONG_QUERIES)
-        seconds = static_seconds(whole, STRONG_QUERIES, cores)
+        simulate(figures, f"strong whole {cores}", SimulatedCluster(nodes, CORES), whole, STRONG_QUERIES)
+        simulate(figures, f"strong fragments {cores}", SimulatedCluster(nodes, CORES), split, 16 * STRONG_QUERIES)
+        seconds = compute_static_seconds(whole, STRONG_QUERIES, cores)
         figures[f"strong static {cores}"] = {
-            "seconds": seconds, "efficiency": whole.seconds(STRONG_QUERIES) / cores / seconds,
+            "seconds": seconds, "efficiency": whole.sum_seconds_before(STRONG_QUERIES) / cores / seconds,
         }  # fmt: skip
     save(figures)
 
 
 def prefetch(figures: Figures) -> None:
     """mpiBLAST-PIO: tasks of one query of a second, with and without a queue at the nodes."""
-    trace = load("lognormal:1,0.5")
+    trace = load_cost_trace("lognormal:1,0.5")
     for latency in LATENCIES:
         for with_it in (True, False):
-            machine = Machine(PREFETCH, CORES, latency_seconds=latency, prefetch=with_it, batch=1)
+            machine = SimulatedCluster(PREFETCH, CORES, latency_seconds=latency, prefetch=with_it, batch=1)
             name = f"prefetch {'with' if with_it else 'without'} {latency:g}"
             simulate(figures, name, machine, trace, 200 * PREFETCH * CORES)
 
 
 def large(figures: Figures) -> None:
     """100,000 cores with partitions, and the same work for each core."""
-    trace = load(BLASTP, 1.0)
+    trace = load_cost_trace(BLASTP, 1.0)
     for nodes in LARGE:
         records = round(HSP_WRAP_WORK * nodes * CORES / trace.mean_seconds)
-        simulate(figures, f"large blastp {nodes * CORES}", Machine(nodes, CORES), trace, records)
+        simulate(figures, f"large blastp {nodes * CORES}", SimulatedCluster(nodes, CORES), trace, records)
 
 
 def points(figures: Figures, name: str, key: str) -> list[tuple[float, float]]:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from bench import pack
 from millrace import lock, lock_owner
-from millrace.pack.arriving import Place
-from millrace.waiting import until
+from millrace.pack.arriving import ReceivingFolder
+from millrace.waiting import wait_until
 
 #: Longest wait for an event, in seconds.
 LONG = 600
@@ -79,7 +79,7 @@ class _Ends:
         link.chmod(0o755)
         there = folder / "there"
         there.mkdir()
-        self._result, self._place = there / "hits", Place(there / "hits")
+        self._result, self._place = there / "hits", ReceivingFolder(there / "hits")
         self._send = [
             pack.MILLRACE, "send", "hits.mrp", f"there:{self._result}", "--ssh", str(link), "--millrace", pack.MILLRACE,
             "--db", str(folder / "prot"),
@@ -108,8 +108,8 @@ class _Ends:
                         os.kill(pid, signal.SIGKILL)
                         killed[victim] += 1
                 status = sender.wait(LONG)
-            if not until(lambda: not lock.is_held(self._place.lock), LONG, nap=0.05):
-                sys.exit(f"a receiver does not end: {lock_owner.read(self._place.lock)}")
+            if not wait_until(lambda: not lock.is_held(self._place.lock), LONG, nap=0.05):
+                sys.exit(f"a receiver does not end: {lock_owner.read_owner(self._place.lock)}")
             if status == 0:
                 return (
                     filecmp.cmp(self._result, self._folder / "hits", shallow=False) and not self._place.folder.exists()
@@ -124,5 +124,5 @@ class _Ends:
         if victim == "link":
             found = Path(f"/proc/{sender.pid}/task/{sender.pid}/children").read_text().split()
             return int(found[0]) if found else 0
-        owner = lock_owner.read(self._place.lock)
+        owner = lock_owner.read_owner(self._place.lock)
         return owner.pid if owner and owner.is_alive_here() else 0

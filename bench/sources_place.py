@@ -19,8 +19,8 @@ sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi
 import nodes  # noqa: E402
 import rig  # noqa: E402
 
-from millrace.plan.costs import Cost, Line  # noqa: E402
-from millrace.storage.probe import Measured  # noqa: E402
+from millrace.plan.costs import ReadCost, ReadCostLine  # noqa: E402
+from millrace.storage.probe import MeasuredCost  # noqa: E402
 
 HOSTS = ("node1", "node2", "node3", "node4")
 HEAD, FILES, MIRROR = "node1", "files", "mirror"
@@ -62,7 +62,7 @@ with web_server.serve(host=sys.argv[2]) as web:
 """
 
 #: What each node believes of the servers.
-Believed = dict[str, dict[str, Measured]]
+Believed = dict[str, dict[str, MeasuredCost]]
 
 
 def reason_not() -> str:
@@ -182,14 +182,14 @@ class Place:
         self._forget()
         self._on(f"{self.millrace} data probe {MOUNT}/{PROBED_MB}.bin {self.url}/{PROBED_MB}.bin")
         path = self.user / f"cache/millrace/costs-{HEAD}.json"
-        return dict.fromkeys(HOSTS, msgspec.json.decode(path.read_bytes(), type=dict[str, Measured]))
+        return dict.fromkeys(HOSTS, msgspec.json.decode(path.read_bytes(), type=dict[str, MeasuredCost]))
 
     def _forged(self) -> Believed:
         """Costs with which a replica is always taken."""
         found = {}
         for place, rate in ((MOUNT, 1e3), (self.url, 1e12)):
-            cost = Cost(lines=(Line(readers=1, start_seconds=0.0, seconds_per_byte=1 / rate),))
-            found[place] = Measured(place=place, size=1, cost=cost, checks=(), when=time.time())
+            cost = ReadCost(lines=(ReadCostLine(readers=1, start_seconds=0.0, seconds_per_byte=1 / rate),))
+            found[place] = MeasuredCost(place=place, size=1, cost=cost, checks=(), when=time.time())
         return dict.fromkeys(HOSTS, found)
 
     def measure(self, cell: Cell, way: str, probed: Believed) -> Taken:

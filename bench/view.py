@@ -42,9 +42,9 @@ CLIENT = """
 import sys
 from contextlib import closing
 from millrace.storage import locations
-with closing(locations.at(sys.argv[1])) as location:
-    about = location.about()
-    assert sum(len(piece) for piece in location.stream(0, about.size, about)) == about.size
+with closing(locations.open_location(sys.argv[1])) as location:
+    about = location.query_status()
+    assert sum(len(piece) for piece in location.stream_bytes(0, about.size, about)) == about.size
 """
 
 WEB = """

@@ -13,13 +13,13 @@ import gc
 # Imports make many objects and no garbage; a run turns collection on again.
 gc.disable()
 
-from millrace.own_python import put_user_modules_last  # noqa: E402
+from millrace.own_python import move_user_modules_last  # noqa: E402
 
-put_user_modules_last(os.environ)  # before anything is imported that may be there, too
+move_user_modules_last(os.environ)  # before anything is imported that may be there, too
 
 from millrace.launch import heart  # noqa: E402
 
-heart.begin(os.environ)  # before the rest is imported
+heart.start_heartbeat(os.environ)  # before the rest is imported
 
 from millrace.cli import main  # noqa: E402
 

@@ -10,14 +10,14 @@ from typing import BinaryIO
 
 from millrace import _core
 from millrace.errors import CorruptError
-from millrace.waiting import until
+from millrace.waiting import wait_until
 
 #: Maximum time that a journal may look shorter than its node reports, and the poll interval, in seconds.
-SEEN_WITHIN, LOOK_AGAIN = 10.0, 0.05
+MAX_VISIBLE_DELAY_SECONDS, POLL_INTERVAL_SECONDS = 10.0, 0.05
 
 
 @contextmanager
-def views(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
+def map_blocks(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
     """Yield the checked bytes of ``blocks`` as memory maps, without copying them: they may be gigabytes.
 
     Raises:
@@ -32,7 +32,7 @@ def views(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
                 continue
             start = block.offset - block.offset % mmap.ALLOCATIONGRANULARITY
             size = block.offset - start + block.length
-            with opened(block) as file:
+            with open_journal(block) as file:
                 maps.append(mmap.mmap(file.fileno(), size, offset=start, access=mmap.ACCESS_READ))
             maps[-1].madvise(mmap.MADV_SEQUENTIAL)
             found.append(memoryview(maps[-1])[block.offset - start :])
@@ -48,7 +48,7 @@ def views(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
             each.close()
 
 
-def opened(block: _core.BlockRef) -> BinaryIO:
+def open_journal(block: _core.BlockRef) -> BinaryIO:
     """Open the journal that holds ``block``, of this node or of another one.
 
     On a network filesystem, bytes that another node has reported may not be visible at once: the file is opened again
@@ -65,6 +65,6 @@ def opened(block: _core.BlockRef) -> BinaryIO:
         file.close()
         return None
 
-    if found := until(look, SEEN_WITHIN, nap=LOOK_AGAIN):
+    if found := wait_until(look, MAX_VISIBLE_DELAY_SECONDS, nap=POLL_INTERVAL_SECONDS):
         return found
     raise CorruptError(f"{block.journal}: byte {block.offset}: the block is cut off", "start over with --fresh")

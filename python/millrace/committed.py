@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from millrace import _core
 
 
-class Committed(Protocol):
+class CommittedRecords(Protocol):
     """The committed result of records ``[first, last)``: a ``millrace._core.TaskRef``, or several."""
 
     @property
@@ -26,12 +26,12 @@ class Committed(Protocol):
     def blocks(self) -> Sequence[_core.BlockRef]: ...
 
 
-def n_records(tasks: Iterable[Committed]) -> int:
+def count_records(tasks: Iterable[CommittedRecords]) -> int:
     """Return the number of records of ``tasks``."""
     return sum(task.last - task.first for task in tasks)
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class GatheredSlices(msgspec.Struct, frozen=True):
     """All slices of a record; blocks of the same stream follow each other."""
 
     first: int
@@ -41,8 +41,8 @@ class Gathered(msgspec.Struct, frozen=True):
     quarantined: bool = False
 
 
-def gathered(slices: Mapping[int, _core.TaskRef]) -> Gathered:
+def gather_slices(slices: Mapping[int, _core.TaskRef]) -> GatheredSlices:
     """Gather the result of a record from all of its slices, by number."""
     one = slices[0]
     blocks = [block for number in sorted(slices) for block in slices[number].blocks]
-    return Gathered(one.first, one.last, one.inputs, blocks)
+    return GatheredSlices(one.first, one.last, one.inputs, blocks)

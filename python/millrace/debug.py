@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from millrace.errors import RefusedError
-from millrace.terminal import escape
+from millrace.terminal import escape_controls
 
 #: The environment variable that names the log file.
 VARIABLE = "MILLRACE_LOG"
@@ -22,12 +22,12 @@ VARIABLE = "MILLRACE_LOG"
 on = False
 
 #: Most letters of a text and most items of a list in the log, and the deepest nesting.
-MOST_LETTERS, MOST_ITEMS, DEPTH = 120, 8, 3
+MAX_LETTERS, MAX_ITEMS, MAX_DEPTH = 120, 8, 3
 
 _log: Callable[[str, str], None]
 
 
-def begin(path: str, rank: int | None) -> None:
+def start_debug_log(path: str, rank: int | None) -> None:
     """Turn the log on.
 
     Args:
@@ -49,7 +49,7 @@ def begin(path: str, rank: int | None) -> None:
 
     class Line(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return escape(super().format(record))  # log files are read on terminals
+            return escape_controls(super().format(record))  # log files are read on terminals
 
     line = Line(f"%(asctime)s.%(msecs)03d {who.replace('%', '%%')} %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
     handler.setFormatter(line)
@@ -65,47 +65,47 @@ def begin(path: str, rank: int | None) -> None:
     on, _log = True, log
 
 
-def note(part: str, text: str) -> None:
+def log_note(part: str, text: str) -> None:
     """Log a line of text."""
     if on:
         _log(part, text)
 
 
-def message(way: str, rank: int, value: object) -> None:
+def log_message(way: str, rank: int, value: object) -> None:
     """Log a message that goes ``to`` a rank or comes ``from`` it, as ``way`` says."""
     if on:
-        _log("mpi", f"{way} rank {rank}: {brief(value)}")
+        _log("mpi", f"{way} rank {rank}: {format_brief(value)}")
 
 
-def told(say: Callable[[str], None]) -> Callable[[str], None]:
+def tee_to_log(say: Callable[[str], None]) -> Callable[[str], None]:
     """Return a function that calls ``say`` and also logs its text; while the log is off, ``say`` itself."""
     if not on:
         return say
 
-    def both(text: str) -> None:
-        note("said", text)
+    def log_and_say(text: str) -> None:
+        log_note("said", text)
         say(text)
 
-    return both
+    return log_and_say
 
 
-def watch(engine: Any) -> None:
+def log_engine_calls(engine: Any) -> None:
     """Log the calls of the engine to the scheduler, the slots and the event log."""
     if on:
         actions = engine.actions
-        actions.scheduler = _Watched(actions.scheduler, "decision", ("handle",))
-        engine.node = actions.node = _Watched(
-            engine.node, "slots", ("submit", "withdraw", "kill_all", "no_more", "events")
+        actions.scheduler = _LoggingProxy(actions.scheduler, "decision", ("handle",))
+        engine.node = actions.node = _LoggingProxy(
+            engine.node, "slots", ("submit_task", "withdraw_tasks", "kill_all", "end_input", "wait_for_events")
         )
-        engine.events = actions.events = _Watched(engine.events, "event", ("write",))
+        engine.events = actions.events = _LoggingProxy(engine.events, "event", ("write",))
 
 
-class _Watched:
+class _LoggingProxy:
     """A proxy of an object that logs the calls of some of its methods, with their results."""
 
     def __init__(self, target: Any, part: str, methods: Iterable[str]) -> None:
         self.__dict__.update(
-            _target=target, _part=part, **{name: self._logged(getattr(target, name), part) for name in methods}
+            _target=target, _part=part, **{name: self._wrap_method(getattr(target, name), part) for name in methods}
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -115,27 +115,34 @@ class _Watched:
         setattr(self._target, name, value)
 
     @staticmethod
-    def _logged(method: Callable[..., Any], part: str) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
+    def _wrap_method(method: Callable[..., Any], part: str) -> Callable[..., Any]:
+        def call_and_log(*arguments: Any, **named: Any) -> Any:
             found = method(*arguments, **named)
-            if method.__name__ == "events":
+            if method.__name__ == "wait_for_events":
                 for each in found:
-                    _log(part, brief(each))
+                    _log(part, format_brief(each))
             elif method.__name__ == "handle":
-                if found or type(arguments[0]).__name__ != "Turn":  # the tick comes many times a second
-                    _log(part, f"{brief(arguments[0])}" + (f" -> {brief(found, DEPTH + 1)}" if found else ""))
+                if found or type(arguments[0]).__name__ != "TickEnded":  # the tick comes many times a second
+                    _log(
+                        part,
+                        f"{format_brief(arguments[0])}"
+                        + (f" -> {format_brief(found, MAX_DEPTH + 1)}" if found else ""),
+                    )
             else:
-                words = [*map(brief, arguments), *(f"{name}={brief(value)}" for name, value in named.items())]
-                _log(part, f"{method.__name__}({', '.join(words)})" + (f" -> {brief(found)}" if found else ""))
+                words = [
+                    *map(format_brief, arguments),
+                    *(f"{name}={format_brief(value)}" for name, value in named.items()),
+                ]
+                _log(part, f"{method.__name__}({', '.join(words)})" + (f" -> {format_brief(found)}" if found else ""))
             return found
 
-        return call
+        return call_and_log
 
 
-def brief(value: Any, depth: int = DEPTH) -> str:
+def format_brief(value: Any, depth: int = MAX_DEPTH) -> str:
     """Format ``value`` as one line, without bytes of records and without environments; cut long texts and lists.
 
-    >>> brief([b"MKV", "x", {"SECRET": "1"}, *range(9)])
+    >>> format_brief([b"MKV", "x", {"SECRET": "1"}, *range(9)])
     "[<3 bytes>, 'x', <1 entry>, 0, 1, 2, 3, 4, ... 12 in all]"
     """
     match value:
@@ -144,7 +151,7 @@ def brief(value: Any, depth: int = DEPTH) -> str:
         case None | bool() | int() | float():
             return f"{value:.6g}" if isinstance(value, float) else repr(value)
         case str():
-            return repr(value if len(value) <= MOST_LETTERS else f"{value[:MOST_LETTERS]}...")
+            return repr(value if len(value) <= MAX_LETTERS else f"{value[:MAX_LETTERS]}...")
         case bytes() | bytearray() | memoryview():
             return f"<{len(value)} bytes>"
         case dict():
@@ -157,10 +164,10 @@ def brief(value: Any, depth: int = DEPTH) -> str:
     if names:
         if not depth:
             return f"{type(value).__name__}(...)"
-        words = (f"{name}={brief(getattr(value, name), depth - 1)}" for name in names)
+        words = (f"{name}={format_brief(getattr(value, name), depth - 1)}" for name in names)
         return f"{type(value).__name__}({', '.join(words)})"
     if isinstance(value, (list, tuple, set, frozenset)):
-        items = [brief(item, depth - 1) if depth else "..." for item in list(value)[:MOST_ITEMS]]
-        more = f", ... {len(value)} in all" if len(value) > MOST_ITEMS else ""
+        items = [format_brief(item, depth - 1) if depth else "..." for item in list(value)[:MAX_ITEMS]]
+        more = f", ... {len(value)} in all" if len(value) > MAX_ITEMS else ""
         return f"[{', '.join(items)}{more}]"
     return f"<{type(value).__name__}>"

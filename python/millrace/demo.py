@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from millrace.errors import CorruptError, RefusedError, ToolError
-from millrace.own import take_private
-from millrace.own_python import python_command
+from millrace.own import claim_private_folder
+from millrace.own_python import make_python_command
 from millrace.rundir import RunDir
 
 #: Residues with their frequencies in Swiss-Prot, in percent.
@@ -22,7 +22,7 @@ RESIDUES = "ARNDCQEGHILKMFPSTWYV"
 FREQUENCIES = (8.3, 5.5, 4.1, 5.5, 1.4, 3.9, 6.7, 7.1, 2.3, 5.9, 9.7, 5.8, 2.4, 3.9, 4.7, 6.6, 5.3, 1.1, 2.9, 6.9)
 
 
-def proteins(seed: int, families: int, members: int) -> Iterator[tuple[str, str]]:
+def make_proteins(seed: int, families: int, members: int) -> Iterator[tuple[str, str]]:
     """Make families of mutated homologs, some cut to fragments, some with a stretch of low complexity.
 
     Yields:
@@ -33,7 +33,7 @@ def proteins(seed: int, families: int, members: int) -> Iterator[tuple[str, str]
         length = min(2000, max(60, int(dice.lognormvariate(5.7, 0.6))))
         ancestor = dice.choices(RESIDUES, FREQUENCIES, k=length)
         for member in range(members):
-            sequence = mutated(ancestor, dice.uniform(0.05, 0.6), dice)
+            sequence = mutate_sequence(ancestor, dice.uniform(0.05, 0.6), dice)
             if dice.random() < 0.15:
                 start = dice.randrange(len(sequence) // 2)
                 sequence = sequence[start : start + max(40, len(sequence) // 3)]
@@ -43,7 +43,7 @@ def proteins(seed: int, families: int, members: int) -> Iterator[tuple[str, str]
             yield f"fam{family:04d}_{member}", "".join(sequence)
 
 
-def mutated(ancestor: list[str], divergence: float, dice: random.Random) -> list[str]:
+def mutate_sequence(ancestor: list[str], divergence: float, dice: random.Random) -> list[str]:
     """Return a mutated copy of a sequence: substitutions, and one insertion or deletion for about ten of them.
 
     Args:
@@ -71,7 +71,7 @@ def write_fasta(path: Path, records: Iterator[tuple[str, str]]) -> None:
             file.write(f">{name} made-up protein\n{lines}\n")
 
 
-def show(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+def run_demo(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
     """Run the demonstration in ``folder``.
 
     Raises:
@@ -85,14 +85,14 @@ def show(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[
                 f"{program}: program not found on PATH", "install BLAST+ (Debian, Ubuntu: apt-get install ncbi-blast+)"
             )
     try:
-        take_private(folder, is_users=True)
+        claim_private_folder(folder, is_users=True)
     except PermissionError as error:
         raise RefusedError(
             f"{folder}: {(error.strerror or '').lower()}", "name a folder of your own, or one that is not there"
         ) from error
     say(f"1. making proteins in {folder}/ (seeded: the same every time)")
-    write_fasta(folder / "db.faa", proteins(1, 1300, 6))
-    every_fifth = [record for k, record in enumerate(proteins(1, 1300, 6)) if k % 6 == 0][:queries]
+    write_fasta(folder / "db.faa", make_proteins(1, 1300, 6))
+    every_fifth = [record for k, record in enumerate(make_proteins(1, 1300, 6)) if k % 6 == 0][:queries]
     write_fasta(folder / "queries.faa", iter(every_fifth))
     subprocess.run(
         ["makeblastdb", "-in", "db.faa", "-dbtype", "prot", "-out", "db"],
@@ -103,25 +103,25 @@ def show(folder: Path, queries: int, environ: Mapping[str, str], say: Callable[[
     blastp = ["blastp", "-query", "queries.faa", "-db", "db", "-outfmt", "6", "-evalue", "1e-3"]
 
     say(f"2. serially: {' '.join(blastp)} -out serial.tsv")
-    serial = timed([*blastp, "-out", "serial.tsv"], folder)
+    serial = time_command([*blastp, "-out", "serial.tsv"], folder)
     say(f"   {serial:.1f} s")
 
     say(f"3. the same with `millrace run --` before it, into millrace.tsv, on {len(os.sched_getaffinity(0))} cores")
-    millrace = python_command("-m", "millrace", "run", "--fresh", "-q", "--", *blastp, "-out", "millrace.tsv")
-    ours = timed(millrace, folder)
+    millrace = make_python_command("-m", "millrace", "run", "--fresh", "-q", "--", *blastp, "-out", "millrace.tsv")
+    ours = time_command(millrace, folder)
     say(f"   {ours:.1f} s: {serial / ours:.2f} times as fast")
-    compare(folder, "millrace.tsv", say)
+    compare_with_serial(folder, "millrace.tsv", say)
 
     say("4. again into resumed.tsv, killed with SIGKILL in the middle, then resumed by the same command")
-    again = python_command("-m", "millrace", "run", "-q", "--", *blastp, "-out", "resumed.tsv")
-    kill_in_the_middle(again, folder, folder / "resumed.tsv.millrace")
+    again = make_python_command("-m", "millrace", "run", "-q", "--", *blastp, "-out", "resumed.tsv")
+    kill_midway(again, folder, folder / "resumed.tsv.millrace")
     say("   killed; resuming")
-    resumed = timed(again, folder)
+    resumed = time_command(again, folder)
     say(f"   {resumed:.1f} s for the rest")
-    compare(folder, "resumed.tsv", say)
+    compare_with_serial(folder, "resumed.tsv", say)
 
 
-def timed(command: list[str], folder: Path) -> float:
+def time_command(command: list[str], folder: Path) -> float:
     """Run ``command`` and return its wall time in seconds.
 
     Raises:
@@ -134,7 +134,7 @@ def timed(command: list[str], folder: Path) -> float:
     return time.monotonic() - begun
 
 
-def kill_in_the_middle(command: list[str], folder: Path, run_dir: Path) -> None:
+def kill_midway(command: list[str], folder: Path, run_dir: Path) -> None:
     """Start ``command`` and kill it with SIGKILL as soon as its journal has more than 10,000 bytes."""
     shutil.rmtree(run_dir, ignore_errors=True)
     process = subprocess.Popen(command, cwd=folder)
@@ -146,7 +146,7 @@ def kill_in_the_middle(command: list[str], folder: Path, run_dir: Path) -> None:
     process.wait()
 
 
-def compare(folder: Path, name: str, say: Callable[[str], None]) -> None:
+def compare_with_serial(folder: Path, name: str, say: Callable[[str], None]) -> None:
     """Compare a file with the serial output, byte for byte.
 
     Raises:

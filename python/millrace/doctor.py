@@ -14,7 +14,7 @@ from pathlib import Path
 
 from millrace import __version__, lock
 from millrace.errors import RefusedError
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 from millrace.plan import cores, workplace
 from millrace.process_handle import open_process_handle
 
@@ -34,7 +34,7 @@ TOOLS = (
 LOCAL_FLOCK = frozenset({"localflock", "nolock", "local_lock=flock", "local_lock=all"})
 
 
-class Tool(Frozen, frozen=True):
+class ToolReport(FrozenValue, frozen=True):
     """A known program, and whether it is installed."""
 
     name: str
@@ -45,7 +45,7 @@ class Tool(Frozen, frozen=True):
     install: str
 
 
-class Folder(Frozen, frozen=True):
+class FolderReport(FrozenValue, frozen=True):
     """The operations that the filesystem of a folder supports."""
 
     path: str
@@ -59,8 +59,8 @@ class Folder(Frozen, frozen=True):
     nameless_files: bool = False
 
 
-class Found(Frozen, frozen=True):
-    """The facts that ``examine`` finds."""
+class MachineReport(FrozenValue, frozen=True):
+    """The facts that ``examine_machine`` finds."""
 
     millrace: str
     python: str
@@ -76,38 +76,43 @@ class Found(Frozen, frozen=True):
     #: Whether the kernel has pidfds, with which a signal cannot reach a wrong process.
     pidfd: bool
     #: The current folder, where outputs and run directories go.
-    folder: Folder
-    tools: tuple[Tool, ...]
+    folder: FolderReport
+    tools: tuple[ToolReport, ...]
     #: Why tasks cannot see the current folder through an overlay; empty: they can.
     unseen: str = ""
 
 
-def examine(environ: Mapping[str, str]) -> Found:
+def examine_machine(environ: Mapping[str, str]) -> MachineReport:
     """Collect the facts that a run depends on."""
-    n_cores, why = cores.usable(environ)
+    n_cores, why = cores.count_usable_cores(environ)
     place, work_why, unseen = None, "", "there is no place for a work directory"
     with suppress(RefusedError):
-        found = workplace.find(workplace.wanted_here(environ), n_cores, Path.cwd())
-        found, unseen = workplace.with_view(found, Path.cwd(), fixed=bool(workplace.wanted_here(environ)))
+        found = workplace.choose_work_place(workplace.read_wanted_place(environ), n_cores, Path.cwd())
+        found, unseen = workplace.choose_place_with_view(
+            found, Path.cwd(), fixed=bool(workplace.read_wanted_place(environ))
+        )
         place, work_why = found.path, found.why
-    return Found(
+    return MachineReport(
         millrace=__version__, python=platform.python_version(), kernel=platform.release(), cores=n_cores, cores_why=why,
-        work_dir=str(place or ""), work_why=work_why, work_filesystem=filesystem(place) if place else "",
+        work_dir=str(place or ""), work_why=work_why, work_filesystem=read_filesystem_type(place) if place else "",
         work_free=shutil.disk_usage(place).free if place else 0, pidfd=has_pidfd(),
-        folder=folder(Path.cwd()),
-        tools=tuple(tool(name, option, package, environ) for name, option, package in TOOLS), unseen=unseen,
+        folder=examine_folder(Path.cwd()),
+        tools=tuple(examine_tool(name, option, package, environ) for name, option, package in TOOLS), unseen=unseen,
     )  # fmt: skip
 
 
-def tool(name: str, option: str, package: str, environ: Mapping[str, str]) -> Tool:
+def examine_tool(name: str, option: str, package: str, environ: Mapping[str, str]) -> ToolReport:
     """Find one program on PATH and ask for its version."""
     path = shutil.which(name, path=environ.get("PATH")) or ""
-    return Tool(
-        name=name, path=path, version=version(path, option) if path else "", install=f"apt-get install {package}"
+    return ToolReport(
+        name=name,
+        path=path,
+        version=ask_tool_version(path, option) if path else "",
+        install=f"apt-get install {package}",
     )
 
 
-def version(path: str, option: str) -> str:
+def ask_tool_version(path: str, option: str) -> str:
     """Return the first line with a digit of the program's output, or ``version unknown``. Waits at most 60 s."""
     try:
         done = subprocess.run(
@@ -124,27 +129,27 @@ def version(path: str, option: str) -> str:
     return next((line for line in lines if any(letter.isdigit() for letter in line)), "version unknown")
 
 
-def folder(path: Path) -> Folder:
+def examine_folder(path: Path) -> FolderReport:
     """Test the operations that a run needs on the filesystem of a folder; leave nothing in it."""
-    kind, options = mount(path)
+    kind, options = read_mount(path)
     try:
         descriptor, name = tempfile.mkstemp(prefix=".millrace-doctor-", dir=path)
     except OSError:
-        return Folder(path=str(path), filesystem=kind, writable=False)
+        return FolderReport(path=str(path), filesystem=kind, writable=False)
     try:
-        has_flock = lock.flock(descriptor, fcntl.LOCK_EX)
+        has_flock = lock.try_flock(descriptor, fcntl.LOCK_EX)
     finally:
         os.close(descriptor)
         os.unlink(name)
-    return Folder(
+    return FolderReport(
         path=str(path), filesystem=kind, writable=True,
         flock="no" if not has_flock else "local" if LOCAL_FLOCK & set(options.split(",")) else "yes",
-        syncs_folders=works(path, os.O_RDONLY | os.O_DIRECTORY, os.fsync),
-        nameless_files=works(path, os.O_RDWR | os.O_TMPFILE, os.fstat),
+        syncs_folders=can_use_path(path, os.O_RDONLY | os.O_DIRECTORY, os.fsync),
+        nameless_files=can_use_path(path, os.O_RDWR | os.O_TMPFILE, os.fstat),
     )  # fmt: skip
 
 
-def works(path: Path, how: int, what: Callable[[int], object]) -> bool:
+def can_use_path(path: Path, how: int, what: Callable[[int], object]) -> bool:
     """Tell whether ``path`` can be opened and ``what`` succeeds on it.
 
     Args:
@@ -164,12 +169,12 @@ def works(path: Path, how: int, what: Callable[[int], object]) -> bool:
     return True
 
 
-def filesystem(place: Path) -> str:
+def read_filesystem_type(place: Path) -> str:
     """Return the type of the filesystem that holds ``place``, such as ``tmpfs``."""
-    return mount(place)[0]
+    return read_mount(place)[0]
 
 
-def mount(place: Path) -> tuple[str, str]:
+def read_mount(place: Path) -> tuple[str, str]:
     """Return type and mount options of the filesystem that holds ``place``."""
     real = os.path.realpath(place)
     best, kind, options = "", "unknown", ""

@@ -4,63 +4,63 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millrace.rundir import RunDir, delete
+from millrace.rundir import RunDir, delete_entry
 
 
-def set_aside(rundir: RunDir) -> None:
-    """Make room for a fresh start: delete the content, but keep a run in ``earlier`` for ``put_back`` or ``forget``.
+def back_up_run(rundir: RunDir) -> None:
+    """Make room for a fresh start: delete the content, but keep a run in ``backup`` for ``restore_run`` or ``delete_backup``.
 
     The manifest is moved first: after a kill, the rest is moved back.
     """
-    if not _is_folder(rundir.earlier):
-        delete(rundir.earlier)
+    if not _is_folder(rundir.backup):
+        delete_entry(rundir.backup)
     if not rundir.manifest.is_file():
-        _clear(rundir)
+        _clear_directory(rundir)
         return
-    rundir.earlier.mkdir(0o700)
-    for entry in reversed(_entries(rundir)):
-        entry.rename(rundir.earlier / entry.name)
+    rundir.backup.mkdir(0o700)
+    for entry in reversed(_list_entries(rundir)):
+        entry.rename(rundir.backup / entry.name)
 
 
-def put_back(rundir: RunDir) -> bool:
+def restore_run(rundir: RunDir) -> bool:
     """Restore the run that was set aside, in place of one that has not begun; return whether there was one.
 
     The manifest is deleted last and restored last.
     """
-    if not _is_folder(rundir.earlier):
+    if not _is_folder(rundir.backup):
         return False
-    manifest = rundir.earlier / rundir.manifest.name
+    manifest = rundir.backup / rundir.manifest.name
     if not manifest.exists():  # all of it is restored, or it is being deleted
-        delete(rundir.earlier)
+        delete_entry(rundir.backup)
         return False
     if rundir.manifest.exists():
-        _clear(rundir)
-    for entry in sorted(rundir.earlier.iterdir(), key=lambda entry: entry == manifest):
+        _clear_directory(rundir)
+    for entry in sorted(rundir.backup.iterdir(), key=lambda entry: entry == manifest):
         entry.rename(rundir.path / entry.name)
-    rundir.earlier.rmdir()
+    rundir.backup.rmdir()
     return True
 
 
-def forget(rundir: RunDir) -> None:
+def delete_backup(rundir: RunDir) -> None:
     """Delete the run that was set aside, its manifest first."""
-    if _is_folder(rundir.earlier):
-        delete(rundir.earlier / rundir.manifest.name)
-    delete(rundir.earlier)
+    if _is_folder(rundir.backup):
+        delete_entry(rundir.backup / rundir.manifest.name)
+    delete_entry(rundir.backup)
 
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _entries(rundir: RunDir) -> list[Path]:
-    """Return all entries but the lock and ``earlier``; the manifest last."""
-    own = ("lock", "lock.taking", rundir.earlier.name)
+def _list_entries(rundir: RunDir) -> list[Path]:
+    """Return all entries but the lock and ``backup``; the manifest last."""
+    own = ("lock", "lock.taking", rundir.backup.name)
     return sorted(
         (entry for entry in rundir.path.iterdir() if entry.name not in own), key=lambda entry: entry == rundir.manifest
     )
 
 
-def _clear(rundir: RunDir) -> None:
-    delete(rundir.complete)
-    for entry in _entries(rundir):
-        delete(entry)
+def _clear_directory(rundir: RunDir) -> None:
+    delete_entry(rundir.completion)
+    for entry in _list_entries(rundir):
+        delete_entry(entry)

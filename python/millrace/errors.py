@@ -48,7 +48,7 @@ class MillraceError(Exception):
         return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
 
 
-def parted(text: str) -> tuple[str, str]:
+def split_hint(text: str) -> tuple[str, str]:
     """Split the text of a ``MillraceError`` into message and hint; the hint may be empty."""
     message, _, hint = text.partition("\n\nhint: ")
     return message, hint

@@ -13,10 +13,10 @@ from millrace.errors import RefusedError
 COMPRESSED = (".gz", ".bgz", ".zst", ".bz2", ".xz")
 
 
-def unpacked_name(name: str) -> str:
+def strip_compressed_suffix(name: str) -> str:
     """Return a file name without the suffix of a compression.
 
-    >>> unpacked_name("a.fa.gz"), unpacked_name("a.fa")
+    >>> strip_compressed_suffix("a.fa.gz"), strip_compressed_suffix("a.fa")
     ('a.fa', 'a.fa')
     """
     return name[: name.rindex(".")] if name.endswith(COMPRESSED) else name
@@ -76,7 +76,7 @@ FORMATS: dict[str, RecordFormat] = {
 _BY_SUFFIX = {suffix: known.name for known in FORMATS.values() for suffix in known.suffixes}
 
 
-def detect(path: str) -> str | None:
+def detect_format(path: str) -> str | None:
     """Detect the format of an input by its name, then by its first bytes.
 
     The name decides, with two exceptions, where unambiguous bytes decide: a suffix that means only text (``.txt``,
@@ -92,7 +92,7 @@ def detect(path: str) -> str | None:
     Raises:
         OSError: The file exists but cannot be read.
     """
-    named = by_suffix(path)
+    named = find_format_by_suffix(path)
     found = _core.sniff(path) if path != "-" and Path(path).is_file() else None
     if named is None or (found is not None and (named == "lines" or found in ("fasta", "fastq"))):
         return found or named
@@ -123,11 +123,11 @@ def parse_input(text: str, cwd: Path) -> tuple[str, str]:
     if name in FORMATS:
         return (text, "") if is_whole and not is_part else (path, name)
     if is_part and not is_whole:
-        check(name)
+        check_format_name(name)
     return text, ""
 
 
-def check(name: str) -> str:
+def check_format_name(name: str) -> str:
     """Return ``name`` if it is a known format.
 
     Raises:
@@ -138,13 +138,13 @@ def check(name: str) -> str:
     import difflib  # only for the refusal
 
     nearest = difflib.get_close_matches(name.lower().removeprefix("."), FORMATS, n=1)
-    alias = by_suffix(f"x.{name}")
+    alias = find_format_by_suffix(f"x.{name}")
     likely = alias or (nearest[0] if nearest else "")
     hint = f"did you mean '{likely}'?" if likely else f"formats are {', '.join(FORMATS)}"
     raise RefusedError(f"unknown record format '{name}'", hint)
 
 
-def by_suffix(path: str) -> str | None:
+def find_format_by_suffix(path: str) -> str | None:
     """Return the format of a file suffix, below that of a compression; None: unknown."""
     plain = Path(path.lower())
     if plain.suffix in COMPRESSED:

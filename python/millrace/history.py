@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from datetime import datetime
 
-from millrace.plan.plan import Plan
-from millrace.report.events import read_typed
-from millrace.report.summary import Summary, summarise
-from millrace.rundir import Manifest, RunDir
+from millrace.plan.plan import RunPlan
+from millrace.report.events import read_typed_events
+from millrace.report.summary import RunSummary, summarise_events
+from millrace.rundir import RunDir, RunManifest
 from millrace.storage import past
 
 
-def remember(plan: Plan, rundir: RunDir, manifest: Manifest, code: int, message: str = "") -> Summary:
+def save_run_history(plan: RunPlan, rundir: RunDir, manifest: RunManifest, code: int, message: str = "") -> RunSummary:
     """Save the closed event log and the facts of the run, and return the figures of the log.
 
     Nothing is saved of a step of another job.
@@ -21,11 +21,11 @@ def remember(plan: Plan, rundir: RunDir, manifest: Manifest, code: int, message:
         code: The exit code of this start.
         message: Why it stopped early; empty if it did not.
     """
-    counted = summarise(read_typed(rundir.events))
+    counted = summarise_events(read_typed_events(rundir.events))
     if not plan.listed:
         return counted
-    past.keep(
-        past.Past(
+    past.archive_run(
+        past.EndedRun(
             run_id=manifest.run_id, ended=datetime.now().astimezone().isoformat(timespec="seconds"),
             argv=plan.command.argv, host=os.uname().nodename, cwd=str(plan.command.cwd), run_dir=str(plan.run_dir),
             status=counted.status, exit_code=code, message=message, records_done=counted.records_done,

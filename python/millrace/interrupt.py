@@ -19,7 +19,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *WARNINGS)
 _early: list[int] = []
 
 
-def end_quietly(number: int, _: FrameType | None) -> None:
+def raise_keyboard_interrupt(number: int, _: FrameType | None) -> None:
     """Handle SIGINT until a run handles signals, as Python does; remember it in case the exception is dropped.
 
     Raises:
@@ -29,7 +29,7 @@ def end_quietly(number: int, _: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-class StoppedBySignal(MillraceError):
+class StoppedBySignalError(MillraceError):
     """The run was asked to stop; exit code 128 + the signal."""
 
     def __init__(self, message: str, hint: str, number: int) -> None:
@@ -43,7 +43,7 @@ class StoppedBySignal(MillraceError):
         return 128 + self.number
 
 
-class Interrupt:
+class StopSignals:
     """A counter of the signals that ask to stop; use as a context.
 
     Args:
@@ -58,28 +58,28 @@ class Interrupt:
         self.count = 0
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Interrupt:
+    def __enter__(self) -> StopSignals:
         for number in STOPPING:
             # A signal that the parent had us ignore (nohup) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._handler(number))
+                self._before[number] = signal.signal(number, self._choose_handler(number))
         if _early and not self._supervised:  # an exception raised in a lookup hook of Python may be dropped
-            self.note(_early[0])
+            self.count_signal(_early[0])
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _handler(self, number: signal.Signals) -> Any:
+    def _choose_handler(self, number: signal.Signals) -> Any:
         if not self._supervised:
-            return self._note
+            return self._on_signal
         return signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN
 
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self.note(number)
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self.count_signal(number)
 
-    def note(self, number: int) -> None:
+    def count_signal(self, number: int) -> None:
         """Count a request to stop, as if by this signal."""
         self.signal = self.signal or number
         self.count += 1
@@ -88,23 +88,23 @@ class Interrupt:
     def name(self) -> str:
         return signal.Signals(self.signal).name
 
-    def error(self, run_dir: Path) -> MillraceError:
+    def make_error(self, run_dir: Path) -> MillraceError:
         """Make the final error of an interrupted run."""
-        return StoppedBySignal(
+        return StoppedBySignalError(
             f"stopped by {self.name}; everything done so far is kept in {run_dir}",
             "type the same command again: it resumes",
-            number_told(self.signal),
+            map_exit_signal(self.signal),
         )
 
 
-def number_told(number: int) -> int:
+def map_exit_signal(number: int) -> int:
     """Return the signal for the exit code: a scheduler's warning counts as SIGTERM."""
     return signal.SIGTERM if number in WARNINGS else number
 
 
-def nobody_reads(run_dir: Path) -> StoppedBySignal:
+def make_closed_output_error(run_dir: Path) -> StoppedBySignalError:
     """Make the error of a run whose standard output was closed, as by ``head``."""
-    return StoppedBySignal(
+    return StoppedBySignalError(
         f"nobody reads standard output any more; everything done so far is kept in {run_dir}",
         f"the same command resumes; to drop it: rm -r {shlex.quote(str(run_dir))}",
         signal.SIGPIPE,

@@ -13,32 +13,32 @@ import msgspec
 
 from millrace import formats
 from millrace.errors import RefusedError
-from millrace.replicas import Replica
-from millrace.replicas import check as check_replicas
+from millrace.replicas import ReplicaRule
+from millrace.replicas import check_replica_rules as check_replicas
 
 #: Far above the cores of any one machine; a typing error ends here, not in exhausted memory.
-MOST_SLOTS = 16384
+MAX_SLOTS = 16384
 
 #: Records or units of size in a fixed batch; keeps sums within 64 bits.
-MOST_BATCH = 2**32
+MAX_BATCH_SIZE = 2**32
 
 #: Far above a useful number: each fragment costs one start of the tool for each batch.
-MOST_FRAGMENTS = 4096
+MAX_FRAGMENTS = 4096
 
-Slots = Annotated[int, msgspec.Meta(ge=1, le=MOST_SLOTS)]
+Slots = Annotated[int, msgspec.Meta(ge=1, le=MAX_SLOTS)]
 ExitStatus = Annotated[int, msgspec.Meta(ge=1, le=255)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 ProgressMode = Literal["auto", "bar", "plain", "json", "none"]
 
 
-class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+class ArchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """Settings for nodes of one architecture."""
 
     #: The program there: a path, or a name on that node's ``PATH``.
     exe: Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """One job. A TOML file has the same names as the command line's options, and ``command``."""
 
     command: tuple[str, ...]
@@ -85,11 +85,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.
     hosts: tuple[str, ...] = ()
     #: By architecture, as named by ``uname -m``.
-    arch: dict[str, Arch] = {}
+    arch: dict[str, ArchOptions] = {}
     #: Nodes in a partition with a leader; None: no partitions up to some hundred nodes, then a chosen size.
     partition_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
     #: Rules for replicas of files.
-    replica: tuple[Replica, ...] = ()
+    replica: tuple[ReplicaRule, ...] = ()
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
     #: -1 quiet, 0 normal, 1 verbose, 2 with the debug log.
     verbosity: Annotated[int, msgspec.Meta(ge=-1, le=2)] = 0
@@ -99,7 +99,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """The progress display: none if the user wants quiet, and asks for no other."""
         return "none" if self.verbosity < 0 and self.progress == "auto" else self.progress
 
-    def program_on(self, machine: str) -> str:
+    def find_program(self, machine: str) -> str:
         """Return the program for an architecture: the one set for it, else the first word of the command."""
         return self.arch[machine].exe if machine in self.arch else self.command[0]
 
@@ -133,7 +133,7 @@ def parse_batch(text: str) -> tuple[int, int]:
             f"--batch {text}: not a batch size", "use auto, a number of records (100), or a size (64K, 10M)"
         )
     number, unit = int(found[1]), found[2].upper()
-    if number > MOST_BATCH:
+    if number > MAX_BATCH_SIZE:
         raise RefusedError(
             f"--batch {text}: too large", "leave it out: batches then get their size from measured times"
         )
@@ -169,10 +169,10 @@ def parse_fragments(text: str) -> tuple[int, int]:
     if text == "auto":
         return (0, 0)
     found = re.fullmatch(r"([1-9][0-9]*)(?:([KMGT])(?:i?B)?)?", text, re.IGNORECASE)
-    if not found or (not found[2] and int(found[1]) > MOST_FRAGMENTS):
+    if not found or (not found[2] and int(found[1]) > MAX_FRAGMENTS):
         raise RefusedError(
             f"--fragments {text}: neither a number of fragments nor a size",
-            f"use auto, a number up to {MOST_FRAGMENTS} (8), or the size of a fragment (500M, 2G)",
+            f"use auto, a number up to {MAX_FRAGMENTS} (8), or the size of a fragment (500M, 2G)",
         )
     if not found[2]:
         return (int(found[1]), 0)
@@ -192,24 +192,24 @@ def check_stage(text: str) -> None:
         )
 
 
-def from_values(values: dict[str, Any], where: str = "") -> Job:
+def make_job(values: dict[str, Any], where: str = "") -> JobSpec:
     """Check ``values`` (names as in a TOML file) and make a job of them.
 
     Raises:
         RefusedError: A name is unknown (offers the nearest known one), or a value is wrong.
     """
     prefix = f"{where}: " if where else ""
-    check_known(values, {field.encode_name for field in msgspec.structs.fields(Job)}, where)
+    check_known_keys(values, {field.encode_name for field in msgspec.structs.fields(JobSpec)}, where)
     values = dict(values)
     if isinstance(values.get("command"), str):
-        values["command"] = words_of(values["command"], prefix)
+        values["command"] = split_command(values["command"], prefix)
     for name in ("input", "output", "join", "shared", "hosts"):
         if isinstance(values.get(name), str):
             values[name] = [values[name]]
     rules = values.get("replica")
     for rule in rules if isinstance(rules, list) else ():
         if isinstance(rule, dict):
-            check_known(rule, ("path", "at"), f"{prefix}[[replica]]")
+            check_known_keys(rule, ("path", "at"), f"{prefix}[[replica]]")
     if isinstance(values.get("ok-status"), int):
         values["ok-status"] = [values["ok-status"]]
     for name in ("batch", "fragments"):
@@ -220,9 +220,11 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
         if isinstance(given, list | tuple) and "" in given:
             raise RefusedError(f"{prefix}{name}: an empty file name", "an unset variable in the command line, perhaps")
     try:
-        job = msgspec.convert(values, Job)
+        job = msgspec.convert(values, JobSpec)
     except msgspec.ValidationError as error:
-        raise RefusedError(f"{prefix}{_readable(str(error), values)}", "see millrace run --help") from error
+        raise RefusedError(
+            f"{prefix}{_rewrite_validation_error(str(error), values)}", "see millrace run --help"
+        ) from error
     if not job.command:
         raise RefusedError(
             f"{prefix}no command",
@@ -232,19 +234,21 @@ def from_values(values: dict[str, Any], where: str = "") -> Job:
     job.fragment_size  # noqa: B018 - as well
     job.quarantine_limit  # noqa: B018 - as well
     if job.format:
-        formats.check(job.format)
+        formats.check_format_name(job.format)
     check_stage(job.stage)
     check_replicas(job.replica, where)
     return job
 
 
-def words_of(command: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], prefix: str = "") -> tuple[str, ...]:
+def split_command(
+    command: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], prefix: str = ""
+) -> tuple[str, ...]:
     """Split a command into words, as a shell does.
 
     Raises:
         RefusedError: A quotation is not closed.
 
-    >>> words_of("blastp -query 'q 1.faa'")
+    >>> split_command("blastp -query 'q 1.faa'")
     ('blastp', '-query', 'q 1.faa')
     """
     if isinstance(command, os.PathLike):
@@ -259,7 +263,7 @@ def words_of(command: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         ) from error
 
 
-def check_known(values: Iterable[str], known: Collection[str], where: str = "") -> None:
+def check_known_keys(values: Iterable[str], known: Collection[str], where: str = "") -> None:
     """Refuse an unknown key, and offer the nearest known one.
 
     Raises:
@@ -276,7 +280,7 @@ def check_known(values: Iterable[str], known: Collection[str], where: str = "") 
             )
 
 
-def from_toml(path: Path) -> dict[str, Any]:
+def read_job_file(path: Path) -> dict[str, Any]:
     """Read a job file.
 
     Raises:
@@ -305,7 +309,7 @@ _TYPES = {
 }
 
 
-def _readable(message: str, values: dict[str, Any]) -> str:
+def _rewrite_validation_error(message: str, values: dict[str, Any]) -> str:
     """Rewrite a msgspec error with the place first: ``slots: expected a whole number >= 1, found 0``."""
     text, _, place = message.partition(" - at `$.")
     place = place.rstrip("`").split("[")[0]

@@ -12,7 +12,7 @@ import msgspec
 STALE_SECONDS = 30.0
 
 
-class Owner(msgspec.Struct, frozen=True):
+class LockOwner(msgspec.Struct, frozen=True):
     """A process, identified for all machines."""
 
     pid: int
@@ -25,16 +25,16 @@ class Owner(msgspec.Struct, frozen=True):
     job: str = ""
 
     def is_alive_here(self) -> bool:
-        """Tell whether the process is alive; valid only if its ``place`` is this one."""
-        return started(self.pid) == self.started
+        """Tell whether the process is alive; valid only if its ``identify_process_table`` is this one."""
+        return read_start_ticks(self.pid) == self.started
 
 
-def of_process(pid: int, job: str = "") -> Owner:
+def make_process_owner(pid: int, job: str = "") -> LockOwner:
     """Describe a process of this machine as an owner."""
-    return Owner(pid, started(pid) or 0, os.uname().nodename, place(), job)
+    return LockOwner(pid, read_start_ticks(pid) or 0, os.uname().nodename, identify_process_table(), job)
 
 
-def place() -> str:
+def identify_process_table() -> str:
     """Return the name of this process table: the boot id of the kernel, and the PID namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -43,7 +43,7 @@ def place() -> str:
         return os.uname().nodename
 
 
-def started(pid: int) -> int | None:
+def read_start_ticks(pid: int) -> int | None:
     """Return the start time of a process in clock ticks; None: it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
@@ -57,38 +57,38 @@ def write_owner(path: Path) -> None:
     """Write a file of its own that names this process as the owner."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        write(descriptor, of_process(os.getpid()))
+        write_open_owner(descriptor, make_process_owner(os.getpid()))
     finally:
         os.close(descriptor)
 
 
-def owner_lives(path: Path) -> bool:
+def is_owner_alive(path: Path) -> bool:
     """Tell whether the process that called ``write_owner`` is alive, as far as can be told."""
-    owner = read(path)
-    return owner is not None and (owner.place != place() or owner.is_alive_here())
+    owner = read_owner(path)
+    return owner is not None and (owner.place != identify_process_table() or owner.is_alive_here())
 
 
-def read(path: Path) -> Owner | None:
+def read_owner(path: Path) -> LockOwner | None:
     """Read the owner of a file, alive or dead; None: it names none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # in case it is a pipe
     except OSError:
         return None
     try:
-        return holder(descriptor)
+        return read_open_owner(descriptor)
     finally:
         os.close(descriptor)
 
 
-def holder(descriptor: int) -> Owner | None:
+def read_open_owner(descriptor: int) -> LockOwner | None:
     """Read the owner from an open file."""
     try:
-        return Owner(**json.loads(os.pread(descriptor, 4096, 0)))
+        return LockOwner(**json.loads(os.pread(descriptor, 4096, 0)))
     except (OSError, ValueError, TypeError):
         return None  # empty, or cut off by a full disk
 
 
-def write(descriptor: int, owner: Owner) -> None:
+def write_open_owner(descriptor: int, owner: LockOwner) -> None:
     """Write the owner into an open file."""
     text = json.dumps(msgspec.structs.asdict(owner)).encode() + b"\n"
     os.ftruncate(descriptor, 0)

@@ -9,11 +9,11 @@ from typing import Annotated
 import msgspec
 
 
-class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FrozenValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all values: immutable, built by keyword, unknown keys refused."""
 
 
-class InputArg(Frozen, tag="input", frozen=True):
+class InputArg(FrozenValue, tag="input", frozen=True):
     """The place of the path of input ``index`` in the tool's arguments.
 
     ``prefix`` is the text before the path in the same argument (``--in=``). For an input of format ``files``
@@ -24,7 +24,7 @@ class InputArg(Frozen, tag="input", frozen=True):
     prefix: str = ""
 
 
-class OutputArg(Frozen, tag="output", frozen=True):
+class OutputArg(FrozenValue, tag="output", frozen=True):
     """The place of the path of output ``index`` in the tool's arguments.
 
     ``cut`` is the end of the path that is missing there, as the tool adds it by itself (``.treefile``).
@@ -35,24 +35,24 @@ class OutputArg(Frozen, tag="output", frozen=True):
     cut: str = ""
 
 
-class DatabaseArg(Frozen, tag="database", frozen=True):
+class DatabaseArg(FrozenValue, tag="database", frozen=True):
     """The place of the path of the database in the arguments of a search in fragments.
 
-    In ``Fragment.argv`` it is the fragment, in ``Fragmented.finish`` the candidates; ``prefix`` as in ``InputArg``.
+    In ``DatabaseFragment.argv`` it is the fragment, in ``FragmentPlan.finish`` the candidates; ``prefix`` as in ``InputArg``.
     """
 
     prefix: str = ""
 
 
-class ThreadsArg(Frozen, tag="threads", frozen=True):
+class ThreadsArg(FrozenValue, tag="threads", frozen=True):
     """The place of the number of threads of a task in the tool's arguments (``ToolUse.threads``)."""
 
 
 #: One argument of the tool: literal text, or the place of an input, an output, a database or the threads.
-Token = str | InputArg | OutputArg | DatabaseArg | ThreadsArg
+ArgumentToken = str | InputArg | OutputArg | DatabaseArg | ThreadsArg
 
 
-class Content(Frozen, frozen=True):
+class RequiredContent(FrozenValue, frozen=True):
     """The minimum content of a FASTA or FASTQ record that can be given to a tool alone.
 
     A record with less stays with the next record that has it. For tools that fail on less alone, never end, or write
@@ -64,7 +64,7 @@ class Content(Frozen, frozen=True):
     least: int = 1
 
 
-class InputUse(Frozen, frozen=True):
+class InputUse(FrozenValue, frozen=True):
     """One input that is cut into records."""
 
     #: Path as the user typed it; ``-`` is standard input; for ``files``: folder, glob or list joined by NUL.
@@ -78,7 +78,7 @@ class InputUse(Frozen, frozen=True):
     #: Suffixes of companion files (an index, a binary form) that the tool would read instead of the batch.
     hide: tuple[str, ...] = ()
     #: Content that at least one record of each batch must have; None: any record can stand alone.
-    content: Content | None = None
+    content: RequiredContent | None = None
     #: Whether the run stops before a record without ``content``, as its output depends on unknown neighbours.
     stops_without_content: bool = False
     #: If the output depends on which records share a pass of the tool: residues that fill a pass. Each batch is then a
@@ -97,10 +97,10 @@ class InputUse(Frozen, frozen=True):
     packed: str | None = None
 
 
-class OutputUse(Frozen, frozen=True):
+class OutputUse(FrozenValue, frozen=True):
     """One output stream of the tool.
 
-    ``layout``: ``file``: one file per task, joined in order by ``join``; ``directory``: the tool writes any number of
+    ``layout``: ``find_file``: one file per task, joined in order by ``join``; ``directory``: the tool writes any number of
     named files into the directory at the ``OutputArg``, each kept as it is; ``record``: one file per record (so one
     record per task), placed at ``path`` in which ``{name}`` and ``{stem}`` stand for the input file's.
     """
@@ -122,19 +122,19 @@ class OutputUse(Frozen, frozen=True):
     optional: bool = False
 
 
-Positive = Annotated[float, msgspec.Meta(gt=0)]
+PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class Learnt(Frozen, frozen=True):
+class CostSums(FrozenValue, frozen=True):
     """Measured costs of tasks: the sums from which ``millrace.schedule.sizing.CostModel`` computes start and slope."""
 
-    sums: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=5, max_length=5)]
-    plain: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=4, max_length=4)]
-    shortest: Positive
+    sums: Annotated[tuple[PositiveFloat, ...], msgspec.Meta(min_length=5, max_length=5)]
+    plain: Annotated[tuple[PositiveFloat, ...], msgspec.Meta(min_length=4, max_length=4)]
+    shortest: PositiveFloat
     largest: Annotated[int, msgspec.Meta(gt=0)]
 
 
-class CostHint(Frozen, frozen=True):
+class CostHint(FrozenValue, frozen=True):
     """Dependence of a tool's time on its input; first guesses, replaced by measurements as soon as there are any."""
 
     #: ``residues`` (letters of the record), ``bytes`` or ``records``.
@@ -155,10 +155,10 @@ class CostHint(Frozen, frozen=True):
     #: Units up to the end of each record, if these are few as well; empty: unknown.
     ends: tuple[int, ...] = ()
     #: Measured costs of the same tool with the same options and databases in earlier runs.
-    learnt: Learnt | None = None
+    learnt: CostSums | None = None
 
 
-class Fragment(Frozen, frozen=True):
+class DatabaseFragment(FrozenValue, frozen=True):
     """A part of the database: a run of its entries, in their order."""
 
     #: Ordinals of its entries: ``[first, last)``.
@@ -166,11 +166,11 @@ class Fragment(Frozen, frozen=True):
     last: int
     #: Residues (or another measure on which the search's time depends).
     size: int
-    #: Program and arguments of its search; the backend of ``Fragmented.about`` reads its output ``found``.
-    argv: tuple[Token, ...]
+    #: Program and arguments of its search; the backend of ``FragmentPlan.about`` reads its output ``found``.
+    argv: tuple[ArgumentToken, ...]
 
 
-class Ranked(Frozen, frozen=True):
+class RankColumns(FrozenValue, frozen=True):
     """Columns of a query's rows that give the order of its subjects, so that several tasks may write them.
 
     Columns are counted from 0, between tabs.
@@ -186,11 +186,11 @@ class Ranked(Frozen, frozen=True):
     most: int
     #: Program and arguments of the search that gives the E-values of the user's own search; empty: the bits, which the
     #: fragments give, are enough.
-    argv: tuple[Token, ...] = ()
+    argv: tuple[ArgumentToken, ...] = ()
 
 
-class Fetched(Frozen, frozen=True):
-    """A file behind a URL, as it is seen in the folder of a ``View``."""
+class FetchedFile(FrozenValue, frozen=True):
+    """A file behind a URL, as it is seen in the folder of a ``RemoteFileView``."""
 
     #: File name without folders.
     name: str
@@ -216,7 +216,7 @@ class Fetched(Frozen, frozen=True):
         return self.first or 0, (self.first or 0) + self.size
 
 
-class HdfsRead(Frozen, frozen=True):
+class HdfsRead(FrozenValue, frozen=True):
     """Bytes that nodes have read from HDFS."""
 
     #: Bytes of whole volumes.
@@ -230,7 +230,7 @@ class HdfsRead(Frozen, frozen=True):
         return HdfsRead(self.volumes + other.volumes, self.ranges + other.ranges, self.far + other.far)
 
 
-class BlastDatabase(Frozen, tag="blast", frozen=True):
+class BlastDatabase(FrozenValue, tag="blast", frozen=True):
     """A database in NCBI's format, as ``millrace.tools.blast.backend`` searches it in fragments."""
 
     #: ``p`` or ``n``.
@@ -247,7 +247,7 @@ class BlastDatabase(Frozen, tag="blast", frozen=True):
     volumes: tuple[tuple[str, int], ...]
     #: From this number of subjects of one query in one fragment on, its list may be incomplete.
     limit: int
-    #: The entries that the search's list leaves, by ``millrace.tools.blast.lists.pack``; empty: there is no list.
+    #: The entries that the search's list leaves, by ``millrace.tools.blast.lists.pack_ranges``; empty: there is no list.
     listed: str = ""
     #: Length of the shortest entry that the list leaves.
     shortest: int = 0
@@ -256,7 +256,7 @@ class BlastDatabase(Frozen, tag="blast", frozen=True):
     parts: str = ""
 
 
-class HmmerTargets(Frozen, tag="hmmer", frozen=True):
+class HmmerTargets(FrozenValue, tag="hmmer", frozen=True):
     """The targets of HMMER, as ``millrace.tools.hmmer.backend`` searches them in fragments."""
 
     #: File of sequences, or of profiles without the suffixes of the pressed ones.
@@ -273,17 +273,17 @@ class HmmerTargets(Frozen, tag="hmmer", frozen=True):
     names: str = ""
 
 
-class Index(Frozen, frozen=True):
+class VolumeIndex(FrozenValue, frozen=True):
     """A file of a volume with the positions or names of its entries; searches of other volumes read little of it."""
 
-    file: Fetched
+    file: FetchedFile
     #: Offset and bytes of the parts that they read, by zlib; the rest is zeros.
     pieces: tuple[tuple[int, bytes], ...]
     #: Whether the rest is zeros in the file, too; else the file is shorter.
     is_part: bool = True
 
 
-class Carried(Frozen, frozen=True):
+class InlineFile(FrozenValue, frozen=True):
     """A small file that all nodes need: compressed, it travels inside their messages."""
 
     #: File name without folders.
@@ -292,7 +292,7 @@ class Carried(Frozen, frozen=True):
     packed: bytes
 
 
-class Fragmented(Frozen, frozen=True):
+class FragmentPlan(FrozenValue, frozen=True):
     """Plan to search batches in fragments of the database, with the bytes of the search of the whole.
 
     First each fragment is searched with the statistics of the whole database, for *candidates* only: all entries that
@@ -301,35 +301,35 @@ class Fragmented(Frozen, frozen=True):
     is exact that is exact for batches, and no result is ever parsed, merged or formatted by us.
     """
 
-    fragments: tuple[Fragment, ...]
+    fragments: tuple[DatabaseFragment, ...]
     #: Output of the search of one fragment.
     found: OutputUse
     #: Program and arguments of the search in the candidates: those of ``ToolUse.argv`` with ``DatabaseArg``.
-    finish: tuple[Token, ...]
+    finish: tuple[ArgumentToken, ...]
     #: Name of the database for the tool to print.
     database: str
     #: Whether the candidates of a batch may be searched for some of its queries at a time.
     divisible: bool = False
     #: How the candidates of one query may be searched in slices; None: no slices.
-    ranked: Ranked | None = None
+    ranked: RankColumns | None = None
     #: The database, whose type selects the backend for fragments and candidates: ``millrace.tools.backend``. None:
     #: nothing is really searched (simulations).
     about: BlastDatabase | HmmerTargets | None = None
     #: Files, or pieces of files, that the search of each fragment reads, and that a node fetches before its first
     #: search of it; empty: all files of the database are local.
-    volumes: tuple[tuple[Fetched, ...], ...] = ()
+    volumes: tuple[tuple[FetchedFile, ...], ...] = ()
     #: Index and ids of each volume, or the file of which they are pieces: the coordinator has it, and another node
     #: fetches as much as it needs.
-    indices: tuple[Index, ...] = ()
+    indices: tuple[VolumeIndex, ...] = ()
     #: Small files of the database, which no node fetches.
-    carried: tuple[Carried, ...] = ()
+    carried: tuple[InlineFile, ...] = ()
 
 
 #: A tool that only computes, and has made no progress for this long, will never make any.
 STANDSTILL_SECONDS = 60.0
 
 
-class Served(Frozen, frozen=True):
+class RecordProtocol(FrozenValue, frozen=True):
     """Record boundaries of a program that stays alive and takes records one by one (``docs/records.md``).
 
     Both expressions are for format ``regex`` alone.
@@ -339,12 +339,12 @@ class Served(Frozen, frozen=True):
     record_end: str = ""
 
 
-class ToolUse(Frozen, frozen=True):
+class ToolUse(FrozenValue, frozen=True):
     """An adapter's interpretation of one command: all that the engine needs to know of a tool."""
 
     #: Adapter name: ``blast``, ``hmmer``... or ``generic``.
     adapter: str
-    argv: tuple[Token, ...]
+    argv: tuple[ArgumentToken, ...]
     inputs: tuple[InputUse, ...]
     outputs: tuple[OutputUse, ...]
     #: Files of the databases and other big shared inputs; a resume is refused if any has changed.
@@ -378,11 +378,11 @@ class ToolUse(Frozen, frozen=True):
     #: Whether it has options beyond those compared, so that parts of each input are verified as for an unknown tool.
     is_doubtful: bool = False
     #: The program stays alive from task to task; None: it is started for each.
-    served: Served | None = None
+    served: RecordProtocol | None = None
     #: Tasks may run in forks of a tool that waits before it first reads its input.
     warm: bool = False
     #: How the database is searched in fragments; None: it is searched as a whole.
-    fragmented: Fragmented | None = None
+    fragmented: FragmentPlan | None = None
     #: Decisions with their reason in words, for ``millrace plan``.
     notes: tuple[str, ...] = ()
 
@@ -392,7 +392,7 @@ class ToolUse(Frozen, frozen=True):
         return len(self.fragmented.fragments) if self.fragmented else 0
 
 
-class View(Frozen, frozen=True):
+class RemoteFileView(FrozenValue, frozen=True):
     """The working directory as the tool sees it: with the files that are behind URLs.
 
     The output is that of the command with the names of these files.
@@ -402,24 +402,24 @@ class View(Frozen, frozen=True):
     root: Path
     #: The folder in it that stands for the working directory.
     folder: Path
-    files: tuple[Fetched, ...]
-    #: As in ``Command``, with names in the place of URLs.
+    files: tuple[FetchedFile, ...]
+    #: As in ``UserCommand``, with names in the place of URLs.
     argv: tuple[str, ...]
     inputs: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
-    #: Files that each node fetches when it needs them, into the place that ``stage`` names as in ``millrace.job.Job``.
-    later: tuple[Fetched, ...] = ()
+    #: Files that each node fetches when it needs them, into the place that ``stage`` names as in ``millrace.job.JobSpec``.
+    later: tuple[FetchedFile, ...] = ()
     stage: str = "auto"
     #: Names of those ``files`` of which nodes other than the coordinator's may fetch only the pieces that they search,
     #: with their numbers of blocks.
     in_pieces: dict[str, int] = {}
 
-    def file(self, path: Path) -> Fetched | None:
+    def find_file(self, path: Path) -> FetchedFile | None:
         """Return the fetched file at ``path``; None if there is none."""
         return next((file for file in self.files if path == self.folder / file.name), None)
 
 
-class Command(Frozen, frozen=True):
+class UserCommand(FrozenValue, frozen=True):
     """The command as the user typed it after ``--``, with its environment."""
 
     argv: tuple[str, ...]
@@ -448,7 +448,7 @@ class Command(Frozen, frozen=True):
     #: end.
     growing: frozenset[str] = frozenset()
     #: View with the files behind URLs of the command; None: it names no URLs.
-    view: View | None = None
+    view: RemoteFileView | None = None
     #: ``--as`` of the user: the known tool that the program is; empty: the one with its name.
     known_as: str = ""
 
@@ -458,14 +458,14 @@ class Command(Frozen, frozen=True):
         return self.known_as or os.path.basename(self.argv[0])
 
     @property
-    def seen(self) -> Command:
+    def resolved_command(self) -> UserCommand:
         """The command for the tool, with paths at which its files can be read."""
         if not (view := self.view):
             return self
         return msgspec.structs.replace(self, argv=view.argv, cwd=view.folder, inputs=view.inputs, shared=view.shared)
 
 
-class Snapshot(Frozen, frozen=True):
+class ProgressSnapshot(FrozenValue, frozen=True):
     """Progress of a run at one time. Times in seconds."""
 
     elapsed: float

@@ -18,7 +18,7 @@ from pathlib import Path
 ALL = 2**32 - 1
 
 
-def open_private(path: Path) -> int:
+def open_private_folder(path: Path) -> int:
     """Open a folder that is this user's and closed to all others; the descriptor is the checked folder.
 
     Raises:
@@ -33,7 +33,7 @@ def open_private(path: Path) -> int:
     return descriptor
 
 
-def take_private(path: Path, *, is_users: bool = False) -> None:
+def claim_private_folder(path: Path, *, is_users: bool = False) -> None:
     """Make a folder that is closed to all others, or take over an existing one that no other user can have filled.
 
     Any name made in it is then this user's; no link of another user is in the way.
@@ -61,7 +61,7 @@ def take_private(path: Path, *, is_users: bool = False) -> None:
         raise
     try:
         about = os.fstat(folder)
-        if about.st_uid != os.geteuid() and not _all_are_one(path, about.st_uid):
+        if about.st_uid != os.geteuid() and not _is_squashed_to(path, about.st_uid):
             raise PermissionError(errno.EPERM, "belongs to another user", str(path))
         if about.st_mode & stat.S_IWOTH:
             raise PermissionError(errno.EPERM, "can be written by every user", str(path))
@@ -110,7 +110,7 @@ def open_beneath(folder: Path, name: str) -> int:
     return file
 
 
-def why_not_own(path: Path) -> str:
+def find_ownership_problem(path: Path) -> str:
     """Return why another user may have written into a folder; empty: only this user, or a group of theirs, can.
 
     Another user's link to a folder of this user does not count as this user's, unless it is root's.
@@ -120,7 +120,7 @@ def why_not_own(path: Path) -> str:
     """
     about = os.stat(path)
     if os.lstat(path).st_uid not in (0, about.st_uid) or (
-        about.st_uid != os.geteuid() and not _all_are_one(path, about.st_uid)
+        about.st_uid != os.geteuid() and not _is_squashed_to(path, about.st_uid)
     ):
         return "belongs to another user"
     if about.st_mode & stat.S_IWOTH:
@@ -128,7 +128,7 @@ def why_not_own(path: Path) -> str:
     return ""
 
 
-def why_not_trusted(path: Path) -> str:
+def find_trust_problem(path: Path) -> str:
     """Return why another user may have written a file, or into a folder; empty: only user, group or root can.
 
     Both a link and its target are checked.
@@ -137,34 +137,34 @@ def why_not_trusted(path: Path) -> str:
         OSError: It cannot be checked.
     """
     for about in (os.lstat(path), os.stat(path)):
-        if about.st_uid not in (os.geteuid(), *_roots()) and not _is_of_all(path, about.st_uid):
+        if about.st_uid not in (os.geteuid(), *_list_root_ids()) and not _is_folder_squashed(path, about.st_uid):
             return "belongs to another user"
         if about.st_mode & stat.S_IWOTH and not stat.S_ISLNK(about.st_mode):
             return "can be written by every user"
     return ""
 
 
-def _is_of_all(path: Path, owner: int) -> bool:
+def _is_folder_squashed(path: Path, owner: int) -> bool:
     """Tell whether this filesystem gives all files to ``owner``; tested in the folder."""
     folder = path if path.is_dir() else path.parent
-    return os.stat(folder).st_uid == owner and _all_are_one(folder, owner)
+    return os.stat(folder).st_uid == owner and _is_squashed_to(folder, owner)
 
 
-def why_open(folder: Path) -> str:
+def find_replacement_risk(folder: Path) -> str:
     """Return why another user could rename or replace this user's files in ``folder``; empty: only root could.
 
     Raises:
         OSError: It cannot be checked.
     """
     about = os.stat(folder)
-    if about.st_uid not in (os.geteuid(), *_roots()):
+    if about.st_uid not in (os.geteuid(), *_list_root_ids()):
         return "it belongs to another user, who can replace what is there"
     if about.st_mode & stat.S_IWOTH and not about.st_mode & stat.S_ISVTX:
         return "every user can replace what is there, as it is not sticky (chmod +t)"
     return ""
 
 
-def _roots() -> set[int]:
+def _list_root_ids() -> set[int]:
     """Return the ids that stand for root; in a container that maps only its own users, also the overflow id."""
     with open("/proc/self/uid_map") as file:
         if any(line.split()[0] == "0" and line.split()[2] == str(ALL) for line in file):
@@ -173,7 +173,7 @@ def _roots() -> set[int]:
         return {0, int(file.read())}
 
 
-def is_own(path: Path) -> bool:
+def is_own_folder(path: Path) -> bool:
     """Tell whether only this user, or their group, can have filled a folder, or its nearest existing parent."""
     while True:
         try:
@@ -186,7 +186,7 @@ def is_own(path: Path) -> bool:
             return about.st_uid == os.geteuid() and not about.st_mode & stat.S_IWOTH
 
 
-def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
+def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file atomically; remove the unfinished file of a killed writer, and follow no link of another user.
 
     Raises:
@@ -204,7 +204,7 @@ def replace_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
         raise
 
 
-def _all_are_one(path: Path, owner: int) -> bool:
+def _is_squashed_to(path: Path, owner: int) -> bool:
     """Tell whether the filesystem gives new files to ``owner``, as a server that squashes all users does."""
     probe = path / f".{os.urandom(8).hex()}"
     try:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 
-def python_command(*words: str) -> list[str]:
+def make_python_command(*words: str) -> list[str]:
     """Return the command that runs this Python again, ignoring modules of the working folder.
 
     A process started with ``-E``, because a ``PYTHONHOME`` is of another Python, starts its children with it.
@@ -16,7 +16,7 @@ def python_command(*words: str) -> list[str]:
     return [sys.executable, *(["-E"] if sys.flags.ignore_environment else []), "-P", *words]
 
 
-def put_user_modules_last(environ: Mapping[str, str]) -> None:
+def move_user_modules_last(environ: Mapping[str, str]) -> None:
     """Move the folders of ``PYTHONPATH``, which may be of another Python, to the end of ``sys.path``.
 
     They stay, as Millrace itself may be there; the tool's environment stays unchanged.

@@ -35,12 +35,12 @@ def open_process_end(pid: int) -> int:
         return open_process_handle(pid)
     reading, writing = os.pipe()
 
-    def wait() -> None:
+    def wait_for_end() -> None:
         with suppress(ChildProcessError):  # it was reaped, so it has ended
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         os.close(writing)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=wait_for_end, daemon=True).start()
     return reading
 
 

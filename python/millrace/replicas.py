@@ -32,14 +32,14 @@ _HINT = (
 )
 
 
-class Replica(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+class ReplicaRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """A rule: the bytes of ``path`` are also at each of these places."""
 
     path: Annotated[str, msgspec.Meta(min_length=1)]
     at: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...]
 
 
-def check(rules: Iterable[Replica], where: str = "") -> None:
+def check_replica_rules(rules: Iterable[ReplicaRule], where: str = "") -> None:
     """Check that the rules are valid.
 
     Raises:
@@ -47,12 +47,12 @@ def check(rules: Iterable[Replica], where: str = "") -> None:
     """
     for rule in rules:
         try:
-            _check(rule)
+            _check_rule(rule)
         except RefusedError as error:
             raise RefusedError(f"{where + ': ' if where else ''}replica: {error.message}", error.hint) from error
 
 
-def _check(rule: Replica) -> None:
+def _check_rule(rule: ReplicaRule) -> None:
     if not rule.path.startswith("/"):
         raise RefusedError(f"{rule.path}: not an absolute path", "name the file as /folder/file")
     stars = rule.path.count("*")
@@ -62,7 +62,7 @@ def _check(rule: Replica) -> None:
         check_place(place)
         if place.count("*") != stars:
             raise RefusedError(
-                f"{shown(place)}: as many * as in {rule.path} are needed",
+                f"{redact_place(place)}: as many * as in {rule.path} are needed",
                 'as in: path = "/db/nr.*", at = ["s3://bucket/nr.*"]',
             )
 
@@ -76,25 +76,25 @@ def is_url(text: str) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
 
 
-def option_of(word: str) -> str:
+def find_option_prefix(word: str) -> str:
     """Return the option before the value in the same argument; empty: none.
 
-    >>> option_of("--db=s3://bucket/nr"), option_of("-Os3://bucket/out.sdf"), option_of("s3://bucket/nr?a=b")
+    >>> find_option_prefix("--db=s3://bucket/nr"), find_option_prefix("-Os3://bucket/out.sdf"), find_option_prefix("s3://bucket/nr?a=b")
     ('--db=', '-O', '')
     """
     return found[0] if (found := re.match(_OPTION, word)) else ""
 
 
-def are_named(words: Iterable[str]) -> bool:
+def has_url_arguments(words: Iterable[str]) -> bool:
     """Tell whether arguments name files by URLs.
 
-    >>> are_named(["-db", "s3://bucket/nr"]), are_named(["-db", "nr", "cat https://host/x"])
+    >>> has_url_arguments(["-db", "s3://bucket/nr"]), has_url_arguments(["-db", "nr", "cat https://host/x"])
     (True, True)
     """
-    return any(part.startswith(FETCHED) for word in words for part in word[len(option_of(word)) :].split(" "))
+    return any(part.startswith(FETCHED) for word in words for part in word[len(find_option_prefix(word)) :].split(" "))
 
 
-def check_named(words: Iterable[str], known_tool: bool) -> None:
+def check_url_arguments(words: Iterable[str], known_tool: bool) -> None:
     """Check that a command's URLs can be read, and may be written down in reports and logs.
 
     Args:
@@ -104,13 +104,13 @@ def check_named(words: Iterable[str], known_tool: bool) -> None:
         RefusedError: A URL cannot be read, or has a query (``?``), which no list of words can tell from a password.
     """
     for word in words:
-        value = word[len(option_of(word)) :]
+        value = word[len(find_option_prefix(word)) :]
         for part in value.split(" ") if known_tool else [value]:
             if part.startswith(FETCHED):
                 check_place(part)
             if part.startswith(FETCHED) and "?" in part:
                 raise RefusedError(
-                    f"{shown(part)}: what stands behind ? may be as good as a password, and a command ends up in reports and logs",
+                    f"{redact_place(part)}: what stands behind ? may be as good as a password, and a command ends up in reports and logs",
                     "an object whose name has a ? is to be fetched by hand, and its copy named: millrace data stage URL"
                     if part.startswith("s3://")
                     else "leave it out if the server does not need it (a ? in a name is %3F); else fetch the file by hand, and name that",
@@ -118,7 +118,7 @@ def check_named(words: Iterable[str], known_tool: bool) -> None:
             if known_tool and is_url(part) and not part.startswith(FETCHED):
                 scheme = part.partition("://")[0]
                 raise RefusedError(
-                    f"{shown(part)}: {scheme}:// is not known in a command",
+                    f"{redact_place(part)}: {scheme}:// is not known in a command",
                     f"known are {', '.join(FETCHED)}; many servers have the same files by https://"
                     if scheme.lower() != "file"
                     else "name the path alone, as in: /db/nr",
@@ -139,28 +139,30 @@ def check_place(text: str) -> None:
         parts = urlsplit(text)
         _ = parts.port
     except ValueError as error:
-        raise RefusedError(f"{shown(text)}: not a URL: {error}", "as in: https://host/folder/file") from error
+        raise RefusedError(f"{redact_place(text)}: not a URL: {error}", "as in: https://host/folder/file") from error
     if parts.scheme not in SCHEMES:
-        raise RefusedError(f"{shown(text)}: cannot read {parts.scheme}://", f"known are {', '.join(SCHEMES)}")
+        raise RefusedError(f"{redact_place(text)}: cannot read {parts.scheme}://", f"known are {', '.join(SCHEMES)}")
     if parts.password is not None or (parts.username is not None and parts.scheme != "sftp"):
-        raise RefusedError(f"{shown(text)}: holds a user name or password", _HINT)
+        raise RefusedError(f"{redact_place(text)}: holds a user name or password", _HINT)
     for name, _ in parse_qsl(parts.query, keep_blank_values=True):
         if re.search(_SECRET, name):
-            raise RefusedError(f"{shown(text)}: a parameter of it is as good as a password", _HINT)
+            raise RefusedError(f"{redact_place(text)}: a parameter of it is as good as a password", _HINT)
     if parts.scheme in ("http", "https") and "#" in text:
-        raise RefusedError(f"{shown(text)}: what stands behind # is for browsers", "leave it out; a # in a name is %23")
+        raise RefusedError(
+            f"{redact_place(text)}: what stands behind # is for browsers", "leave it out; a # in a name is %23"
+        )
     if parts.scheme != "file" and not parts.hostname:
-        raise RefusedError(f"{shown(text)}: names no {'bucket' if parts.scheme == 's3' else 'host'}", "as in: https://host/folder/file")  # fmt: skip
+        raise RefusedError(f"{redact_place(text)}: names no {'bucket' if parts.scheme == 's3' else 'host'}", "as in: https://host/folder/file")  # fmt: skip
     if (parts.hostname or "").startswith("-"):  # ssh would take it for an option
-        raise RefusedError(f"{shown(text)}: not the name of a host", "as in: sftp://host/folder/file")
+        raise RefusedError(f"{redact_place(text)}: not the name of a host", "as in: sftp://host/folder/file")
 
 
-def shown(place: str) -> str:
+def redact_place(place: str) -> str:
     """Return a place without credentials, as it may be shown.
 
-    >>> shown("https://me:secret@host/nr.faa?token=abc"), shown("sftp://me@host/nr.faa")
+    >>> redact_place("https://me:secret@host/nr.faa?token=abc"), redact_place("sftp://me@host/nr.faa")
     ('https://host/nr.faa?...', 'sftp://me@host/nr.faa')
-    >>> shown("https://host/nr.faa#part?x")
+    >>> redact_place("https://host/nr.faa#part?x")
     'https://host/nr.faa'
     """
     if not is_url(place):
@@ -176,13 +178,13 @@ def shown(place: str) -> str:
     return f"{scheme}://{name.partition('?')[0]}{slash}{path}{'?...' if mark or '?' in name else ''}"
 
 
-def of(path: str, rules: Sequence[Replica]) -> tuple[str, ...]:
+def find_replicas(path: str, rules: Sequence[ReplicaRule]) -> tuple[str, ...]:
     """Return the places of a file's replicas, in the order of the rules.
 
     Args:
         path: Absolute.
 
-    >>> of("/db/nr.00.psq", [Replica(path="/db/nr.*", at=("s3://bucket/nr.*", "/scratch/nr.*"))])
+    >>> find_replicas("/db/nr.00.psq", [ReplicaRule(path="/db/nr.*", at=("s3://bucket/nr.*", "/scratch/nr.*"))])
     ('s3://bucket/nr.00.psq', '/scratch/nr.00.psq')
     """
     found: dict[str, None] = {}

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from millrace import caller, lock
 from millrace.errors import CorruptError, RefusedError
-from millrace.lock import HeldError, Lock
-from millrace.lock_owner import Owner, place
-from millrace.own import why_not_own
-from millrace.rundir import JOURNAL, RunDir, delete
+from millrace.lock import FileLock, LockHeldError
+from millrace.lock_owner import LockOwner, identify_process_table
+from millrace.own import find_ownership_problem
+from millrace.rundir import JOURNAL, RunDir, delete_entry
 from millrace.sealed import HINT
-from millrace.waiting import until
+from millrace.waiting import wait_until
 
 #: Prefixes of names that files get when they are removed while open: on NFS, and on filesystems in user space.
 STILL_OPEN = (".nfs", ".fuse_hidden")
@@ -26,15 +26,15 @@ STILL_OPEN = (".nfs", ".fuse_hidden")
 RELEASE_SECONDS = 2.0
 
 #: Maximum number of runs that end, and remove the folder, just as this one claims it: more in a row do not happen.
-MOST_ENDINGS = 100
+MAX_ENDINGS_IN_A_ROW = 100
 
 
-def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = False) -> Lock:
+def claim_run_directory(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = False) -> FileLock:
     """Make the directory if needed, and lock it for this process.
 
     Args:
         mode: Permissions with which it is made, if it is missing.
-        job: See ``millrace.lock.take``.
+        job: See ``millrace.lock.acquire_lock``.
         fresh: Everything in it may be deleted, also a folder in the place of the lock.
 
     Raises:
@@ -43,26 +43,26 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
     """
     if rundir.path.exists() and not rundir.path.is_dir():
         raise RefusedError(f"{rundir.path}: is not a folder", "name another with --run-dir")
-    if name := foreign(rundir.path):
+    if name := find_foreign_entry(rundir.path):
         raise RefusedError(f"{rundir.path}: holds {name}, which is not of a run", "name another folder with --run-dir")
-    for _ in range(MOST_ENDINGS):
+    for _ in range(MAX_ENDINGS_IN_A_ROW):
         try:
             if (rundir.path / "lock").is_symlink():
                 (rundir.path / "lock").unlink()  # it may point to a place that cannot be written
             rundir.path.mkdir(mode, parents=True, exist_ok=True)
             # Another user's directory could hold false results, and links to files of this user.
-            if why := why_not_own(rundir.path):
+            if why := find_ownership_problem(rundir.path):
                 raise RefusedError(f"{rundir.path}: {why}", "name another folder with --run-dir")
             if not fresh:
                 _check_journals(rundir)
-            held = lock.take(rundir.path / "lock", job)
+            held = lock.acquire_lock(rundir.path / "lock", job)
             with contextlib.suppress(OSError):
-                delete(_old_lock(rundir.path))
+                delete_entry(_get_old_lock_path(rundir.path))
             return held
         except FileNotFoundError:
             continue  # an ending run has just removed the folder
-        except HeldError as error:
-            if _ends_lost(rundir, error.owner):
+        except LockHeldError as error:
+            if _end_lost_run(rundir, error.owner):
                 continue
             raise RefusedError(
                 f"{rundir.path}: another millrace ({error.words}) is running this now",
@@ -70,7 +70,7 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
             ) from error
         except IsADirectoryError as error:
             if fresh:
-                delete(Path(error.filename))
+                delete_entry(Path(error.filename))
                 continue
             raise RefusedError(f"{error.filename}: is a folder, not the lock of a run", HINT) from error
         except OSError as error:
@@ -80,26 +80,26 @@ def take(rundir: RunDir, mode: int = 0o700, job: str = "", *, fresh: bool = Fals
     raise RefusedError(f"{rundir.path}: cannot be made there", "name a place that can be written with --run-dir")
 
 
-def _ends_lost(rundir: RunDir, owner: Owner | None) -> bool:
+def _end_lost_run(rundir: RunDir, owner: LockOwner | None) -> bool:
     """End the run that has the directory if its caller has died; return whether it has ended."""
-    if owner is None or owner.place != place() or not caller.is_lost_by(owner):
+    if owner is None or owner.place != identify_process_table() or not caller.has_lost_caller(owner):
         return False
-    return caller.end_lost(owner, lambda: not lock.is_held(rundir.path / "lock"))
+    return caller.stop_lost_run(owner, lambda: not lock.is_held(rundir.path / "lock"))
 
 
 def _check_journals(rundir: RunDir) -> None:
-    for path in rundir.journals():
+    for path in rundir.list_journals():
         with contextlib.suppress(FileNotFoundError):  # an ending run has just removed it
             if not stat.S_ISREG(path.lstat().st_mode):  # opening a pipe would wait for ever
                 raise CorruptError(f"{path}: is not a file, so no journal of a run", HINT)
 
 
-def is_running(rundir: RunDir, job: str = "") -> bool:
+def is_run_active(rundir: RunDir, job: str = "") -> bool:
     """Tell whether a process that is not of ``job`` has the directory now."""
     return lock.is_held(rundir.path / "lock", job)
 
 
-def foreign(path: Path) -> str:
+def find_foreign_entry(path: Path) -> str:
     """Return the name of an entry that is not of a run, or "": a folder with one is not used, and never cleared."""
     ours = {"lock", "lock.taking", "job.json", "job.json.new", "events.jsonl", "quarantine", "complete.json",
             "complete.json.new", "programs.json", "programs.json.new", "outputs.json", "outputs.json.new", "unfit.json", "unfit.json.new", "report.html",
@@ -120,28 +120,28 @@ def foreign(path: Path) -> str:
         return ""  # not there yet; or not readable, which is reported when the lock is taken
 
 
-def remove(rundir: RunDir) -> None:
+def remove_run_directory(rundir: RunDir) -> None:
     """Remove the directory of a run that is done.
 
     The files that mark it as complete are removed last: after a kill, the next start finds a complete run and removes
     the rest.
     """
     for entry in rundir.path.iterdir():
-        if entry.name not in ("lock", rundir.manifest.name, rundir.complete.name):
-            delete(entry)
-    for path in (rundir.manifest, rundir.complete):
+        if entry.name not in ("lock", rundir.manifest.name, rundir.completion.name):
+            delete_entry(entry)
+    for path in (rundir.manifest, rundir.completion):
         path.unlink(missing_ok=True)
     # A network filesystem keeps an open file, as the lock is in this process, under another name in its folder.
-    last = _old_lock(rundir.path)
+    last = _get_old_lock_path(rundir.path)
     try:
         (rundir.path / "lock").rename(last)
     except OSError:
         last = rundir.path / "lock"  # the parent folder is not writable
-    delete(last)  # it may be a folder, made by somebody
+    delete_entry(last)  # it may be a folder, made by somebody
     remove_folder(rundir.path)
 
 
-def _old_lock(path: Path) -> Path:
+def _get_old_lock_path(path: Path) -> Path:
     """Return the name of the lock in the last moments of a run; if killed in them, it is left to the next start."""
     return path.with_name(f".{path.name}.done")
 
@@ -153,12 +153,12 @@ def remove_folder(path: Path) -> None:
     except OSError:
         if not all(name.startswith(STILL_OPEN) for name in os.listdir(path)):
             raise
-        atexit.register(_remove_at_last, path)
+        atexit.register(_remove_at_exit, path)
 
 
-def _remove_at_last(path: Path) -> None:
+def _remove_at_exit(path: Path) -> None:
     gc.collect()  # closes files that are no longer referenced
-    until(lambda: try_remove_folder(path), RELEASE_SECONDS, nap=0.02)
+    wait_until(lambda: try_remove_folder(path), RELEASE_SECONDS, nap=0.02)
 
 
 def try_remove_folder(path: Path) -> bool:

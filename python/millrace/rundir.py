@@ -13,8 +13,8 @@ import msgspec
 
 from millrace import _core
 from millrace.errors import CorruptError, RefusedError
-from millrace.model import Frozen, ToolUse
-from millrace.sealed import HINT, seal, unseal
+from millrace.model import FrozenValue, ToolUse
+from millrace.sealed import HINT, encode_checksummed, read_checksummed
 
 #: Layout version of the manifest.
 VERSION = 1
@@ -26,7 +26,7 @@ SUFFIX = ".millrace"
 JOURNAL = re.compile(r"journal(?:-(\d+)-(\d+))?\.mrj")
 
 
-class Manifest(Frozen, frozen=True):
+class RunManifest(FrozenValue, frozen=True):
     """The identity of a run: if manifests are equal, an earlier result may be used."""
 
     version: int
@@ -41,7 +41,7 @@ class Manifest(Frozen, frozen=True):
     record_end: str
     #: Fingerprints of everything that the result depends on, by name.
     fingerprints: dict[str, str]
-    #: ``millrace.plan.world.identity`` at the last start; empty: something has changed since, and unsynced results in
+    #: ``millrace.plan.world.digest_file_states`` at the last start; empty: something has changed since, and unsynced results in
     #: the journals must not be used.
     world: str = ""
     #: Digests of the environment that a program may read; see ``millrace.plan.surroundings``. Empty: a known one reads
@@ -49,7 +49,7 @@ class Manifest(Frozen, frozen=True):
     environ: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Complete(Frozen, frozen=True):
+class RunCompletion(FrozenValue, frozen=True):
     """The end of a run that was completed."""
 
     run_id: str
@@ -77,7 +77,7 @@ class RunDir(msgspec.Struct, frozen=True):
         """The journal of a run on one machine."""
         return self.path / "journal.mrj"
 
-    def journal_of(self, start: int, rank: int) -> Path:
+    def get_rank_journal(self, start: int, rank: int) -> Path:
         """Return the journal of one rank in one start on several machines.
 
         Each has a file of its own, which is never opened again for writing: a rank that was taken for dead and is
@@ -85,7 +85,7 @@ class RunDir(msgspec.Struct, frozen=True):
         """
         return self.path / f"journal-{start}-{rank}.mrj"
 
-    def journals(self) -> list[Path]:
+    def list_journals(self) -> list[Path]:
         """Return all journals, in the order of the starts that wrote them."""
         found = []
         with contextlib.suppress(FileNotFoundError):
@@ -94,9 +94,9 @@ class RunDir(msgspec.Struct, frozen=True):
                     found.append((int(match[1] or 0), int(match[2] or 0), self.path / name))
         return [path for _, _, path in sorted(found)]
 
-    def next_start(self) -> int:
-        """Return a number for ``journal_of`` that no earlier start had."""
-        starts = [int(match[1] or 0) for path in self.journals() if (match := JOURNAL.fullmatch(path.name))]
+    def choose_start_number(self) -> int:
+        """Return a number for ``get_rank_journal`` that no earlier start had."""
+        starts = [int(match[1] or 0) for path in self.list_journals() if (match := JOURNAL.fullmatch(path.name))]
         return max(starts, default=0) + 1
 
     @property
@@ -123,36 +123,36 @@ class RunDir(msgspec.Struct, frozen=True):
         return self.path / "outputs.json"
 
     @property
-    def unfit(self) -> Path:
+    def unfit_results(self) -> Path:
         """Results that are inconsistent with others, and are computed again; see ``millrace.output.unfit``."""
         return self.path / "unfit.json"
 
     @property
-    def written(self) -> Path:
+    def written_marker(self) -> Path:
         """Exists once something may have been written to the outputs; see ``millrace.output.stdout_record``."""
         return self.path / "written"
 
     @property
-    def complete(self) -> Path:
-        """Exists once everything is written; holds a ``Complete``."""
+    def completion(self) -> Path:
+        """Exists once everything is written; holds a ``RunCompletion``."""
         return self.path / "complete.json"
 
     @property
-    def earlier(self) -> Path:
+    def backup(self) -> Path:
         """Backup of a run that a fresh start is to replace, until nothing can refuse the start any more."""
         return self.path / "earlier"
 
-    def holds_results(self) -> bool:
+    def has_results(self) -> bool:
         """Tell whether committed results that a resume could use exist, or may exist."""
         try:
-            return any(_core.scan(str(path), False).tasks for path in self.journals())
+            return any(_core.scan(str(path), False).tasks for path in self.list_journals())
         except (OSError, _core.CorruptJournal):
             return True
 
-    def holds_a_run(self) -> bool:
+    def has_run(self) -> bool:
         return self.manifest.exists()
 
-    def read_manifest(self) -> Manifest:
+    def read_manifest(self) -> RunManifest:
         """Read the manifest of the run.
 
         Raises:
@@ -160,35 +160,35 @@ class RunDir(msgspec.Struct, frozen=True):
             CorruptError: The manifest cannot be understood.
         """
         try:
-            return unseal(self.manifest, Manifest, "the manifest of a run", VERSION)
+            return read_checksummed(self.manifest, RunManifest, "the manifest of a run", VERSION)
         except FileNotFoundError as error:
             raise RefusedError(
                 f"{self.path}: no run here ({error.strerror})",
                 "give the .millrace folder of a run; millrace runs lists runs that have ended",
             ) from error
 
-    def write_manifest(self, manifest: Manifest) -> None:
-        write_whole(self.manifest, seal(manifest))
+    def write_manifest(self, manifest: RunManifest) -> None:
+        write_atomically(self.manifest, encode_checksummed(manifest))
 
-    def read_complete(self, manifest: Manifest) -> Complete | None:
+    def read_complete(self, manifest: RunManifest) -> RunCompletion | None:
         """Read the end of the run; None if it was not completed.
 
         Raises:
             CorruptError: The file is damaged, or of another run.
         """
         try:
-            found = unseal(self.complete, Complete, "the end of a run")
+            found = read_checksummed(self.completion, RunCompletion, "the end of a run")
         except FileNotFoundError:
             return None
         if found.run_id != manifest.run_id:
-            raise CorruptError(f"{self.complete}: is of another run", HINT)
+            raise CorruptError(f"{self.completion}: is of another run", HINT)
         return found
 
-    def write_complete(self, complete: Complete) -> None:
-        write_whole(self.complete, seal(complete))
+    def write_complete(self, complete: RunCompletion) -> None:
+        write_atomically(self.completion, encode_checksummed(complete))
 
 
-def delete(path: Path) -> None:
+def delete_entry(path: Path) -> None:
     """Remove the file or folder at ``path``, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -196,11 +196,11 @@ def delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a small file atomically and durably: after a crash it is complete or missing."""
     fresh = path.with_name(path.name + ".new")
     if fresh.is_symlink() or not fresh.is_file():
-        delete(fresh)  # a folder, a pipe, or a link through which another file would be written
+        delete_entry(fresh)  # a folder, a pipe, or a link through which another file would be written
     try:
         with fresh.open("wb") as file:
             file.write(content)

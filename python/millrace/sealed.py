@@ -29,7 +29,7 @@ HINT = "start over with --fresh"
 FORMER_FIELDS = frozenset({"glue_empty"})
 
 
-def to_json(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Return ``value`` as indented JSON.
 
     Bytes of file names that are not UTF-8 survive: ``json`` writes and reads the lone surrogates that stand for them,
@@ -38,14 +38,14 @@ def to_json(value: Any) -> bytes:
     return json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2).encode()
 
 
-def seal(value: Any) -> bytes:
+def encode_checksummed(value: Any) -> bytes:
     """Return ``value``, an object that is not empty, as the bytes of a file with its checksum."""
-    rest = to_json(value).removeprefix(b"{\n")
+    rest = encode_json(value).removeprefix(b"{\n")
     return b'{\n  "checksum": "%08x",\n' % _core.crc32c(rest) + rest
 
 
-def unseal(path: Path, kind: type[Kind], what: str, version: int = 0) -> Kind:
-    """Read a file of ``seal`` and check it.
+def read_checksummed(path: Path, kind: type[Kind], what: str, version: int = 0) -> Kind:
+    """Read a file of ``encode_checksummed`` and check it.
 
     Args:
         what: Description of the file, for messages.
@@ -77,13 +77,13 @@ def unseal(path: Path, kind: type[Kind], what: str, version: int = 0) -> Kind:
             raise CorruptError(f"{path}: not {what} as it was written: its checksum is wrong", HINT)
         found.pop("checksum")
         with _FIRST:
-            return msgspec.convert(_without_former_fields(found), kind, dec_hook=lambda wanted, value: wanted(value))
+            return msgspec.convert(_drop_former_fields(found), kind, dec_hook=lambda wanted, value: wanted(value))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CorruptError(f"{path}: not {what}: {error}", f"written by another release? {HINT}") from error
 
 
-def _without_former_fields(value: Any) -> Any:
+def _drop_former_fields(value: Any) -> Any:
     """Remove the fields of earlier releases that have no meaning any more."""
     if isinstance(value, dict):
-        return {name: _without_former_fields(each) for name, each in value.items() if name not in FORMER_FIELDS}
-    return [_without_former_fields(each) for each in value] if isinstance(value, list) else value
+        return {name: _drop_former_fields(each) for name, each in value.items() if name not in FORMER_FIELDS}
+    return [_drop_former_fields(each) for each in value] if isinstance(value, list) else value

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from millrace.errors import RefusedError
-from millrace.job import check_known, from_toml, from_values
-from millrace.own import is_own
-from millrace.replicas import Replica
+from millrace.job import check_known_keys, make_job, read_job_file
+from millrace.own import is_own_folder
+from millrace.replicas import ReplicaRule
 
 #: The site's file, and the environment variable that names another in its place; empty: none.
 FILE, VARIABLE = Path("/etc/millrace.toml"), "MILLRACE_CONFIG"
@@ -22,23 +22,23 @@ OF_USER = "millrace.toml"
 KEYS = frozenset({"nice", "replica", "slots", "stage", "work-dir"})
 
 
-class Defaults(NamedTuple):
+class SiteDefaults(NamedTuple):
     """The content of one file."""
 
     file: str
     values: dict[str, Any]
 
 
-def defaults(environ: Mapping[str, str]) -> list[Defaults]:
+def read_defaults(environ: Mapping[str, str]) -> list[SiteDefaults]:
     """Read the site's file and the user's, in this order; the later one takes precedence. Missing files are left out.
 
     Raises:
         RefusedError: A file cannot be read, or has another key or a wrong value.
     """
-    return [*_of_site(environ), *_of_user(environ)]
+    return [*_read_site_defaults(environ), *_read_user_defaults(environ)]
 
 
-def merged(layers: list[Defaults]) -> dict[str, Any]:
+def merge_defaults(layers: list[SiteDefaults]) -> dict[str, Any]:
     """Merge the values of all files: later ones take precedence, except that replicas add up."""
     found: dict[str, Any] = {}
     for layer in layers:
@@ -49,44 +49,44 @@ def merged(layers: list[Defaults]) -> dict[str, Any]:
     return found
 
 
-def replicas(environ: Mapping[str, str]) -> tuple[Replica, ...]:
+def read_replicas(environ: Mapping[str, str]) -> tuple[ReplicaRule, ...]:
     """Return the replicas of files that site and user declare.
 
     Raises:
         RefusedError: A file cannot be read, or is wrong.
     """
-    return from_values({**merged(defaults(environ)), "command": ["none"]}).replica
+    return make_job({**merge_defaults(read_defaults(environ)), "command": ["none"]}).replica
 
 
-def _of_site(environ: Mapping[str, str]) -> list[Defaults]:
+def _read_site_defaults(environ: Mapping[str, str]) -> list[SiteDefaults]:
     named = environ.get(VARIABLE)
     path = FILE if named is None else Path(named)
     if named == "" or (named is None and not os.path.lexists(path)):
         return []
     whose = f"it is named by {VARIABLE}" if named else "it is this machine's"
     hint = f"{whose}: correct it, or pass it over with {VARIABLE}="
-    return [_read(path, hint)]
+    return [_read_defaults_file(path, hint)]
 
 
-def _of_user(environ: Mapping[str, str]) -> list[Defaults]:
+def _read_user_defaults(environ: Mapping[str, str]) -> list[SiteDefaults]:
     try:
         path = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / OF_USER
     except RuntimeError:
         return []
     # Where ``sudo`` keeps HOME, it is another user's, who could write anything there.
-    if not path.is_absolute() or not os.path.lexists(path) or not is_own(path):
+    if not path.is_absolute() or not os.path.lexists(path) or not is_own_folder(path):
         return []
-    return [_read(path, "it is your own: correct it")]
+    return [_read_defaults_file(path, "it is your own: correct it")]
 
 
-def _read(path: Path, hint: str) -> Defaults:
+def _read_defaults_file(path: Path, hint: str) -> SiteDefaults:
     try:
-        found = from_toml(path)
+        found = read_job_file(path)
     except RefusedError as error:
         raise RefusedError(error.message, hint) from error
-    check_known(found, KEYS, str(path))
+    check_known_keys(found, KEYS, str(path))
     try:
-        from_values({**found, "command": ["none"]}, str(path))
+        make_job({**found, "command": ["none"]}, str(path))
     except RefusedError as error:
         raise RefusedError(error.message, f"{hint}; {error.hint}") from error
     place = str(found.get("work-dir", ""))
@@ -94,4 +94,4 @@ def _read(path: Path, hint: str) -> Defaults:
         raise RefusedError(
             f"{path}: work-dir = {place!r} is not an absolute path", f"{hint}; it counts in every folder"
         )
-    return Defaults(str(path), found)
+    return SiteDefaults(str(path), found)

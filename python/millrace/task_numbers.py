@@ -6,13 +6,13 @@ a slice or share contains how many there are. Old journals have these numbers to
 
 from __future__ import annotations
 
-from millrace.tasks import Compare, Finish, Kind, Rank, Search, Slice, Whole
+from millrace.tasks import CompareTask, FinishTask, RankTask, SearchTask, SliceTask, TaskKind, WholeTask
 
 #: Bits of the number of a slice or share. The bit above says that it is a share; their total is above that.
 _BITS = 15
 
 #: Maximum number of slices of one record.
-MOST_SLICES = (1 << _BITS) - 1
+MAX_SLICES = (1 << _BITS) - 1
 
 #: Largest number of a fragment or a comparison.
 _FRAGMENTS = (1 << _BITS + 1) - 1
@@ -24,36 +24,36 @@ _COMPARE = _FRAGMENTS
 _COMPARE_OVER = _COMPARE - 1
 
 
-def number_of(kind: Kind) -> int:
+def encode_task_kind(kind: TaskKind) -> int:
     """Return the number of blocks from tasks of this kind.
 
-    >>> [number_of(kind) for kind in (Whole(), Finish(), Search(7), Compare(), Compare(over=True), Slice(0, 2), Rank(1, 2))]
+    >>> [encode_task_kind(kind) for kind in (WholeTask(), FinishTask(), SearchTask(7), CompareTask(), CompareTask(over=True), SliceTask(0, 2), RankTask(1, 2))]
     [0, 0, 7, 65535, 65534, 131072, 163841]
     """
     match kind:
-        case Whole() | Finish():
+        case WholeTask() | FinishTask():
             return 0
-        case Search(fragment):
+        case SearchTask(fragment):
             return fragment
-        case Compare(over):
+        case CompareTask(over):
             return _COMPARE_OVER if over else _COMPARE
-        case Slice(number, of):
+        case SliceTask(number, of):
             return of << _BITS + 1 | number
-        case Rank(number, of):
+        case RankTask(number, of):
             return (of << 1 | 1) << _BITS | number
 
 
-def kind_of(number: int) -> Kind:
+def decode_task_kind(number: int) -> TaskKind:
     """Return the kind of task that wrote a block; ``Whole`` for a part of the output by itself.
 
-    >>> [kind_of(number) for number in (0, 7, 65535, 65534, 131072, 163841)]
-    [Whole(), Search(fragment=7), Compare(over=False), Compare(over=True), Slice(number=0, of=2), Rank(number=1, of=2)]
+    >>> [decode_task_kind(number) for number in (0, 7, 65535, 65534, 131072, 163841)]
+    [WholeTask(), SearchTask(fragment=7), CompareTask(over=False), CompareTask(over=True), SliceTask(number=0, of=2), RankTask(number=1, of=2)]
     """
     if number == 0:
-        return Whole()
+        return WholeTask()
     if number in (_COMPARE, _COMPARE_OVER):
-        return Compare(over=number == _COMPARE_OVER)
+        return CompareTask(over=number == _COMPARE_OVER)
     if number < _COMPARE_OVER:
-        return Search(number)
+        return SearchTask(number)
     is_share = bool(number >> _BITS & 1)
-    return (Rank if is_share else Slice)(number & MOST_SLICES, number >> _BITS + 1)
+    return (RankTask if is_share else SliceTask)(number & MAX_SLICES, number >> _BITS + 1)

@@ -11,55 +11,55 @@ from enum import Enum
 
 from millrace import _core
 from millrace.ids import BatchId, SlotId, TaskId
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 
 
-class Whole(Frozen, frozen=True, array_like=True, tag=1):
+class WholeTask(FrozenValue, frozen=True, array_like=True, tag=1):
     """Run the user's command on the batch."""
 
 
-class Search(Frozen, frozen=True, array_like=True, tag=2):
+class SearchTask(FrozenValue, frozen=True, array_like=True, tag=2):
     """Search the batch in a fragment of the database, numbered from 1, for candidates."""
 
     fragment: int
 
 
-class Finish(Frozen, frozen=True, array_like=True, tag=3):
+class FinishTask(FrozenValue, frozen=True, array_like=True, tag=3):
     """Run the user's command on the batch, with its candidates as the database."""
 
 
-class Rank(Frozen, frozen=True, array_like=True, tag=4):
+class RankTask(FrozenValue, frozen=True, array_like=True, tag=4):
     """Find the ranks of share ``number``, from 0, of ``of`` of the candidates of one record."""
 
     number: int
     of: int
 
 
-class Slice(Frozen, frozen=True, array_like=True, tag=5):
+class SliceTask(FrozenValue, frozen=True, array_like=True, tag=5):
     """Write run ``number``, from 0, of ``of`` of the rows of one record: a part of a finish."""
 
     number: int
     of: int
 
 
-class Compare(Frozen, frozen=True, array_like=True, tag=6):
+class CompareTask(FrozenValue, frozen=True, array_like=True, tag=6):
     """Run the user's command on the batch, and compare its output with the committed one."""
 
     #: Whether the tool finds, at its output paths, the content that these held before the run.
     over: bool = False
 
 
-#: The kind of a task. Only what ``Whole``, ``Finish``, and all ``Slice`` of a record together write is part of the
+#: The kind of a task. Only what ``WholeTask``, ``FinishTask``, and all ``SliceTask`` of a record together write is part of the
 #: output.
-Kind = Whole | Search | Finish | Rank | Slice | Compare
+TaskKind = WholeTask | SearchTask | FinishTask | RankTask | SliceTask | CompareTask
 
 
-class Task(Frozen, frozen=True, array_like=True):
+class SlotTask(FrozenValue, frozen=True, array_like=True):
     """One thing for a slot to do; the scheduler makes it, and it is carried to the slot unchanged."""
 
     id: TaskId
     batch: BatchId
-    kind: Kind
+    kind: TaskKind
     #: Number of the attempt at the batch, from 1.
     attempt: int = 1
     #: Goes before waiting tasks.
@@ -75,15 +75,17 @@ class Task(Frozen, frozen=True, array_like=True):
     @property
     def fragment(self) -> int:
         """The fragment of the database that it reads; 0: none."""
-        return self.kind.fragment if isinstance(self.kind, Search) else 0
+        return self.kind.fragment if isinstance(self.kind, SearchTask) else 0
 
     @property
-    def speaks(self) -> bool:
+    def should_show_stderr(self) -> bool:
         """Whether the tool's standard error is shown to the user; all slices of a record write the same."""
-        return isinstance(self.kind, Whole | Finish) or (isinstance(self.kind, Slice) and self.kind.number == 0)
+        return isinstance(self.kind, WholeTask | FinishTask) or (
+            isinstance(self.kind, SliceTask) and self.kind.number == 0
+        )
 
 
-class Ending(Enum):
+class TaskEnding(Enum):
     """How the execution of a task ended."""
 
     DONE = "done"
@@ -91,9 +93,9 @@ class Ending(Enum):
     FAILED = "failed"
     TIMEOUT = "timeout"
     #: Killed by us, as it made no progress for too long.
-    STILL = "still"
+    STALLED = "still"
     #: It failed while a filesystem that it reads was gone; the filesystem is back.
-    AWAY = "away"
+    FILESYSTEM_GONE = "away"
     #: Killed by us, as the run is stopping.
     KILLED = "killed"
     #: An output is missing.
@@ -101,11 +103,11 @@ class Ending(Enum):
     #: An input was changed while the tool had only a part of it.
     CHANGED = "changed"
     #: The tool's error output means failure.
-    SAID = "said"
+    ERROR_REPORTED = "said"
     #: A slice has other rows than it should, or there are no slices.
     MISPLACED = "misplaced"
     #: An output could not be joined.
-    SHAPELESS = "shapeless"
+    UNJOINABLE = "shapeless"
     #: It was run in two ways, whose outputs differ.
     UNEQUAL = "unequal"
     #: The program could not be started.
@@ -114,7 +116,7 @@ class Ending(Enum):
     IO = "io"
 
 
-class Started(Frozen, frozen=True, array_like=True, tag=1):
+class TaskStarted(FrozenValue, frozen=True, array_like=True, tag=1):
     """A slot started a task."""
 
     task: TaskId
@@ -122,13 +124,13 @@ class Started(Frozen, frozen=True, array_like=True, tag=1):
     ago_seconds: float
 
 
-class Ended(Frozen, frozen=True, array_like=True, tag=2):
+class TaskEnded(FrozenValue, frozen=True, array_like=True, tag=2):
     """A task ended."""
 
     task: TaskId
     slot: SlotId
     ago_seconds: float
-    ending: Ending
+    ending: TaskEnding
     exit_status: int | None = None
     signal: int | None = None
     #: Details of the ending, in words.
@@ -156,16 +158,16 @@ class Ended(Frozen, frozen=True, array_like=True, tag=2):
 
     @property
     def is_done(self) -> bool:
-        return self.ending is Ending.DONE
+        return self.ending is TaskEnding.DONE
 
 
-class Withdrawn(Frozen, frozen=True):
+class TaskWithdrawn(FrozenValue, frozen=True):
     """A task was returned unstarted."""
 
     task: TaskId
 
 
-class SlotsChanged(Frozen, frozen=True):
+class SlotsChanged(FrozenValue, frozen=True):
     """From now on, this many tools run side by side; the number may be the same and only the reason new."""
 
     slots: int
@@ -173,23 +175,23 @@ class SlotsChanged(Frozen, frozen=True):
     why: str
 
 
-class Woken(Frozen, frozen=True):
+class PoolWoken(FrozenValue, frozen=True):
     """The wait ended without an event of a task: there may be events elsewhere."""
 
 
 #: Events of slots.
-News = Started | Ended | Withdrawn | SlotsChanged | Woken
+SlotEvent = TaskStarted | TaskEnded | TaskWithdrawn | SlotsChanged | PoolWoken
 
 
-def news_of(event: _core.PoolEvent) -> Started | Ended | Woken:
+def convert_pool_event(event: _core.PoolEvent) -> TaskStarted | TaskEnded | PoolWoken:
     """Convert an event of a slot pool."""
     task, slot = TaskId(event.id), SlotId(event.slot)
     if event.kind == "started":
-        return Started(task, slot, event.ago_seconds)
+        return TaskStarted(task, slot, event.ago_seconds)
     if event.kind != "ended":
-        return Woken()
-    return Ended(
-        task=task, slot=slot, ago_seconds=event.ago_seconds, ending=Ending(event.status), exit_status=event.exit_status,
+        return PoolWoken()
+    return TaskEnded(
+        task=task, slot=slot, ago_seconds=event.ago_seconds, ending=TaskEnding(event.status), exit_status=event.exit_status,
         signal=event.signal, detail=event.detail, disk_full=event.disk_full, cpu_seconds=event.cpu_seconds,
         wall_seconds=event.wall_seconds, peak_rss_bytes=event.peak_rss_bytes, out_of_memory=event.out_of_memory,
         side_by_side=event.side_by_side, stderr=event.stderr, extra=event.extra, committed=event.task,

@@ -21,16 +21,16 @@ _STEERING = re.compile(
 )
 
 
-def escape(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""Escape the characters that could steer a terminal, as JSON does: a JSON document keeps its meaning.
 
-    >>> escape("a\tb\n"), escape("\x1b[2J\r\u202ec é")
+    >>> escape_controls("a\tb\n"), escape_controls("\x1b[2J\r\u202ec é")
     ('a\tb\n', '\\u001b[2J\\u000d\\u202ec é')
     """
-    return _STEERING.sub(_written, text)
+    return _STEERING.sub(_escape_match, text)
 
 
-def _written(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
@@ -49,7 +49,7 @@ class EscapingStream(_PlainStream):
 
     def write(self, text: str, /) -> int:
         """Write ``text``, escaped."""
-        super().write(escape(text))
+        super().write(escape_controls(text))
         return len(text)
 
     @property
@@ -61,7 +61,7 @@ class EscapingStream(_PlainStream):
         return self._plain
 
 
-def unescaped(stream: TextIO) -> TextIO:
+def get_unescaped_stream(stream: TextIO) -> TextIO:
     """Return the stream without escaping."""
     if not isinstance(stream, EscapingStream):
         return stream
@@ -69,7 +69,7 @@ def unescaped(stream: TextIO) -> TextIO:
     return stream.plain
 
 
-def standard_output() -> TextIO:
+def escape_standard_output() -> TextIO:
     """Return standard output with names escaped.
 
     On a terminal, bytes of names that are not UTF-8 are escaped too; elsewhere they are passed on.
@@ -98,11 +98,11 @@ def make_console(stream: TextIO, *, force_terminal: bool | None = None) -> Conso
     class EscapingConsole(Console):
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
             for segment in super().render(renderable, options):
-                yield segment if segment.control else Segment(escape(segment.text), segment.style)
+                yield segment if segment.control else Segment(escape_controls(segment.text), segment.style)
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
     return EscapingConsole(
-        file=unescaped(stream), force_terminal=force_terminal, highlight=False, markup=False, emoji=False
+        file=get_unescaped_stream(stream), force_terminal=force_terminal, highlight=False, markup=False, emoji=False
     )

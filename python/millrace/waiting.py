@@ -15,7 +15,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-class Deadline:
+class WaitDeadline:
     """A point in time, a number of seconds from now; ``math.inf``: never."""
 
     def __init__(self, seconds: float = math.inf) -> None:
@@ -31,7 +31,7 @@ class Deadline:
         return time.monotonic() >= self._at
 
 
-class Naps:
+class PollBackoff:
     """Pauses between polls, which grow while nothing comes.
 
     Args:
@@ -39,12 +39,12 @@ class Naps:
         longest: Upper limit in seconds; None: pauses do not grow.
         growth: Factor from one pause to the next.
 
-    >>> naps = Naps(0.001, 0.003)
+    >>> naps = PollBackoff(0.001, 0.003)
     >>> for _ in range(2):
-    ...     naps.nothing_came()
+    ...     naps.lengthen_pause()
     >>> naps.seconds
     0.003
-    >>> naps.something_came()
+    >>> naps.reset_pause()
     >>> naps.seconds
     0.001
     """
@@ -54,17 +54,17 @@ class Naps:
         #: Length of the next pause.
         self.seconds = shortest
 
-    def something_came(self, shortest: float | None = None) -> None:
+    def reset_pause(self, shortest: float | None = None) -> None:
         """Reset the next pause to ``shortest`` seconds, by default the usual shortest one."""
         self.seconds = self._shortest if shortest is None else shortest
 
-    def nothing_came(self) -> None:
+    def lengthen_pause(self) -> None:
         """Lengthen the next pause."""
         self.seconds = min(self.seconds * self._growth, self._longest)
 
 
-def until(
-    look: Callable[[], Found], seconds: float = math.inf, *, nap: float | Naps = 0.0,
+def wait_until(
+    look: Callable[[], Found], seconds: float = math.inf, *, nap: float | PollBackoff = 0.0,
     enough: Callable[[], object] = bool,
 ) -> Found:  # fmt: skip
     """Poll until there is a result; return it, or the last false result if waiting ended before.
@@ -76,15 +76,15 @@ def until(
         enough: Tells whether the result is not wanted any more.
 
     >>> ticks = iter([0, 0, 3])
-    >>> until(lambda: next(ticks), nap=0.0001)
+    >>> wait_until(lambda: next(ticks), nap=0.0001)
     3
-    >>> until(lambda: [], seconds=0.0)
+    >>> wait_until(lambda: [], seconds=0.0)
     []
     """
-    naps = nap if isinstance(nap, Naps) else Naps(nap)
-    deadline = Deadline(seconds)
+    naps = nap if isinstance(nap, PollBackoff) else PollBackoff(nap)
+    deadline = WaitDeadline(seconds)
     while not (found := look()) and not deadline.is_over and not enough():
         if naps.seconds:
             time.sleep(naps.seconds)
-            naps.nothing_came()
+            naps.lengthen_pause()
     return found

@@ -6,10 +6,10 @@ _THOUSANDS = ("", " k", " M", " G", " T", " P")
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def scaled(value: float, prefixes: tuple[str, ...] = _THOUSANDS) -> str:
+def format_scaled(value: float, prefixes: tuple[str, ...] = _THOUSANDS) -> str:
     """Format ``value`` with three digits and a prefix for thousands.
 
-    >>> scaled(3.14159), scaled(999.6), scaled(48_213), scaled(7_200_000_000)
+    >>> format_scaled(3.14159), format_scaled(999.6), format_scaled(48_213), format_scaled(7_200_000_000)
     ('3.1', '1.0 k', '48 k', '7.2 G')
     """
     power = 0
@@ -24,19 +24,19 @@ def scaled(value: float, prefixes: tuple[str, ...] = _THOUSANDS) -> str:
     return f"{value:.{digits}f}{prefixes[power]}"
 
 
-def size(n_bytes: float) -> str:
+def format_size(n_bytes: float) -> str:
     """Format a number of bytes: ``5.5 MB`` (powers of 1000, as disks are sold).
 
-    >>> size(512), size(5_512_000)
+    >>> format_size(512), format_size(5_512_000)
     ('512 B', '5.5 MB')
     """
-    return scaled(n_bytes, tuple(" " + unit for unit in _SIZES))
+    return format_scaled(n_bytes, tuple(" " + unit for unit in _SIZES))
 
 
-def count(n: int, noun: str) -> str:
+def format_count(n: int, noun: str) -> str:
     """Format a count with its noun, in the plural where needed.
 
-    >>> count(1, "record"), count(12_000, "record"), count(2, "retry"), count(3, "process"), count(2, "batch")
+    >>> format_count(1, "record"), format_count(12_000, "record"), format_count(2, "retry"), format_count(3, "process"), format_count(2, "batch")
     ('1 record', '12,000 records', '2 retries', '3 processes', '2 batches')
     """
     if n == 1:
@@ -46,10 +46,10 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun[:-1]}ies" if noun.endswith("y") else f"{n:,} {noun}s"
 
 
-def shown(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""Escape foreign text for display: control characters, line breaks and changes of text direction.
 
-    >>> shown("a\tb\r\u202ec é")
+    >>> escape_unprintable("a\tb\r\u202ec é")
     'a\\tb\\r\\u202ec é'
     """
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -11,8 +11,8 @@ import pytest
 from shell import Shell
 
 from millrace.errors import RefusedError
-from millrace.model import Command, ToolUse
-from millrace.tools.registry import find
+from millrace.model import ToolUse, UserCommand
+from millrace.tools.registry import find_adapter
 
 # fmt: off
 REFUSED = [
@@ -120,7 +120,9 @@ def understand(folder: Path, line: str, **more: tuple[str, ...]) -> ToolUse:
     )
     (folder / "tags.txt").write_text("SEQUENCE_ID=a\nSEQUENCE_TEMPLATE=ACGT\n=\nSEQUENCE_ID=b\nP3_COMMENT=x\n=\n")
     given = {"inputs": ("in.fa",), **more}
-    return find(argv[0]).understand(Command(argv=argv, cwd=folder, environ={}, exe=Path("/bin/true"), **given))
+    return find_adapter(argv[0]).understand_command(
+        UserCommand(argv=argv, cwd=folder, environ={}, exe=Path("/bin/true"), **given)
+    )
 
 
 @pytest.mark.parametrize(("line", "why", "instead"), REFUSED, ids=[line for line, _, _ in REFUSED])

@@ -7,7 +7,7 @@ from shell import Ended, Shell
 
 from millrace import _core
 from millrace.rundir import RunDir
-from millrace.sealed import seal, to_json
+from millrace.sealed import encode_checksummed, encode_json
 
 N = 12
 RUN = "millrace run --slots 1 --batch 2 --sync 0 --verify 0 --keep-run-dir"
@@ -74,8 +74,8 @@ def test_gather_run_of_release_0_1_0_is_compared_by_size(finished: Shell) -> Non
     complete = rundir.read_complete(rundir.read_manifest())
     assert complete and complete.records == N
     noted = {"run_id": complete.run_id, "outputs": complete.outputs, "quarantined": 0, "kept": True}
-    assert b"records" not in to_json(noted)
-    rundir.complete.write_bytes(seal(noted))
+    assert b"records" not in encode_json(noted)
+    rundir.completion.write_bytes(encode_checksummed(noted))
     whole = finished.run("millrace gather --stream out out.millrace -o again")
     assert whole.code == 0 and (finished.work / "again").read_bytes() == (finished.work / "in.fa").read_bytes()
     cut_journal(finished, "out.millrace", 3)

@@ -10,7 +10,7 @@ import sys
 import pytest
 from shell import RECORDS, Shell
 
-from millrace.own_python import put_user_modules_last
+from millrace.own_python import move_user_modules_last
 
 #: Modules of Millrace's own that another Python has too, in a version that this one cannot load.
 OF_ANOTHER_PYTHON = ("click", "msgspec", "rich", "plotly", "jinja2", "lark")
@@ -70,5 +70,5 @@ def test_home_of_another_python_is_for_the_tool_alone(shell: Shell) -> None:
 
 def test_modules_of_the_user_are_found_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", ["/bin", "/a", "/b", "/usr/lib/python", "/site"])
-    put_user_modules_last({"PYTHONPATH": "/a:/b/"})
+    move_user_modules_last({"PYTHONPATH": "/a:/b/"})
     assert sys.path == ["/bin", "/usr/lib/python", "/site", "/a", "/b"]

@@ -13,11 +13,11 @@ from harness import wait_until
 from shell import Shell
 
 from millrace import _core
-from millrace.cli.tool import options_of
-from millrace.job import Job
+from millrace.cli.tool import list_job_options
+from millrace.job import JobSpec
 from millrace.model import InputUse, ToolUse
 from millrace.prove import check
-from millrace.prove.sample import turned_round
+from millrace.prove.sample import write_reversed_records
 
 #: A fault, what the tool does for it, and words that must be said.
 FAULTS = {
@@ -116,7 +116,7 @@ def test_of_a_large_sample_the_first_records_are_taken(tmp_path: Path, compressi
     stdin.write_bytes(b"a\n" * 100)
     folder = tmp_path / "check"
     folder.mkdir()
-    made = check.Check(["mytool"], use, tmp_path, folder, stdin, (), ("", ""))
+    made = check.ExactnessCheck(["mytool"], use, tmp_path, folder, stdin, (), ("", ""))
     assert made.shortened == ("of q.fq: the first 100 records",)
     sample, unpacked = folder / "sample-0", tmp_path / "unpacked"
     assert _core.compression(sample.read_bytes()) == compression
@@ -129,18 +129,18 @@ def test_turned_round_an_input_is_compressed_as_it_was(tmp_path: Path, compressi
     plain, packed, turned = tmp_path / "plain", tmp_path / "packed", tmp_path / "turned"
     plain.write_bytes(b"head\na\nb")
     _core.compress_file(plain, packed, compression) if compression else plain.rename(packed)
-    turned_round(packed, "lines+header", ("", ""), turned)
+    write_reversed_records(packed, "lines+header", ("", ""), turned)
     assert _core.compression(turned.read_bytes()) == compression
     reader = _core.Reader([turned], "lines")
     assert reader.cut(plain, 0, 0, 0) and plain.read_bytes() == b"head\nb\na\n"
 
 
 def test_runs_are_told_what_the_check_was_told() -> None:
-    job = Job(
+    job = JobSpec(
         command=("a",), input=("q:fasta",), ok_status=(1, 3), record_timeout=2.5, record_start="^>", format="regex"
     )
     words = "--input q:fasta --ok-status 1 --ok-status 3 --format regex --record-start ^> --record-timeout 2.5"
-    assert options_of(job) == words.split()
+    assert list_job_options(job) == words.split()
 
 
 def test_files_in_folders_stay_as_they_are(sample: Shell) -> None:
@@ -190,9 +190,9 @@ def test_a_serial_command_that_fails_is_said_to(sample: Shell) -> None:
 
 
 def test_differences_are_told_in_words() -> None:
-    assert check.first_difference({"o": b"a\nb\n"}, {"o": b"b\na\n"}) == "o: has the same lines in another order"
-    assert check.first_difference({"o": b"a\n"}, {}) == "o: is not written"
-    assert check.first_difference({"o": b"a\n"}, {"o": b"a"}) == "o: ends otherwise"
+    assert check.find_first_difference({"o": b"a\nb\n"}, {"o": b"b\na\n"}) == "o: has the same lines in another order"
+    assert check.find_first_difference({"o": b"a\n"}, {}) == "o: is not written"
+    assert check.find_first_difference({"o": b"a\n"}, {"o": b"a"}) == "o: ends otherwise"
 
 
 def test_of_a_job_in_phases_each_command_is_to_be_checked(sample: Shell) -> None:

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 from shell import Shell
 
-from millrace.prove.help_text import one_dash, options
+from millrace.prove.help_text import has_one_dash_names, parse_help_options
 
 HELP = """mytool: looks at records
 usage: mytool [options] QUERIES
@@ -41,12 +41,14 @@ grep -c . "$3" > /dev/null && cat "$6" > "$5"
     ],
 )
 def test_help_texts_of_many_styles_are_read(line: str, names: tuple[str, ...], takes_value: bool) -> None:
-    (found,) = options(line)
+    (found,) = parse_help_options(line)
     assert (set(found.names), found.names[0], found.takes_value) == (set(names), names[0], takes_value)
 
 
 def test_how_many_dashes_names_have_is_seen() -> None:
-    assert one_dash("  -quiet  say nothing\n  -out FILE\n  -n  number") and not one_dash("  -q, --quiet\n  --out FILE")
+    assert has_one_dash_names("  -quiet  say nothing\n  -out FILE\n  -n  number") and not has_one_dash_names(
+        "  -q, --quiet\n  --out FILE"
+    )
 
 
 def test_a_description_is_written_that_works_and_nothing_else(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from shell import Shell
 from turns import some
 
 from millrace import __version__
-from millrace.rundir import VERSION, Manifest, RunDir
-from millrace.sealed import seal
+from millrace.rundir import VERSION, RunDir, RunManifest
+from millrace.sealed import encode_checksummed
 
 LINE = (
     "millrace run --slots 1 --batch 1 --sync 0 --verify 0 --on-failure stop --input in.fa --output o -- until in.fa o"
@@ -22,8 +22,8 @@ LINE = (
 
 def manifest(**changes: object) -> Callable[[Path], None]:
     def change(run_dir: Path) -> None:
-        found: Manifest = RunDir(run_dir).read_manifest()
-        (run_dir / "job.json").write_bytes(seal(msgspec.structs.replace(found, **changes)))
+        found: RunManifest = RunDir(run_dir).read_manifest()
+        (run_dir / "job.json").write_bytes(encode_checksummed(msgspec.structs.replace(found, **changes)))
 
     return change
 

@@ -19,7 +19,7 @@ from browser import browser
 from harness import wait_until
 from shell import Shell
 
-from millrace.watch.web import Page, Site, served
+from millrace.watch.web import TokenSite, WebPage, serve_site
 
 RUN = "run -q --slots 1 --batch 1 --verify 0 --format fasta --input in.fa --output o -- gate in.fa o"
 
@@ -148,12 +148,12 @@ def test_what_cannot_be_watched_is_refused(shell: Shell, line: str, words: str) 
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    with served(0, {"/": lambda: Page("the page")}) as made:
+def site() -> Iterator[TokenSite]:
+    with serve_site(0, {"/": lambda: WebPage("the page")}) as made:
         yield made
 
 
-def asked(site: Site, method: str, path: str, host: str) -> tuple[int, bytes]:
+def asked(site: TokenSite, method: str, path: str, host: str) -> tuple[int, bytes]:
     connection = HTTPConnection("127.0.0.1", site.server_port, timeout=300)
     try:
         connection.putrequest(method, path, skip_host=True)
@@ -166,7 +166,7 @@ def asked(site: Site, method: str, path: str, host: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def test_without_the_token_and_this_address_nothing_is_shown(site: Site) -> None:
+def test_without_the_token_and_this_address_nothing_is_shown(site: TokenSite) -> None:
     here, query = f"127.0.0.1:{site.server_port}", urlsplit(site.url).query
     assert asked(site, "GET", f"/?{query}", here) == (200, b"the page")
     assert asked(site, "GET", f"/?{query}", f"LOCALHOST:{site.server_port}") == (200, b"the page")
@@ -186,7 +186,7 @@ def test_without_the_token_and_this_address_nothing_is_shown(site: Site) -> None
     assert site.server_address[0] == "127.0.0.1"
 
 
-def test_answers_say_what_a_page_may_load(site: Site) -> None:
+def test_answers_say_what_a_page_may_load(site: TokenSite) -> None:
     connection = HTTPConnection("127.0.0.1", site.server_port, timeout=300)
     connection.request("GET", f"/?token={site.token}")
     policy = connection.getresponse().headers["Content-Security-Policy"]
@@ -195,16 +195,16 @@ def test_answers_say_what_a_page_may_load(site: Site) -> None:
 
 
 def test_a_page_that_cannot_be_made_says_why() -> None:
-    def fails() -> Page:
+    def fails() -> WebPage:
         raise ModuleNotFoundError("No module named '<b>'")
 
-    with served(0, {"/": fails}) as site:
+    with serve_site(0, {"/": fails}) as site:
         status, text = asked(site, "GET", f"/?token={site.token}", f"127.0.0.1:{site.server_port}")
     assert (status, b"cannot be made: ModuleNotFoundError" in text, b"<b>" in text) == (500, True, False)
 
 
 def test_the_last_page_counts_as_seen_once_it_was_sent() -> None:
-    with served(0, {"/": lambda: Page("more follows"), "/last": lambda: Page("all", last=True)}) as site:
+    with serve_site(0, {"/": lambda: WebPage("more follows"), "/last": lambda: WebPage("all", last=True)}) as site:
         here, query = f"127.0.0.1:{site.server_port}", urlsplit(site.url).query
         assert asked(site, "GET", "/last", here) == (403, b"")
         assert asked(site, "GET", f"/?{query}", here) == (200, b"more follows")

@@ -116,7 +116,7 @@ import os, signal, socket, sys, time
 sleep = time.sleep
 
 def freeze_once(seconds):
-    if sys._getframe(1).f_code.co_name == "_start" and not os.path.exists({mark!r}):
+    if sys._getframe(1).f_code.co_name == "_start_mpi" and not os.path.exists({mark!r}):
         open({mark!r}, "w").close()
         os.kill(os.getpid(), signal.SIGSTOP)
     sleep(seconds)
@@ -125,7 +125,7 @@ if socket.gethostname() == "node2":
     time.sleep = freeze_once
 if socket.gethostname() == "head":
     from millrace.launch import watch
-    watch.MPI_SECONDS = 15.0
+    watch.MAX_MPI_START_SECONDS = 15.0
 """
 
 

@@ -21,7 +21,7 @@ from jobs import NO_SILENCE, find, with_limits
 from private_slurm import Slurm, everybody
 from rig import Site, installation
 
-from millrace.launch.watch import SILENCE_SECONDS
+from millrace.launch.watch import MAX_SILENCE_SECONDS
 from millrace.storage import launcher_folder
 
 
@@ -139,13 +139,13 @@ SLOW_TO_LOOK = """
 import time
 from pathlib import Path
 from millrace.launch import nodes
-sweep_all = nodes.sweep_all
+sweep_all = nodes.sweep_all_nodes
 def later(*words):
     Path("has-ended").touch()
     while Path("gate").exists():
         time.sleep(0.05)
     return sweep_all(*words)
-nodes.sweep_all = later
+nodes.sweep_all_nodes = later
 """
 
 
@@ -241,7 +241,7 @@ def test_suspended_job_goes_on_without_a_new_start(slurm: Slurm, site: Site, sub
         slurm.wait(lambda: site.under_way, "results")
         slurm.command("scontrol", "suspend", job)
         slurm.wait(lambda: slurm.state(job) == "SUSPENDED", "suspension")
-        time.sleep(SILENCE_SECONDS + 2)  # longer than a coordinator that runs may be silent
+        time.sleep(MAX_SILENCE_SECONDS + 2)  # longer than a coordinator that runs may be silent
         slurm.command("scontrol", "resume", job)
     ends_well(slurm, site, job)
     assert "starting again" not in log(site, job) and "no sign of life" not in log(site, job)
@@ -325,7 +325,7 @@ for gap in gaps:
 
 
 def test_a_message_too_long_for_slurm_is_no_matter_without_srun(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
-    limits = f"{DENSE_MEMORY}from millrace.cluster import mpi_start\nmpi_start.LONGEST_INIT_SECONDS = 20.0\n"
+    limits = f"{DENSE_MEMORY}from millrace.cluster import mpi_start\nmpi_start.MAX_INIT_SECONDS = 20.0\n"
     millrace = with_limits(find("mpich"), site.folder, limits).millrace
     done = started_by_srun(slurm, site, "--mpi=pmi2", "-N3", "-n3", millrace, "run", *site.options())
     if TOO_LONG not in done.stderr:
@@ -341,7 +341,7 @@ def test_a_start_of_mpi_that_slurm_may_have_spoilt_is_told(slurm: Slurm, site: S
         "if os.environ['PMI_RANK'] == '1':\n"
         "    time.sleep(1000)\n"
         "if os.environ['PMI_RANK'] == '0':\n"
-        "    mpi_start.LONGEST_INIT_SECONDS = 2.0\n"
+        "    mpi_start.MAX_INIT_SECONDS = 2.0\n"
     )
     millrace = with_limits(find("mpich"), site.folder, never).millrace
     done = started_by_srun(

@@ -82,16 +82,16 @@ FREEZE_ONCE = """
 import os, signal, socket
 
 if socket.gethostname() == "node3":
-    from millrace.cluster.staging import Keeper
-    turn = Keeper.turn
+    from millrace.cluster.keeper import NodeStaging
+    turn = NodeStaging.advance_transfer
 
     def freeze_once(keeper):
-        if keeper.moved and not os.path.exists({mark!r}):
+        if keeper.n_steps_done and not os.path.exists({mark!r}):
             open({mark!r}, "w").close()
             os.kill(os.getpid(), signal.SIGSTOP)
         return turn(keeper)
 
-    Keeper.turn = freeze_once
+    NodeStaging.advance_transfer = freeze_once
 """
 
 

@@ -103,7 +103,7 @@ def databases(cluster: Cluster, hdfs: Hdfs, tmp_path: Path) -> dict[str, Path]:
     make = ["makeblastdb", "-in", "prot.fa", "-dbtype", "prot", "-parse_seqids", "-title", "all of them", "-out"]
     folders = {name: tmp_path / name for name in ("prot", "together")}
     subprocess.run([*make, "prot"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-    splitting.split("prot", (N, 0), folders["prot"], tmp_path, os.environ)
+    splitting.split_database("prot", (N, 0), folders["prot"], tmp_path, os.environ)
     # Its volumes have one list of ids, as those have that NCBI distributes.
     words = [*make, "together/together", "-max_file_sz", "30000"]
     subprocess.run(words, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)

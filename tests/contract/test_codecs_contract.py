@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from millrace.errors import CorruptError, MillraceError
 from millrace.pack import codec, files, unpacking, whole_files
-from millrace.pack.codec import Codec, NotPackable
+from millrace.pack.codec import NotPackableError, ResultCodec
 from millrace.pack.files import FileCodec
-from millrace.pack.layout import MOST_BYTES
+from millrace.pack.layout import MAX_SECTION_BYTES
 from millrace.tools.registry import MODULES
 
 FILE_CODECS = ("zstd", "trace")
@@ -48,7 +48,7 @@ AWKWARD: dict[str, bytes] = {
 def codec_of_files(name: str) -> FileCodec:
     if name == "trace":
         pytest.importorskip("numpy")
-    found = files.find(name)
+    found = files.find_file_codec(name)
     assert isinstance(found, FileCodec)
     return found
 
@@ -57,10 +57,10 @@ def come_back(owed: FileCodec, path: Path) -> list[bytes]:
     """The pieces of a file, out of which it comes again; none if the codec does not take it."""
     try:
         pieces = list(owed.encode(path))
-    except NotPackable as error:
+    except NotPackableError as error:
         assert str(error)
         return []
-    assert all(len(piece) <= MOST_BYTES for piece in pieces)
+    assert all(len(piece) <= MAX_SECTION_BYTES for piece in pieces)
     assert b"".join(map(owed.decode, pieces)) == path.read_bytes()
     return pieces
 
@@ -102,25 +102,25 @@ def test_a_stranger_s_pieces_are_refused_or_only_other_bytes(name: str, tmp_path
             text[chance.randrange(min(len(text), chance.choice((40, 400, 1 << 20))))] = chance.randrange(256)
         data = bytes(text[: chance.choice((len(text), chance.randrange(len(text))))])
         with suppress(CorruptError):
-            assert len(owed.decode(data)) <= 2 * MOST_BYTES
+            assert len(owed.decode(data)) <= 2 * MAX_SECTION_BYTES
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 def test_each_codec_is_held_to_the_contract() -> None:
     for name in RESULTS:
-        assert isinstance(codec.find(name), Codec)
-    assert {name for name in set(MODULES.values()) if codec.find(name)} == set(RESULTS)
+        assert isinstance(codec.find_result_codec(name), ResultCodec)
+    assert {name for name in set(MODULES.values()) if codec.find_result_codec(name)} == set(RESULTS)
 
 
 def test_a_damaged_pack_of_any_codec_is_refused(tmp_path: Path) -> None:
     chance = random.Random(2)
     for data in AWKWARD.values():
         (tmp_path / "log").write_bytes(data)
-        whole_files.pack([tmp_path / "log"], tmp_path / "p.mrp")
+        whole_files.pack_traces_or_plain([tmp_path / "log"], tmp_path / "p.mrp")
         text = (tmp_path / "p.mrp").read_bytes()
         for _ in range(20):
             spoilt = bytearray(text)
             spoilt[chance.randrange(len(text))] ^= 1 << chance.randrange(8)
             (tmp_path / "p.mrp").write_bytes(spoilt[: chance.choice((len(text), chance.randrange(len(text))))])
             with pytest.raises(MillraceError):
-                unpacking.look(tmp_path / "p.mrp")
+                unpacking.read_recipe(tmp_path / "p.mrp")

@@ -142,11 +142,11 @@ def hmmscan(folder: Path, data: Path, n_queries: int = 240) -> Case:
 
 def volatile_of(tool: tuple[str, ...], folder: Path) -> tuple[bytes, ...]:
     """What the adapter says may differ between two serial runs."""
-    from millrace.model import Command
+    from millrace.model import UserCommand
     from millrace.tools import registry
 
-    command = Command(argv=tool, cwd=folder, environ=dict(os.environ), exe=Path(shutil.which(tool[0]) or tool[0]))
-    use = registry.find(tool[0]).understand(command)
+    command = UserCommand(argv=tool, cwd=folder, environ=dict(os.environ), exe=Path(shutil.which(tool[0]) or tool[0]))
+    use = registry.find_adapter(tool[0]).understand_command(command)
     return tuple(dict.fromkeys(os.fsencode(each) for output in use.outputs for each in output.volatile))
 
 
@@ -179,8 +179,8 @@ def dead_work() -> frozenset[Path]:
     """
     held = {line.split("->")[-1].split()[5].rpartition(":")[2] for line in Path("/proc/locks").read_text().splitlines()}
     found = set()
-    for place in {place.resolve() for place in workplace.candidates()}:
-        for path in place.glob(f"{workdir.prefix()}*"):
+    for place in {place.resolve() for place in workplace.list_work_places()}:
+        for path in place.glob(f"{workdir.build_name_prefix()}*"):
             with contextlib.suppress(OSError):
                 if str(path.stat().st_ino) not in held and not _is_begun(path):
                     found.add(path)
@@ -190,7 +190,7 @@ def dead_work() -> frozenset[Path]:
 def _is_begun(path: Path) -> bool:
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return workdir.is_begun(folder)
+        return workdir.is_being_made(folder)
     finally:
         os.close(folder)
 
@@ -253,7 +253,7 @@ def tools(pid: int) -> list[int]:
 def work_of(pid: int) -> Path:
     """The work directory of a running Millrace, which it holds open."""
     opened = (link.readlink() for link in (Path("/proc") / str(pid) / "fd").iterdir())
-    return next(path for path in opened if path.name.startswith(workdir.prefix()))
+    return next(path for path in opened if path.name.startswith(workdir.build_name_prefix()))
 
 
 # Killing

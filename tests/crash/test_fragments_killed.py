@@ -18,9 +18,9 @@ from turns import again, some
 
 from millrace import _core
 from millrace.report import summary
-from millrace.report.events import read
-from millrace.task_numbers import kind_of
-from millrace.tasks import Rank, Slice
+from millrace.report.events import read_events
+from millrace.task_numbers import decode_task_kind
+from millrace.tasks import RankTask, SliceTask
 
 #: The real program, which notes its database each time, and may wait or fail. Search ``HOLD`` and those after it wait
 #: until they may go on.
@@ -176,7 +176,7 @@ def test_status_gather_and_report_count_batches_alone(search: Search) -> None:
     assert ask("gather", "out.tsv.millrace") == search.expected
     ask("report", "out.tsv.millrace")
     assert (search.run_dir / "report.html").exists()
-    events = summary.summarise(read(search.run_dir / "events.jsonl"))
+    events = summary.summarise_events(read_events(search.run_dir / "events.jsonl"))
     assert (events.records_done, events.n_tasks) == (12, 4 * (N_FRAGMENTS + 1))
     assert sum(task.last - task.first for task in events.slowest) == 12
 
@@ -222,7 +222,7 @@ def test_the_only_query_is_searched_again_where_a_tool_died(tmp_path: Path, data
     subprocess.run([*command, *tool, "-out", "out"], cwd=tmp_path, env=environ, check=True, capture_output=True)
     assert Path(f"{tmp_path}.first").is_dir(), "one has died"
     assert (tmp_path / "out").read_bytes() == (tmp_path / "serial").read_bytes()
-    events = read(tmp_path / "out.millrace" / "events.jsonl")
+    events = read_events(tmp_path / "out.millrace" / "events.jsonl")
     retries = [event["reason"] for event in events if event["event"] == "retry"]
     assert len(retries) == 1 and "SIGKILL" in retries[0]
 
@@ -263,10 +263,10 @@ def test_a_record_of_which_slices_are_missing_is_done_again(
     }  # fmt: skip
     run_dir = tmp_path / "out.millrace"
 
-    def sliced() -> list[Rank | Slice]:
+    def sliced() -> list[RankTask | SliceTask]:
         journal = run_dir / "journal.mrj"
         tasks = _core.scan(str(journal), True).tasks if journal.exists() else []
-        return [kind for task in tasks if isinstance(kind := kind_of(task.fragment), Rank | Slice)]
+        return [kind for task in tasks if isinstance(kind := decode_task_kind(task.fragment), RankTask | SliceTask)]
 
     quiet = {"cwd": tmp_path, "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, env={**environ, "SLEEP": "3600"}, start_new_session=True, **quiet)  # type: ignore[call-overload]
@@ -278,7 +278,7 @@ def test_a_record_of_which_slices_are_missing_is_done_again(
     assert json.loads(subprocess.run(status, check=True, capture_output=True).stdout)["records_done"] == 0
     assert subprocess.run(command, env=environ, **quiet).returncode == 0  # type: ignore[call-overload]
     assert (tmp_path / "out").read_bytes() == (tmp_path / "serial").read_bytes()
-    for kind in (Slice, Rank) if shares else (Slice,):
+    for kind in (SliceTask, RankTask) if shares else (SliceTask,):
         parts = [part for part in sliced() if isinstance(part, kind)]
         # Into how many the second run divided the record hangs on what it measured: the first may have chosen otherwise.
         divided = {of: {part.number for part in parts if part.of == of} for of in {part.of for part in parts}}

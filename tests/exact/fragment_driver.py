@@ -10,32 +10,32 @@ from pathlib import Path
 from tool_batches import cut, need
 
 from millrace import _core
-from millrace.model import Command, DatabaseArg, InputArg, OutputArg, Token, ToolUse
+from millrace.model import ArgumentToken, DatabaseArg, InputArg, OutputArg, ToolUse, UserCommand
 from millrace.tools import backend
-from millrace.tools.base import Fragmenting
-from millrace.tools.registry import find
+from millrace.tools.base import FragmentingAdapter
+from millrace.tools.registry import find_adapter
 
 
-def command_of(arguments: Sequence[str], cwd: Path, environ: Mapping[str, str] | None = None) -> Command:
+def command_of(arguments: Sequence[str], cwd: Path, environ: Mapping[str, str] | None = None) -> UserCommand:
     """A command as the user types it in ``cwd``."""
     environ = dict(os.environ if environ is None else environ)
-    return Command(argv=tuple(arguments), cwd=cwd, environ=environ, exe=need(arguments[0]))
+    return UserCommand(argv=tuple(arguments), cwd=cwd, environ=environ, exe=need(arguments[0]))
 
 
-def why_not(command: Command) -> str:
+def why_not(command: UserCommand) -> str:
     """Why the adapter does not have the command's database searched in fragments; empty: it does."""
-    adapter = find(command.argv[0])
-    assert isinstance(adapter, Fragmenting)
-    found = adapter.fragmentable(adapter.understand(command), command)
+    adapter = find_adapter(command.argv[0])
+    assert isinstance(adapter, FragmentingAdapter)
+    found = adapter.examine_database(adapter.understand_command(command), command)
     return (found.count() if found.count else found).why_not
 
 
-def understand(command: Command, sizes: Sequence[int]) -> ToolUse:
+def understand(command: UserCommand, sizes: Sequence[int]) -> ToolUse:
     """What the adapter says of a command with its database in fragments of these sizes, to each other."""
     assert why_not(command) == ""
-    adapter = find(command.argv[0])
-    assert isinstance(adapter, Fragmenting)
-    return adapter.fragment(adapter.understand(command), command, sizes)
+    adapter = find_adapter(command.argv[0])
+    assert isinstance(adapter, FragmentingAdapter)
+    return adapter.plan_fragments(adapter.understand_command(command), command, sizes)
 
 
 def unequal(n: int) -> list[int]:
@@ -43,13 +43,13 @@ def unequal(n: int) -> list[int]:
     return [1 + (n > 3 and k < n // 2) for k in range(n)]
 
 
-def serial(command: Command) -> bytes:
+def serial(command: UserCommand) -> bytes:
     """What the command writes to standard output by itself."""
     return _call(command.argv, command)
 
 
 def in_fragments(
-    command: Command, n: int, size: int, folder: Path, found: dict[object, list[bytes]] | None = None
+    command: UserCommand, n: int, size: int, folder: Path, found: dict[object, list[bytes]] | None = None
 ) -> bytes:
     """The joined standard output when ``size`` records make a batch and the database is in ``n`` fragments.
 
@@ -58,9 +58,9 @@ def in_fragments(
     use = understand(command, unequal(n))
     fragmented = use.fragmented
     assert fragmented is not None
-    kind = backend.find(fragmented)
+    kind = backend.find_backend(fragmented)
     (folder / "fragments").mkdir(parents=True)
-    databases = kind.prepare(fragmented, folder / "fragments", command.cwd, command.environ)
+    databases = kind.prepare_fragments(fragmented, folder / "fragments", command.cwd, command.environ)
     records = cut((command.cwd / use.inputs[0].path).read_bytes(), use.inputs[0].format)
     blocks = []
     found = {} if found is None else found
@@ -77,15 +77,15 @@ def in_fragments(
                 out = place / f"found{number}"
                 _call(_filled(fragment.argv, query, database, out), command)
                 found[key].append(out.read_bytes())
-        name = kind.candidates(fragmented, place / "database", command.cwd, command.environ, found[key])
+        name = kind.make_candidates(fragmented, place / "database", command.cwd, command.environ, found[key])
         path = str(place / "database" / name)
         stdout = _call(_filled(fragmented.finish, query, path, place / "out"), command)
         blocks.append((len(records[first : first + size]), stdout.replace(path.encode(), fragmented.database.encode())))
-    assert not kind.patch(fragmented, folder), "patches are the engine's"
+    assert not kind.list_patches(fragmented, folder), "patches are the engine's"
     return _core.join(use.outputs[0].join, blocks)
 
 
-def _filled(argv: Sequence[Token], query: Path, database: str, out: Path) -> list[str]:
+def _filled(argv: Sequence[ArgumentToken], query: Path, database: str, out: Path) -> list[str]:
     arguments = []
     for token in argv:
         match token:
@@ -100,7 +100,7 @@ def _filled(argv: Sequence[Token], query: Path, database: str, out: Path) -> lis
     return arguments
 
 
-def _call(arguments: Sequence[str], command: Command) -> bytes:
+def _call(arguments: Sequence[str], command: UserCommand) -> bytes:
     done = subprocess.run(arguments, cwd=command.cwd, env=command.environ, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout

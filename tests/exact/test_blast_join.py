@@ -19,8 +19,8 @@ from once import once
 from turns import some
 
 from millrace import _core
-from millrace.model import Command, InputArg, OutputArg, ToolUse
-from millrace.tools.blast.adapter import Blast
+from millrace.model import InputArg, OutputArg, ToolUse, UserCommand
+from millrace.tools.blast.adapter import BlastAdapter
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="blastp of BLAST+ is not installed")
 
@@ -47,17 +47,17 @@ class Bench:
         self.folder = folder
         self.n_runs = 0
 
-    def understand(self, command: list[str]) -> ToolUse:
+    def understand_command(self, command: list[str]) -> ToolUse:
         exe = shutil.which(command[0])
         if exe is None:
             pytest.skip(f"{command[0]} is not installed")
-        return Blast().understand(
-            Command(argv=tuple(command), cwd=self.folder, environ=dict(os.environ), exe=Path(exe))
+        return BlastAdapter().understand_command(
+            UserCommand(argv=tuple(command), cwd=self.folder, environ=dict(os.environ), exe=Path(exe))
         )
 
     def understand_queries(self, command: str, queries: Records) -> ToolUse:
         (self.folder / "queries.fa").write_bytes(b"".join(queries))
-        return self.understand([*command.split(), "-query", "queries.fa"])
+        return self.understand_command([*command.split(), "-query", "queries.fa"])
 
     def run(self, use: ToolUse, query: bytes) -> bytes:
         """One ordinary execution, with the input and output of a task."""
@@ -88,7 +88,7 @@ class Bench:
         """Compare one serial run with joined batches of each size; returns the serial output."""
         words = command.split() if isinstance(command, str) else command
         (self.folder / "queries.fa").write_bytes(b"".join(queries))
-        use = self.understand([*words, "-query", "queries.fa"])
+        use = self.understand_command([*words, "-query", "queries.fa"])
         join = use.outputs[0].join
         serial = self.run(use, b"".join(queries))
         units = passes(queries, use.inputs[0].pass_residues)
@@ -219,7 +219,7 @@ def test_batches_without_any_hit(bench: Bench, proteins: Records, fmt: str) -> N
 @pytest.mark.parametrize("fmt", JOINED)
 def test_no_records_at_all(bench: Bench, fmt: str) -> None:
     assert bench.check(f"blastp -db proteins -outfmt {fmt}", [], sizes=()) == b""
-    use = bench.understand(["blastp", "-db", "proteins", "-outfmt", fmt, "-query", "queries.fa"])
+    use = bench.understand_command(["blastp", "-db", "proteins", "-outfmt", fmt, "-query", "queries.fa"])
     assert _core.join(use.outputs[0].join, [(0, bench.run(use, b""))]) == b""
 
 
@@ -323,14 +323,14 @@ def test_psiblast_counts_every_round(bench: Bench, data: Path) -> None:
 
 
 def test_pipe_with_a_nameless_record_stops_there(bench: Bench, odd_names: Records) -> None:
-    command = Command(
+    command = UserCommand(
         argv=("blastp", "-db", "proteins", "-outfmt", "6"),
         cwd=bench.folder,
         environ=dict(os.environ),
         exe=Path(str(shutil.which("blastp"))),
         stdin_is_data=True,
     )
-    use = Blast().understand(command)
+    use = BlastAdapter().understand_command(command)
     blocks = [(1, bench.run(use, record)) for record in odd_names]
     with pytest.raises(ValueError, match="record 2 is named Query_1"):
         _core.join(use.outputs[0].join, blocks)
@@ -365,7 +365,7 @@ def test_block_of_another_shape_is_an_error(
     bench: Bench, proteins: Records, fmt: str, damage: Break, says: str
 ) -> None:
     (bench.folder / "queries.fa").write_bytes(proteins[0])
-    use = bench.understand(["blastp", "-db", "proteins", "-outfmt", fmt, "-query", "queries.fa"])
+    use = bench.understand_command(["blastp", "-db", "proteins", "-outfmt", fmt, "-query", "queries.fa"])
     block = bench.run(use, proteins[0])
     damaged = damage(block)
     assert damaged != block

@@ -130,7 +130,7 @@ def test_few_queries_are_one_pass(place: Path) -> None:
 def test_scores_in_doubt(options: str, score: int) -> None:
     words = iter(options.split())
     given = {name[1:]: value for name, value in zip(words, words, strict=True)}
-    assert passes._doubtful_score(given, *passes._scores(given)) == score
+    assert passes._compute_doubtful_score(given, *passes._read_scores(given)) == score
 
 
 def test_the_least_evalue_is_no_more_than_blasts_own(data: Path, tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_the_least_evalue_is_no_more_than_blasts_own(data: Path, tmp_path: Path)
                 rows = run([*command.split(), "-outfmt", "6 score evalue"], tmp_path).stdout.splitlines()
                 words = itertools.pairwise(command.split())
                 given = {one[1:]: other for one, other in words if one.startswith("-") and not one[1:].isdigit()}
-                scores = passes._scores(given)
-                score = passes._doubtful_score(given, *scores)
-                lengths = passes.measure(tmp_path / "q")
-                space = passes._search_space(given, scores, lengths, command_of(command.split(), tmp_path))
-                least = passes._least_evalue(score, scores, space)
+                scores = passes._read_scores(given)
+                score = passes._compute_doubtful_score(given, *scores)
+                lengths = passes.measure_queries(tmp_path / "q")
+                space = passes._estimate_search_space(given, scores, lengths, command_of(command.split(), tmp_path))
+                least = passes._estimate_least_evalue(score, scores, space)
                 weak = [float(evalue) for s, evalue in map(bytes.split, rows) if int(s) <= score]
                 assert all(evalue >= least * 0.99 for evalue in weak), (options, length)
                 n_rows += len(weak)

@@ -9,7 +9,7 @@ import pytest
 from tool_batches import call, cut, in_batches, need, understand
 from turns import some
 
-from millrace.tools.diamond import letters_in_header
+from millrace.tools.diamond import parse_header_letters
 
 #: Batches are few: each reads the database once.
 SIZES = (7,)
@@ -97,14 +97,14 @@ def test_blastx_joins_exactly(search: Path, tmp_path: Path, options: list[str]) 
 def test_the_header_of_a_database_tells_what_diamond_tells(search: Path) -> None:
     told = re.search(rb"Letters\s+(\d+)", call(["diamond", "dbinfo", "-d", "db"], search)[0])
     head = (search / "db.dmnd").read_bytes()[:100]
-    assert told and letters_in_header(head) == int(told[1])
+    assert told and parse_header_letters(head) == int(told[1])
     for other in (
         b"",
         head[:31],
         b"x" + head[1:],
         head[:12] + b"\x04" + head[13:],
     ):  # another format may be another order
-        assert letters_in_header(other) is None
+        assert parse_header_letters(other) is None
 
 
 def test_algorithms_differ(data: Path, search: Path) -> None:

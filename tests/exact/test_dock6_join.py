@@ -10,7 +10,7 @@ from tool_batches import arguments_of, call, cut
 
 from millrace import _core
 from millrace.errors import RefusedError
-from millrace.model import Command, InputArg, ToolUse
+from millrace.model import InputArg, ToolUse, UserCommand
 from millrace.tools.dock6 import ADAPTER
 
 STAND_IN = Path(__file__).parent / "stand_in_dock6"
@@ -41,7 +41,7 @@ def docking(data: Path, tmp_path: Path) -> Path:
 
 
 def understand(cwd: Path, text: str = "dock6 -i dock.in -o dock.out") -> ToolUse:
-    return ADAPTER.understand(Command(argv=tuple(text.split()), cwd=cwd, environ={}, exe=STAND_IN))
+    return ADAPTER.understand_command(UserCommand(argv=tuple(text.split()), cwd=cwd, environ={}, exe=STAND_IN))
 
 
 @pytest.mark.slow

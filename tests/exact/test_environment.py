@@ -82,7 +82,9 @@ def test_variables_a_tool_asks_for_are_in_its_table(family: str, place: Path, sh
         if not shutil.which(command.split()[0]):
             pytest.skip(f"{command.split()[0]} is not installed")
         asked = asked_for(command, place, shim, tmp_path / f"log{number}") - {"LD_PRELOAD", "GETENV_LOG"}
-        unknown = sorted(name for name in asked if not TABLES[family].kind_of(name) and not known.kind_of(name))
+        unknown = sorted(
+            name for name in asked if not TABLES[family].classify_variable(name) and not known.classify_variable(name)
+        )
         assert not unknown, f"{command} reads them"
 
 

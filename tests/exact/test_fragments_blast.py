@@ -314,7 +314,7 @@ def test_a_list_names_entries_in_whatever_form(place: Path, tmp_path: Path) -> N
 def test_a_list_that_is_full_makes_the_whole_fragment_a_candidate(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fragments, "_limit", lambda options: 3)
+    monkeypatch.setattr(fragments, "_choose_limit", lambda options: 3)
     found: dict[object, list[bytes]] = {}
     for limit in LIMITS:
         text = f"blastp -query q3.faa -db twins -outfmt 7 -max_target_seqs {limit}"

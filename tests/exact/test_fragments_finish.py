@@ -13,9 +13,9 @@ from exact_cases import make_relatives, records
 from fragment_driver import command_of, understand
 from turns import again
 
-from millrace.report.events import TaskEvent, read_typed
-from millrace.task_numbers import kind_of
-from millrace.tasks import Rank, Slice
+from millrace.report.events import TaskEvent, read_typed_events
+from millrace.task_numbers import decode_task_kind
+from millrace.tasks import RankTask, SliceTask
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")
 
@@ -35,7 +35,7 @@ def test_the_candidates_of_one_batch_are_searched_by_all_slots(data: Path, tmp_p
     subprocess.run([sys.executable, "-m", "millrace", "run", *options, "--", *tool, "out"], cwd=tmp_path, check=True)
     assert (tmp_path / "out").read_bytes() == (tmp_path / "serial").read_bytes()
     extents: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for event in read_typed(tmp_path / "run" / "events.jsonl"):
+    for event in read_typed_events(tmp_path / "run" / "events.jsonl"):
         if isinstance(event, TaskEvent):
             extents[event.fragment].append((event.first, event.last))
     assert extents[1] == extents[2] == [(0, 10)], "one batch"
@@ -50,7 +50,7 @@ def run(folder: Path, tool: list[str], *more: str) -> list[TaskEvent]:
     subprocess.run(command, cwd=folder, check=True)
     assert (folder / "out").read_bytes() == (folder / "serial").read_bytes()
     assert (folder / "out").stat().st_size
-    events = [event for event in read_typed(folder / "run" / "events.jsonl") if isinstance(event, TaskEvent)]
+    events = [event for event in read_typed_events(folder / "run" / "events.jsonl") if isinstance(event, TaskEvent)]
     return [event for event in events if not 0 < event.fragment <= 2]
 
 
@@ -59,7 +59,7 @@ def blastn(*more: str, most: int = 20000) -> list[str]:
 
 
 def slices(events: list[TaskEvent]) -> list[TaskEvent]:
-    return [event for event in events if isinstance(kind_of(event.fragment), Rank | Slice)]
+    return [event for event in events if isinstance(decode_task_kind(event.fragment), RankTask | SliceTask)]
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_proteins_are_written_by_all_slots_as_soon_as_their_evalues_are_known(
         del tool[5:7]
     events = run(tmp_path, tool, "--slots", "4")
     assert {event.status for event in events} == {"done"}
-    shares = [event for event in slices(events) if isinstance(kind_of(event.fragment), Rank)]
+    shares = [event for event in slices(events) if isinstance(decode_task_kind(event.fragment), RankTask)]
     written = [event for event in events if event not in shares]
     assert len(shares) == len(written) >= 2 and not events[-1].fragment
     assert max(event.start for event in shares) < min(event.start for event in written), "first ranks, then rows"

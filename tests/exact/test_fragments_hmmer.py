@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tool_batches import cut, still
 
 from millrace import _core
-from millrace.model import Command, DatabaseArg, InputArg, OutputArg, Token, ToolUse
+from millrace.model import ArgumentToken, DatabaseArg, InputArg, OutputArg, ToolUse, UserCommand
 from millrace.tools import backend
-from millrace.tools.base import Fragmentable
+from millrace.tools.base import DatabaseFacts
 from millrace.tools.hmmer.fragments import ADAPTER
 from millrace.tools.hmmer.outputs import VOLATILE
 
@@ -35,26 +35,26 @@ MILLRACE = [sys.executable, "-m", "millrace", "run", "-q", "--progress", "none"]
 TABLES = ("-o", "out.txt", "--tblout", "hits.tbl", "--domtblout", "domains.tbl", "--pfamtblout", "pfam.tbl")
 
 
-def command_of(argv: Sequence[str], cwd: Path) -> Command:
+def command_of(argv: Sequence[str], cwd: Path) -> UserCommand:
     exe = shutil.which(argv[0])
     assert exe is not None
-    return Command(argv=tuple(argv), cwd=cwd, environ=ENVIRON, exe=Path(exe))
+    return UserCommand(argv=tuple(argv), cwd=cwd, environ=ENVIRON, exe=Path(exe))
 
 
-def fragmentable(argv: Sequence[str], cwd: Path) -> Fragmentable:
+def fragmentable(argv: Sequence[str], cwd: Path) -> DatabaseFacts:
     command = command_of(argv, cwd)
-    found = ADAPTER.fragmentable(ADAPTER.understand(command), command)
+    found = ADAPTER.examine_database(ADAPTER.understand_command(command), command)
     return found.count() if found.count else found
 
 
 def understand(argv: Sequence[str], cwd: Path, n: int) -> ToolUse:
     command = command_of(argv, cwd)
-    use = ADAPTER.understand(command)
-    assert ADAPTER.fragmentable(use, command).why_not == ""
-    return ADAPTER.fragment(use, command, unequal(n))
+    use = ADAPTER.understand_command(command)
+    assert ADAPTER.examine_database(use, command).why_not == ""
+    return ADAPTER.plan_fragments(use, command, unequal(n))
 
 
-def execute(tokens: Sequence[Token], use: ToolUse, database: str, folder: Path) -> bytes:
+def execute(tokens: Sequence[ArgumentToken], use: ToolUse, database: str, folder: Path) -> bytes:
     argv = []
     for token in tokens:
         match token:
@@ -74,10 +74,10 @@ def execute(tokens: Sequence[Token], use: ToolUse, database: str, folder: Path) 
 def in_fragments(use: ToolUse, size: int, cwd: Path, folder: Path) -> dict[str, bytes]:
     """The joined bytes of every output when ``size`` records make a batch."""
     assert use.fragmented is not None
-    kind = backend.find(use.fragmented)
+    kind = backend.find_backend(use.fragmented)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "fragments").mkdir(parents=True)
-    databases = kind.prepare(use.fragmented, folder / "fragments", cwd, ENVIRON)
+    databases = kind.prepare_fragments(use.fragmented, folder / "fragments", cwd, ENVIRON)
     source = use.inputs[0]
     text = (cwd / source.path).read_bytes()
     records = cut(text, "fasta") if source.format == "fasta" else re.findall(rb"^HMMER(?:.*\n)+?//\n", text, re.M)
@@ -95,9 +95,9 @@ def in_fragments(use: ToolUse, size: int, cwd: Path, folder: Path) -> dict[str, 
             execute(fragment.argv, use, database, slot)
             for fragment, database in zip(use.fragmented.fragments, databases, strict=True)
         ]
-        name = kind.candidates(use.fragmented, slot / ".candidates", cwd, ENVIRON, found)
+        name = kind.make_candidates(use.fragmented, slot / ".candidates", cwd, ENVIRON, found)
         stdout = execute(use.fragmented.finish, use, f".candidates/{name}", slot)
-        patches = {index: (how, side) for index, how, side in kind.patch(use.fragmented, slot / ".candidates")}
+        patches = {index: (how, side) for index, how, side in kind.list_patches(use.fragmented, slot / ".candidates")}
         for index, output in enumerate(use.outputs):
             data = stdout if output.stdout else (slot / output.path).read_bytes()
             data = data.replace(f".candidates/{name}".encode(), use.fragmented.database.encode())

@@ -15,7 +15,7 @@ import pytest
 from turns import again, some
 
 from millrace import _core
-from millrace.model import Command, InputArg, OutputArg, ToolUse
+from millrace.model import InputArg, OutputArg, ToolUse, UserCommand
 from millrace.tools.hmmer.adapter import HmmerAdapter
 
 pytestmark = pytest.mark.skipif(shutil.which("hmmscan") is None, reason="hmmer is not installed")
@@ -33,10 +33,10 @@ class Bench:
 
     folder: Path
 
-    def command(self, argv: tuple[str, ...]) -> Command:
+    def command(self, argv: tuple[str, ...]) -> UserCommand:
         exe = shutil.which(argv[0])
         assert exe is not None
-        return Command(argv=argv, cwd=self.folder, environ=ENVIRON, exe=Path(exe), stdin_is_data=True)
+        return UserCommand(argv=argv, cwd=self.folder, environ=ENVIRON, exe=Path(exe), stdin_is_data=True)
 
     def files(self) -> set[str]:
         return {path.name for path in self.folder.iterdir()}
@@ -178,7 +178,7 @@ def mask(text: bytes, patterns: tuple[str, ...]) -> bytes:
 
 def check(bench: Bench, argv: tuple[str, ...], tmp_path: Path, sizes: tuple[int, ...] = (1, 2, 7)) -> dict[str, bytes]:
     """Runs serially and in batches of all ``sizes``, and compares every byte that is not volatile."""
-    use = HmmerAdapter().understand(bench.command(argv))
+    use = HmmerAdapter().understand_command(bench.command(argv))
     before = bench.files()
     expected = serial(bench, argv, use)
     assert bench.files() == before, "an output that the adapter does not know"

@@ -11,7 +11,7 @@ import pytest
 from tool_batches import need
 
 from millrace import _core
-from millrace.tools.blast.unsearchable import searched_letters
+from millrace.tools.blast.unsearchable import find_searched_letters
 
 DNA, PROTEIN = "ACGT", "ACDEFGHIKLMNPQRSTVWY"
 
@@ -60,7 +60,7 @@ def written(folder: Path, command: str, name: str) -> tuple[int, bytes]:
 
 
 def check(folder: Path, case: str, seed: int, given: str) -> str:
-    """Compare; ``equal``, ``refused`` by us, or ``failed`` serially."""
+    """Compare; ``mark_equal``, ``refused`` by us, or ``failed`` serially."""
     form, _, packed, command = CASES[case]
     data = irregular.make(form, seed, given, packed=packed)
     (folder / "in").write_bytes(data)
@@ -69,7 +69,7 @@ def check(folder: Path, case: str, seed: int, given: str) -> str:
         return "failed"
     content = None
     if command.startswith("blast"):
-        content = (searched_letters(command.split()[0], {}) or "", 1)
+        content = (find_searched_letters(command.split()[0], {}) or "", 1)
     reader = _core.Reader([str(folder / "in")], form, content=content)
     found = b""
     try:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from millrace.tools.blast.alias import write_alias
-from millrace.tools.blast.ids import PAGE, without_ids
-from millrace.tools.blast.partial import ranges, read_ranges, write_ranges
+from millrace.tools.blast.ids import PAGE_BYTES, list_pages_without_ids
+from millrace.tools.blast.partial import find_entry_ranges, read_ranges, write_ranges
 from millrace.tools.blast.remote import UNREAD
-from millrace.tools.blast.volumes import read_volume, whole_volumes
+from millrace.tools.blast.volumes import list_volume_runs, read_volume
 
 pytestmark = pytest.mark.skipif(shutil.which("makeblastdb") is None, reason="BLAST+ is not installed")
 
@@ -45,7 +45,7 @@ def test_entries_whose_ranges_are_filled_in_are_there(letter: str, version: str,
     for path in holes.glob(f"db.{letter}[sh][qr]"):
         path.write_bytes(b"\0" * path.stat().st_size)
     filled = 0
-    for name, first, last in ranges(read_volume(holes / "db", letter), wanted):
+    for name, first, last in find_entry_ranges(read_volume(holes / "db", letter), wanted):
         with (holes / name).open("r+b") as file:
             file.seek(first)
             file.write((whole / name).read_bytes()[first:last])
@@ -61,9 +61,9 @@ def test_ranges_are_those_of_the_volumes_that_have_an_entry(tmp_path: Path) -> N
     bases = [str(tmp_path / name / "db") for name in ("one", "two")]
     write_ranges(bases, "p", [60, 60], [60, 61], tmp_path)
     volume = read_volume(Path(bases[1]), "p")
-    assert read_ranges(tmp_path) == [*ranges(volume, [0, 1])]
+    assert read_ranges(tmp_path) == [*find_entry_ranges(volume, [0, 1])]
     assert read_ranges(tmp_path / "one") == []
-    assert [run[:2] for run in whole_volumes([volume, volume])] == [(0, 60), (60, 120)]
+    assert [run[:2] for run in list_volume_runs([volume, volume])] == [(0, 60), (60, 120)]
 
 
 def with_taxa(folder: Path, letter: str) -> tuple[Path, Path]:
@@ -111,7 +111,7 @@ def test_the_search_of_a_volume_reads_little_of_indices_and_ids_of_others(letter
     content = volume.index.read_bytes()
     volume.index.write_bytes(content[: volume.head] + bytes(len(content) - volume.head))
     ids = heads / f"db.00.{letter}db"
-    pages = without_ids(ids)
+    pages = list_pages_without_ids(ids)
     assert pages and b"v0e3" in ids.read_bytes() and not any(b"v0e3" in page for _, page in pages)
     for path, kept in ((ids, pages), (heads / f"db.00.{letter}og", [])):
         path.write_bytes(bytes(path.stat().st_size))
@@ -128,6 +128,6 @@ def test_the_search_of_a_volume_reads_little_of_indices_and_ids_of_others(letter
 
 
 def test_a_list_of_ids_of_another_kind_is_left_as_it_is(tmp_path: Path) -> None:
-    for content in (b"", b"x" * 3, bytes(3 * PAGE), b"\xff" * 3 * PAGE):
+    for content in (b"", b"x" * 3, bytes(3 * PAGE_BYTES), b"\xff" * 3 * PAGE_BYTES):
         (tmp_path / "db.pdb").write_bytes(content)
-        assert without_ids(tmp_path / "db.pdb") is None
+        assert list_pages_without_ids(tmp_path / "db.pdb") is None

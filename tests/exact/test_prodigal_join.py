@@ -9,8 +9,8 @@ import pytest
 from shell import Shell
 
 from millrace.errors import RefusedError
-from millrace.model import Command
-from millrace.tools.registry import find
+from millrace.model import UserCommand
+from millrace.tools.registry import find_adapter
 
 N = 33
 
@@ -85,7 +85,7 @@ def test_meta_quarantines_what_serial_names_or_ends_otherwise(genome: Shell, rec
 def test_what_is_not_exact_is_refused(tmp_path: Path, line: str, words: str) -> None:
     (tmp_path / "c.fna").write_text(">a\nACGT\n")
     (tmp_path / "c.gbk").write_text("LOCUS       a\nDEFINITION  a\nORIGIN\n        1 acgt\n//\n")
-    command = Command(argv=tuple(line.split()), cwd=tmp_path, exe=Path("/bin/true"), environ={})
+    command = UserCommand(argv=tuple(line.split()), cwd=tmp_path, exe=Path("/bin/true"), environ={})
     with pytest.raises(RefusedError) as refused:
-        find("prodigal").understand(command)
+        find_adapter("prodigal").understand_command(command)
     assert words in str(refused.value), refused.value

@@ -66,7 +66,7 @@ FAST = ("gene_ids",)
 
 @pytest.mark.parametrize("name", some(DATABASES, *FAST))
 def test_the_same_is_found_in_a_split_database(name: str, place: Path, tmp_path: Path) -> None:
-    made = splitting.split(name, (5, 0), tmp_path, place, os.environ)
+    made = splitting.split_database(name, (5, 0), tmp_path, place, os.environ)
     assert made.database == tmp_path / name and len(made.volumes) == 5
     for query in ("q.faa", "q.fna"):
         shutil.copy(place / query, tmp_path)
@@ -88,18 +88,18 @@ def test_the_same_is_found_in_a_split_database(name: str, place: Path, tmp_path:
 
 
 def test_fragments_of_a_size(place: Path, tmp_path: Path) -> None:
-    made = splitting.split("plain", (0, 30_000), tmp_path, place, os.environ)
+    made = splitting.split_database("plain", (0, 30_000), tmp_path, place, os.environ)
     sizes = [volume.base.with_name(f"{volume.base.name}.psq").stat().st_size for volume in made.volumes]
     assert len(sizes) > 3 and max(sizes) < 40_000
     with pytest.raises(RefusedError, match="there already"):
-        splitting.split("plain", (2, 0), tmp_path, place, os.environ)
+        splitting.split_database("plain", (2, 0), tmp_path, place, os.environ)
 
 
 def test_no_more_fragments_than_entries(place: Path, tmp_path: Path) -> None:
     (tmp_path / "three.fa").write_bytes(b"".join(records(place / "prot.fa")[:3]))
     line = "makeblastdb -in three.fa -dbtype prot"
     subprocess.run(line.split(), cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-    made = splitting.split("three.fa", (100, 0), tmp_path / "parts", tmp_path, os.environ)
+    made = splitting.split_database("three.fa", (100, 0), tmp_path / "parts", tmp_path, os.environ)
     entries = [volume.entries for volume in made.volumes]
     assert sum(entries) == 3 and min(entries) >= 1
 
@@ -113,7 +113,7 @@ def test_a_failure_leaves_nothing(place: Path, tmp_path: Path) -> None:
     fake.chmod(0o755)
     environ = {**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}"}
     with pytest.raises(MillraceError, match="no more"):
-        splitting.split("plain", (3, 0), tmp_path / "parts", place, environ)
+        splitting.split_database("plain", (3, 0), tmp_path / "parts", place, environ)
     assert not list((tmp_path / "parts").iterdir())
 
 

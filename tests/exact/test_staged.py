@@ -14,7 +14,7 @@ from tool_batches import need
 from turns import again, some
 
 from millrace.plan import staging
-from millrace.storage.mounts import why_not
+from millrace.storage.mounts import find_mount_problem
 
 MILLRACE = [sys.executable, "-m", "millrace"]
 
@@ -29,7 +29,7 @@ head -c 3 "$1"
 
 @pytest.fixture(autouse=True)
 def possible(tmp_path: Path) -> None:
-    if reason := why_not(str(tmp_path)):
+    if reason := find_mount_problem(str(tmp_path)):
         pytest.skip(reason)
 
 
@@ -113,14 +113,14 @@ import os
 from millrace.cli import main
 from millrace.storage import broadcast
 
-read = broadcast._Reader._read
+read = broadcast._PieceReader._read_from_file
 
 def read_and_write(self, piece, buffer):
     read(self, piece, buffer)
     if piece.offset == 0:
         {deed}
 
-broadcast._Reader._read = read_and_write
+broadcast._PieceReader._read_from_file = read_and_write
 main()
 """
 
@@ -157,7 +157,7 @@ def test_a_copy_of_a_database_that_changed_meanwhile_is_never_used(tmp_path: Pat
 
 def test_a_copy_in_memory(tmp_path: Path) -> None:
     make(tmp_path)
-    (file,) = staging.look([Path("db")], tmp_path)
+    (file,) = staging.list_database_files([Path("db")], tmp_path)
     copy = Path(f"/dev/shm/millrace-stage-{os.getuid()}") / file.key
     try:
         text, words = said(tmp_path, "ram")

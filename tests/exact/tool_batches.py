@@ -14,8 +14,8 @@ import pytest
 from harness import LONGEST_SECONDS
 
 from millrace import _core
-from millrace.model import Command, InputArg, OutputArg, ThreadsArg, ToolUse
-from millrace.tools.registry import find
+from millrace.model import InputArg, OutputArg, ThreadsArg, ToolUse, UserCommand
+from millrace.tools.registry import find_adapter
 
 #: Batch sizes that cut badly: one record, a few, a prime, all.
 SIZES = (1, 2, 7, 1000)
@@ -31,14 +31,14 @@ def need(program: str) -> Path:
 
 def understand(arguments: Sequence[str], cwd: Path, **more: object) -> ToolUse:
     """What the adapter of the program says of a command typed in ``cwd``."""
-    command = Command(
+    command = UserCommand(
         argv=tuple(arguments),
         cwd=cwd,
         environ=dict(os.environ),
         exe=need(arguments[0]),
         **more,  # type: ignore[arg-type]
     )
-    return find(arguments[0]).understand(command)
+    return find_adapter(arguments[0]).understand_command(command)
 
 
 def cut(text: bytes, form: str) -> list[bytes]:

@@ -47,7 +47,7 @@ class Mpi:
     ) -> subprocess.Popen[bytes]:  # fmt: skip
         """``mpirun -n N millrace WORDS`` in a session of its own; standard output and error go to files in ``folder``."""
         command = [*self.before, self.millrace, *words]
-        if stdin:  # not by way of the launcher: see `millrace.launch.mpi_environment.garbles_stdin`
+        if stdin:  # not by way of the launcher: see `millrace.launch.mpi_environment.is_stdin_garbled`
             command = ["sh", "-c", f"exec {shlex.join(command)} < {stdin}"]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
             return subprocess.Popen(
@@ -153,7 +153,7 @@ def find(name: str, python: str = "") -> Mpi:
 
 #: Nobody is lost by his silence before the end. What he had said by then may be heard after it, and then he has the time of
 #: a goodbye.
-NO_SILENCE = "from millrace.cluster import failures\nfailures.SILENCE_SECONDS = 1e6\n"
+NO_SILENCE = "from millrace.cluster import failures\nfailures.MAX_SILENCE_SECONDS = 1e6\n"
 
 
 def with_limits(mpi: Mpi, folder: Path, limits: str) -> Mpi:

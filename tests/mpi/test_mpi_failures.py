@@ -23,7 +23,7 @@ from jobs import NO_SILENCE, Mpi, end, ranks, said, with_limits
 from turns import again
 
 from millrace import _core
-from millrace.output.order import effective_tasks
+from millrace.output.order import select_effective_tasks
 
 #: Records and the batches that they make.
 N, BATCHES = 60, 15
@@ -146,7 +146,7 @@ def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(an_
     local.communicate(timeout=harness.LONGEST_SECONDS)
     journals = list(site.run_dir.glob("journal*.mrj"))
     assert len(journals) == 4
-    tasks = effective_tasks(task for path in journals for task in _core.scan(path, True).tasks)
+    tasks = select_effective_tasks(task for path in journals for task in _core.scan(path, True).tasks)
     committed = sum(task.last - task.first for task in tasks)
     assert committed >= 2 * 4, "of the five that one machine has begun on its two slots, two are done"
     code, text = whole(an_mpi, 2, site, "--keep-run-dir")
@@ -199,13 +199,13 @@ def test_a_process_that_stands_still_at_the_end_is_not_waited_for_long(an_mpi: M
 #: The coordinator lets nobody go before a file is there.
 NOBODY_GOES = """
 import os, time
-from millrace.cluster.membership import Membership
-leave = Membership.leave
+from millrace.cluster.membership import JobMembership
+leave = JobMembership.leave_job
 def late(crew):
     while not os.path.exists("go"):
         time.sleep(0.01)
     leave(crew)
-Membership.leave = late
+JobMembership.leave_job = late
 """
 
 
@@ -243,7 +243,7 @@ def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site,
         "    time.sleep(1000)\n"
         # Who would end the job without a word has more time: who speaks may come later than he.
         f"if rank == '{1 if victim == 0 else 0}':\n"
-        "    mpi_start.LONGEST_INIT_SECONDS = 2.0\n"
+        "    mpi_start.MAX_INIT_SECONDS = 2.0\n"
     )
     code, words_said = whole(with_limits(mpi, site.folder, limits), 4, site)
     assert code
@@ -261,7 +261,7 @@ def test_a_process_that_leaves_the_start_of_mpi_late_is_not_waited_for(openmpi: 
         "if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n"
         "    mpi.AFTER_INIT_SECONDS = 1000.0\n"
         "if os.environ['OMPI_COMM_WORLD_RANK'] == '0':\n"
-        "    mpi_start.LONGEST_INIT_SECONDS = 5.0\n"
+        "    mpi_start.MAX_INIT_SECONDS = 5.0\n"
     )
     code, words_said = whole(with_limits(openmpi, site.folder, limits), 3, site)
     assert code
@@ -436,15 +436,15 @@ def test_verification_compares_with_results_of_any_node(openmpi: Mpi, site: Site
 def test_a_message_that_may_not_come_is_an_error(an_mpi: Mpi, site: Site) -> None:
     stray = (
         "from millrace.cluster import agent, messages\n"
-        "make_ready = agent.Agent._set_up\n"
+        "make_ready = agent.AgentProcess._set_up\n"
         "def say_too_early(self, setup):\n"
-        "    self._tell(messages.Withdrawn([7]))\n"
+        "    self._send_to_leader(messages.NodeTasksWithdrawn([7]))\n"
         "    return make_ready(self, setup)\n"
-        "agent.Agent._set_up = say_too_early\n"
+        "agent.AgentProcess._set_up = say_too_early\n"
     )
     code, text = whole(with_limits(an_mpi, site.folder, stray), 2, site)
     assert code == 1
-    assert "(rank 1): message Withdrawn came when none of its kind may" in text
+    assert "(rank 1): message NodeTasksWithdrawn came when none of its kind may" in text
     assert site.executions == 0
     assert whole(an_mpi, 2, site)[0] == 0
     assert site.output.read_bytes() == site.expected

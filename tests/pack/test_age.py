@@ -46,8 +46,8 @@ def test_only_who_has_the_key_unpacks(key: str, tmp_path: Path) -> None:
 
 def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
     def encrypted() -> bytes:
-        with age.encrypted(tmp_path / "p.mrp", age.recipients([key])) as fresh:
-            whole_files.pack([tmp_path / "out"], fresh)
+        with age.encrypt_when_written(tmp_path / "p.mrp", age.parse_recipients([key])) as fresh:
+            whole_files.pack_traces_or_plain([tmp_path / "out"], fresh)
         return (tmp_path / "p.mrp").read_bytes()
 
     text = encrypted()
@@ -61,7 +61,7 @@ def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
             RefusedError,
             "what is encrypted there is not a pack",
             "key",
-            pyrage.encrypt(b"x" * 99, age.recipients([key])),
+            pyrage.encrypt(b"x" * 99, age.parse_recipients([key])),
         ),
         (CorruptError, "damaged", "key", text[:-1]),
         (CorruptError, "cut off in its header", "key", text[: text.index(b"\n---") + 20]),
@@ -70,7 +70,10 @@ def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
     ]
     for kind, words, identity, data in cases:
         (tmp_path / "p.mrp").write_bytes(data)
-        with pytest.raises(kind, match=words), age.readable(tmp_path / "p.mrp", tmp_path / identity, tmp_path):
+        with (
+            pytest.raises(kind, match=words),
+            age.decrypt_for_reading(tmp_path / "p.mrp", tmp_path / identity, tmp_path),
+        ):
             pass
         assert names(tmp_path) == before
 
@@ -78,17 +81,17 @@ def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
 def test_a_key_of_ssh_will_do(key: str, tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "ssh"], cwd=tmp_path, check=True)
     public = (tmp_path / "ssh.pub").read_text().strip()
-    with age.encrypted(tmp_path / "p.mrp", age.recipients([public, key])) as fresh:
-        whole_files.pack([tmp_path / "out"], fresh)
+    with age.encrypt_when_written(tmp_path / "p.mrp", age.parse_recipients([public, key])) as fresh:
+        whole_files.pack_traces_or_plain([tmp_path / "out"], fresh)
     for identity in ("ssh", "key"):
-        with age.readable(tmp_path / "p.mrp", tmp_path / identity, tmp_path) as plain:
-            assert unpacking.look(plain).outputs[0].name == "out"
+        with age.decrypt_for_reading(tmp_path / "p.mrp", tmp_path / identity, tmp_path) as plain:
+            assert unpacking.read_recipe(plain).outputs[0].name == "out"
 
 
 def test_what_is_no_public_key_is_refused(key: str, tmp_path: Path) -> None:
     for word in ("me@host", key[:-1], "ssh-ed25519 AAAA", str(tmp_path / "key")):
         with pytest.raises(RefusedError, match="no public key that age knows"):
-            age.recipients([word])
+            age.parse_recipients([word])
     before = names(tmp_path)
     code, words = told(pack, "out", "-o", "p.mrp", "--encrypt-to", (tmp_path / "key").read_text().split()[-1])
     assert code == 2
@@ -97,7 +100,7 @@ def test_what_is_no_public_key_is_refused(key: str, tmp_path: Path) -> None:
 
 
 def test_an_encrypted_pack_is_not_sent(key: str, tmp_path: Path) -> None:
-    (tmp_path / "p.mrp").write_bytes(pyrage.encrypt(b"", age.recipients([key])))
+    (tmp_path / "p.mrp").write_bytes(pyrage.encrypt(b"", age.parse_recipients([key])))
     code, words = told(send, "p.mrp", "host:out", "--ssh", "false")
     assert code == 2
     assert "is encrypted" in words and "ssh encrypts" in words

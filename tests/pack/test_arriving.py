@@ -12,7 +12,7 @@ import pytest
 
 from millrace.errors import RefusedError
 from millrace.pack import sending, whole_files
-from millrace.pack.arriving import Place
+from millrace.pack.arriving import ReceivingFolder
 
 #: Longest wait for an event, in seconds.
 LONG = 240
@@ -21,9 +21,9 @@ LONG = 240
 FIRST = """
 import sys
 from pathlib import Path
-from millrace.pack.arriving import Place
-place = Place(Path(sys.argv[1]))
-held = place.take(0.0, print)
+from millrace.pack.arriving import ReceivingFolder
+place = ReceivingFolder(Path(sys.argv[1]))
+held = place.acquire_lock(0.0, print)
 place.pack.write_bytes(b"begin")
 print("taken", flush=True)
 sys.stdin.readline()
@@ -44,20 +44,20 @@ def first(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_the_second_says_who_the_first_is(first: subprocess.Popen[str], tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(RefusedError, match=rf"hits: another millrace \(process {first.pid} on .*\) is receiving this"):
-        Place(tmp_path / "hits").take(0.0, said.append)
+        ReceivingFolder(tmp_path / "hits").acquire_lock(0.0, said.append)
     assert len(said) == 1 and f"process {first.pid} on" in said[0] and "waiting" in said[0]
-    assert Place(tmp_path / "hits").pack.read_bytes() == b"begin"
+    assert ReceivingFolder(tmp_path / "hits").pack.read_bytes() == b"begin"
 
 
 def test_the_second_goes_on_when_the_first_has_come_to_its_end(first: subprocess.Popen[str], tmp_path: Path) -> None:
-    place = Place(tmp_path / "hits")
+    place = ReceivingFolder(tmp_path / "hits")
 
     def end(_: str) -> None:
         assert first.stdin
         first.stdin.write("end\n")
         first.stdin.flush()
 
-    held = place.take(LONG, end)
+    held = place.acquire_lock(LONG, end)
     assert place.folder.is_dir() and not place.pack.exists()
     place.remove()
     held.close()
@@ -65,8 +65,8 @@ def test_the_second_goes_on_when_the_first_has_come_to_its_end(first: subprocess
 
 
 def test_who_waits_keeps_the_folder(tmp_path: Path) -> None:
-    place = Place(tmp_path / "hits")
-    held = place.take(0.0, print)
+    place = ReceivingFolder(tmp_path / "hits")
+    held = place.acquire_lock(0.0, print)
     (place.folder / "of another one").touch()
     place.remove()
     held.close()
@@ -76,12 +76,12 @@ def test_who_waits_keeps_the_folder(tmp_path: Path) -> None:
 def test_a_refused_send_leaves_nothing_that_it_did_not_find(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
-    whole_files.pack([tmp_path / "a", tmp_path / "b"], tmp_path / "two.mrp")
+    whole_files.pack_traces_or_plain([tmp_path / "a", tmp_path / "b"], tmp_path / "two.mrp")
     sent = io.BytesIO()
-    sending.write_line(sent, sending.From(0))
+    sending.write_line(sent, sending.ResumePosition(0))
     for piece in ((tmp_path / "two.mrp").read_bytes(), b""):
-        sending.put(sent, piece)
-    place = Place(tmp_path / "hits")
+        sending.write_piece(sent, piece)
+    place = ReceivingFolder(tmp_path / "hits")
     for is_begun in (False, True):
         command = [sys.executable, "-m", "millrace", "receive", "-o", "hits"]
         told = subprocess.run(command, cwd=tmp_path, input=sent.getvalue(), capture_output=True, timeout=540)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from millrace.pack import between, difference
-from millrace.pack.between import Between
-from millrace.pack.layout import Kind, Section, Writer, sections
+from millrace.pack.between import StreamDiff
+from millrace.pack.layout import PackSection, PackWriter, SectionKind, read_sections
 
 
-def pieces(pack: Path) -> list[Section]:
-    return [section for section in sections(pack) if section.kind is Kind.DIFFERENCE]
+def pieces(pack: Path) -> list[PackSection]:
+    return [section for section in read_sections(pack) if section.kind is SectionKind.DIFFERENCE]
 
 
 def lines(rng: random.Random, n: int) -> list[bytes]:
@@ -54,35 +54,37 @@ def test_what_comes_bit_by_bit_comes_out_as_it_was(tmp_path: Path, seed: int, mo
     theirs = lines(rng, rng.choice((0, 3, 3000)))
     ours = [theirs, changed(rng, theirs), lines(rng, 50), []][seed % 4]
     original, regenerated = b"".join(ours), b"".join(b"date: today\n" + line for line in theirs) + b"no end"
-    writer = Writer(tmp_path / "pack")
-    both = Between(writer, 0, [r"^date: .*\n"])
-    other = threading.Thread(target=bring, args=(both.theirs, regenerated, random.Random(seed)))
+    writer = PackWriter(tmp_path / "pack")
+    both = StreamDiff(writer, 0, [r"^date: .*\n"])
+    other = threading.Thread(target=bring, args=(both.add_regenerated, regenerated, random.Random(seed)))
     other.start()
-    bring(both.ours, original, rng)
+    bring(both.add_output, original, rng)
     other.join()
     writer.finish(lambda _: None)
     (tmp_path / "regenerated").write_bytes(regenerated)
-    difference.strip(tmp_path / "regenerated", [r"^date: .*\n"], tmp_path / "stripped")
-    difference.apply(pieces(tmp_path / "pack"), [tmp_path / "stripped"], [tmp_path / "again"], [len(original)])
+    difference.strip_file(tmp_path / "regenerated", [r"^date: .*\n"], tmp_path / "stripped")
+    difference.restore_outputs(
+        pieces(tmp_path / "pack"), [tmp_path / "stripped"], [tmp_path / "again"], [len(original)]
+    )
     assert (tmp_path / "again").read_bytes() == original
 
 
 def test_a_side_that_fails_lets_the_other_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(between, "MOST", 1000)
-    writer = Writer(tmp_path / "pack")
-    both = Between(writer, 0, [])
+    monkeypatch.setattr(between, "MAX_WAITING_BYTES", 1000)
+    writer = PackWriter(tmp_path / "pack")
+    both = StreamDiff(writer, 0, [])
     failures: list[BaseException] = []
 
     def bring_ours() -> None:
         try:
             for _ in range(10):
-                both.ours(b"x" * 500)
+                both.add_output(b"x" * 500)
         except OSError as error:
             failures.append(error)
 
     waiting = threading.Thread(target=bring_ours)
     waiting.start()
-    both.give_up(OSError("gone"))
+    both.abort_both_sides(OSError("gone"))
     waiting.join()
-    writer.give_up()
+    writer.discard_unfinished()
     assert [str(error) for error in failures] == ["gone"]

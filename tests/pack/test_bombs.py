@@ -17,25 +17,25 @@ from millrace import _core
 from millrace.cli import unpack
 from millrace.errors import CorruptError
 from millrace.pack import difference, hits, recipe, sending, unpacking
-from millrace.pack.layout import MAGIC, MOST_BYTES, VERSION, Kind, Writer, sections
-from millrace.pack.recipe import Database, Original, Queries, Recipe
+from millrace.pack.layout import MAGIC, MAX_SECTION_BYTES, VERSION, PackWriter, SectionKind, read_sections
+from millrace.pack.recipe import OriginalOutput, PackedDatabase, PackedQueries, PackRecipe
 
-ZEROS = bytes(MOST_BYTES)
+ZEROS = bytes(MAX_SECTION_BYTES)
 
 
 def bomb(path: Path, says: int, *pieces: bytes) -> None:
     """A pack that says so many bytes of its output, and has these pieces of it."""
-    original = Original(name="out", bytes=says, sha256=recipe.UNKNOWN)
-    writer = Writer(path)
-    writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="zstd", millrace="0", outputs=(original,))))
+    original = OriginalOutput(name="out", bytes=says, sha256=recipe.UNKNOWN)
+    writer = PackWriter(path)
+    writer.add(SectionKind.RECIPE, recipe.encode_recipe(PackRecipe(codec="zstd", millrace="0", outputs=(original,))))
     for piece in pieces:
-        writer.add(Kind.PLAIN, piece, note=bytes([0]))
+        writer.add(SectionKind.PLAIN, piece, note=bytes([0]))
     writer.finish(lambda _: None)
 
 
 def test_no_more_is_written_than_the_pack_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    bomb(tmp_path / "bomb.mrp", MOST_BYTES + 5, ZEROS, ZEROS[:100])
+    bomb(tmp_path / "bomb.mrp", MAX_SECTION_BYTES + 5, ZEROS, ZEROS[:100])
     assert (tmp_path / "bomb.mrp").stat().st_size < 30_000
     code, words = told(unpack.command, "bomb.mrp", "-o", "out")
     assert code == 5
@@ -56,45 +56,47 @@ def test_what_has_no_room_is_refused_before_it_is_written(tmp_path: Path, monkey
 @pytest.mark.slow
 @pytest.mark.slow
 def test_no_more_queries_are_written_than_the_pack_says(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "bomb.mrp")
+    writer = PackWriter(tmp_path / "bomb.mrp")
     for _ in range(2):
-        writer.add(Kind.QUERIES, ZEROS)
+        writer.add(SectionKind.QUERIES, ZEROS)
     writer.finish(lambda _: None)
     with pytest.raises(CorruptError, match="more queries than it says"):
-        unpacking.write_queries(sections(tmp_path / "bomb.mrp"), tmp_path / "queries", MOST_BYTES)
-    assert (tmp_path / "queries").stat().st_size <= MOST_BYTES
+        unpacking.extract_queries(read_sections(tmp_path / "bomb.mrp"), tmp_path / "queries", MAX_SECTION_BYTES)
+    assert (tmp_path / "queries").stat().st_size <= MAX_SECTION_BYTES
 
 
 def test_a_list_of_more_entries_than_there_are_takes_no_memory() -> None:
-    counts = hits.numbers([1, MOST_BYTES, 0])
-    listed = hits.numbers([1, len(counts), MOST_BYTES]) + counts + ZEROS
+    counts = hits.encode_numbers([1, MAX_SECTION_BYTES, 0])
+    listed = hits.encode_numbers([1, len(counts), MAX_SECTION_BYTES]) + counts + ZEROS
     with pytest.raises(CorruptError, match="entries that its database does not have"):
-        hits.decode(listed, MOST_BYTES - 1)
+        hits.decode_hits(listed, MAX_SECTION_BYTES - 1)
 
 
 def test_a_section_is_not_larger_than_zstd_makes_it(tmp_path: Path) -> None:
     """A file of holes takes no room on the disk, but would in memory."""
-    head = struct.pack("<4sBxHQQ", b"MRS1", Kind.PLAIN, 1, 8 << 30, MOST_BYTES)
+    head = struct.pack("<4sBxHQQ", b"MRS1", SectionKind.PLAIN, 1, 8 << 30, MAX_SECTION_BYTES)
     path = tmp_path / "holes.mrp"
     path.write_bytes(struct.pack("<8sI", MAGIC, VERSION) + head + struct.pack("<I", _core.crc32c(head)))
     os.truncate(path, 9 << 30)
     with pytest.raises(CorruptError, match="none that this release knows"):
-        list(sections(path))
+        list(read_sections(path))
 
 
 def test_hits_of_a_pack_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "MOST_HITS", 3 * len(hits.encode([hits.Hits(1, [0])])))
-    writer = Writer(tmp_path / "bomb.mrp")
+    monkeypatch.setattr(unpacking, "MAX_HITS_BYTES", 3 * len(hits.encode_hits([hits.BatchHits(1, [0])])))
+    writer = PackWriter(tmp_path / "bomb.mrp")
     for _ in range(4):
-        writer.add(Kind.HITS, hits.encode([hits.Hits(1, [0])]))
+        writer.add(SectionKind.HITS, hits.encode_hits([hits.BatchHits(1, [0])]))
     writer.finish(lambda _: None)
-    base = recipe.Database(name="", title="", entries=1, residues=1, ordered=recipe.UNKNOWN, unordered=recipe.UNKNOWN)
-    made = Recipe(
-        codec="blast", millrace="0", outputs=(Original(name="out", bytes=0, sha256=recipe.UNKNOWN),),
-        queries=Queries(name="q", bytes=1, sha256=recipe.UNKNOWN), database=base,
+    base = recipe.PackedDatabase(
+        name="", title="", entries=1, residues=1, ordered=recipe.UNKNOWN, unordered=recipe.UNKNOWN
+    )
+    made = PackRecipe(
+        codec="blast", millrace="0", outputs=(OriginalOutput(name="out", bytes=0, sha256=recipe.UNKNOWN),),
+        queries=PackedQueries(name="q", bytes=1, sha256=recipe.UNKNOWN), database=base,
     )  # fmt: skip
     with pytest.raises(CorruptError, match="more hits than any result"):
-        unpacking.read_hits(sections(tmp_path / "bomb.mrp"), made)
+        unpacking.read_hits(read_sections(tmp_path / "bomb.mrp"), made)
 
 
 #: Bytes of addresses that a process has, and of memory that it may have had at most in the end: to be told that there is
@@ -140,16 +142,18 @@ def piece_of_trace(rows: int, *columns: dict[str, Any], body: bytes = b"", **mor
     [
         pytest.param(lambda: piece_of_trace(32 << 20, {"by_steps": True}), id="a column of width 0"),
         pytest.param(lambda: piece_of_trace(1, {}, dtype="[" + "()," * (4 << 20) + "]"), id="a long type"),
-        pytest.param(lambda: piece_of_trace(1, *[{"by_period": True}] * 4, period=MOST_BYTES), id="a long period"),
+        pytest.param(
+            lambda: piece_of_trace(1, *[{"by_period": True}] * 4, period=MAX_SECTION_BYTES), id="a long period"
+        ),
     ],
 )
 def test_small_trace_pack_is_refused_with_little_memory(place: Path, piece: Any) -> None:
     """Hundreds of bytes on the disk that would ask for many GB."""
     pytest.importorskip("numpy")
-    original = Original(name="out", bytes=10, sha256=recipe.UNKNOWN)
-    writer = Writer(place / "bomb.mrp")
-    writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="trace", millrace="0", outputs=(original,))))
-    writer.add(Kind.PLAIN, piece(), note=bytes([0]))
+    original = OriginalOutput(name="out", bytes=10, sha256=recipe.UNKNOWN)
+    writer = PackWriter(place / "bomb.mrp")
+    writer.add(SectionKind.RECIPE, recipe.encode_recipe(PackRecipe(codec="trace", millrace="0", outputs=(original,))))
+    writer.add(SectionKind.PLAIN, piece(), note=bytes([0]))
     writer.finish(lambda _: None)
     assert (place / "bomb.mrp").stat().st_size < 20_000
     code, said = limited(place, "unpack", "bomb.mrp", "-o", "out")
@@ -159,21 +163,21 @@ def test_small_trace_pack_is_refused_with_little_memory(place: Path, piece: Any)
 
 def test_empty_batches_are_refused_with_little_memory(place: Path) -> None:
     """Three bytes that compress to nothing, and a hundred bytes of memory each."""
-    n = (MOST_BYTES - 64) // 3
+    n = (MAX_SECTION_BYTES - 64) // 3
     counts = b"\x01\x00\x00" * n
-    writer = Writer(place / "bomb.mrp")
-    made = Recipe(
-        codec="blast", millrace="0", outputs=(Original(name="out", bytes=0, sha256=recipe.UNKNOWN),), tool="blastp",
-        queries=Queries(name="q", bytes=1 << 60, sha256=recipe.UNKNOWN),
-        database=Database(name="db", title="", entries=1 << 40, residues=1, ordered=recipe.UNKNOWN, unordered=recipe.UNKNOWN),
+    writer = PackWriter(place / "bomb.mrp")
+    made = PackRecipe(
+        codec="blast", millrace="0", outputs=(OriginalOutput(name="out", bytes=0, sha256=recipe.UNKNOWN),), tool="blastp",
+        queries=PackedQueries(name="q", bytes=1 << 60, sha256=recipe.UNKNOWN),
+        database=PackedDatabase(name="db", title="", entries=1 << 40, residues=1, ordered=recipe.UNKNOWN, unordered=recipe.UNKNOWN),
     )  # fmt: skip
-    writer.add(Kind.RECIPE, recipe.encode(made))
-    writer.add(Kind.HITS, hits.numbers([n, len(counts), 0]) + counts)
+    writer.add(SectionKind.RECIPE, recipe.encode_recipe(made))
+    writer.add(SectionKind.HITS, hits.encode_numbers([n, len(counts), 0]) + counts)
     writer.finish(lambda _: None)
     pack = (place / "bomb.mrp").read_bytes()
     assert len(pack) < 100_000
     (place / "bomb.mrp").unlink()
-    line = msgspec.json.encode(sending.From(0)) + b"\n"
+    line = msgspec.json.encode(sending.ResumePosition(0)) + b"\n"
     given = line + b"".join(struct.pack("<I", len(each)) + each for each in (pack, b""))
     code, said = limited(place, "receive", "-o", "out", given=given)
     assert code == 5 and b"more batches of queries than any result" in said, said
@@ -184,8 +188,10 @@ def test_reference_of_a_difference_is_bounded(place: Path) -> None:
     """A regenerated result of any size is not read into memory as a whole."""
     (place / "regenerated").touch()
     os.truncate(place / "regenerated", 1 << 40)
-    writer = Writer(place / "bomb.mrp")
-    writer.add(Kind.DIFFERENCE, b"x", note=difference.note(0, 0, 0, 0, 1 << 39))
+    writer = PackWriter(place / "bomb.mrp")
+    writer.add(SectionKind.DIFFERENCE, b"x", note=difference.encode_note(0, 0, 0, 0, 1 << 39))
     writer.finish(lambda _: None)
     with pytest.raises(CorruptError, match="refers to more than any does"):
-        difference.apply(sections(place / "bomb.mrp"), [place / "regenerated"], [Path(os.devnull)], [1 << 50])
+        difference.restore_outputs(
+            read_sections(place / "bomb.mrp"), [place / "regenerated"], [Path(os.devnull)], [1 << 50]
+        )

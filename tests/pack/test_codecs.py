@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millrace.errors import RefusedError
 from millrace.pack import blast, blast_text, codec, cost, hmmer
-from millrace.pack.codec import Codec
+from millrace.pack.codec import ResultCodec
 from millrace.pack.queries import QueryBatch
 
 OWN = {"blast": blast.CODEC, "hmmer": hmmer.CODEC}
@@ -19,20 +19,20 @@ OWN = {"blast": blast.CODEC, "hmmer": hmmer.CODEC}
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_codec_is_found_by_the_name_of_its_adapter(name: str) -> None:
-    found = codec.find(name)
+    found = codec.find_result_codec(name)
     assert found is OWN[name]
-    assert isinstance(found, Codec)
+    assert isinstance(found, ResultCodec)
 
 
 def test_there_is_no_codec_for_other_tools() -> None:
-    assert codec.find("muscle") is None
+    assert codec.find_result_codec("muscle") is None
 
 
 def test_an_entry_point_goes_before_what_is_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint(name="blast", value="millrace.pack.hmmer:CODEC", group=codec.GROUP)
     monkeypatch.setattr(codec, "entry_points", lambda **wanted: [point] if wanted["name"] == "blast" else [])
-    assert codec.find("blast") is hmmer.CODEC
-    assert codec.find("hmmer") is hmmer.CODEC
+    assert codec.find_result_codec("blast") is hmmer.CODEC
+    assert codec.find_result_codec("hmmer") is hmmer.CODEC
 
 
 def batches(*names: bytes) -> list[QueryBatch]:
@@ -65,7 +65,7 @@ def batches(*names: bytes) -> list[QueryBatch]:
 )
 def test_which_query_named_what(tmp_path: Path, outfmt: str, text: bytes, words: list[set[bytes]] | None) -> None:
     (tmp_path / "out").write_bytes(text)
-    found = blast_text.read(["blastp", "-outfmt", outfmt], tmp_path / "out", batches(b"a", b"b", b"c|d"))
+    found = blast_text.read_named_words(["blastp", "-outfmt", outfmt], tmp_path / "out", batches(b"a", b"b", b"c|d"))
     assert found == words
 
 
@@ -79,11 +79,11 @@ def test_what_is_no_bandwidth_is_refused(bandwidth: str) -> None:
 def test_packing_pays_where_the_inequality_says(
     before: float, after: float, bandwidth: float, early: float, whole: int, small: int
 ) -> None:
-    other, packed = cost.Way("other", whole, early), cost.Way("packed", small, before, after)
+    other, packed = cost.TransferMethod("other", whole, early), cost.TransferMethod("packed", small, before, after)
     spent = before + after - early
     if abs(whole - small - bandwidth * spent) > 1e-6 * (whole + small + bandwidth * (before + after + early)):
         pays = whole - small > bandwidth * spent
-        assert (packed.seconds(bandwidth) < other.seconds(bandwidth)) == pays
-        assert cost.best([other, packed], bandwidth) is (packed if pays else other)
+        assert (packed.estimate_seconds(bandwidth) < other.estimate_seconds(bandwidth)) == pays
+        assert cost.choose_fastest_transfer([other, packed], bandwidth) is (packed if pays else other)
         if whole > small and spent > 0:
-            assert (bandwidth < cost.pays_below(other, packed)) == pays
+            assert (bandwidth < cost.compute_break_even_bandwidth(other, packed)) == pays

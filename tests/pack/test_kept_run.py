@@ -41,7 +41,7 @@ def test_a_kept_run_is_packed_without_its_command_and_its_files(folder: Path) ->
     elsewhere.mkdir()
     told = ask(elsewhere, "pack", "../kept", "-o", "result.mrp")
     assert told.returncode == 0, told.stderr
-    assert unpacking.look(elsewhere / "result.mrp").codec == "blast"
+    assert unpacking.read_recipe(elsewhere / "result.mrp").codec == "blast"
     told = ask(elsewhere, "unpack", "result.mrp", "--yes", "--queries", "../q.faa", "--db", "../prot", "-o", "again")
     assert told.returncode == 0, told.stderr
     assert (elsewhere / "again").read_bytes() == (folder / "original").read_bytes()

@@ -13,16 +13,16 @@ from test_pack import database, entries_of, link
 from tool_batches import need
 
 from millrace.pack import blast, known_databases, regenerate, results
-from millrace.pack.known_databases import TICK_SECONDS, Entries
-from millrace.pack.recipe import Database
-from millrace.waiting import until
+from millrace.pack.known_databases import TICK_SECONDS, DatabaseEntries
+from millrace.pack.recipe import PackedDatabase
+from millrace.waiting import wait_until
 
 #: Longest wait for an event, in seconds.
 LONG = 240
 
 
 def logging(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Let ``blastdbcmd`` tell each time that it is run; how often it was asked for sequences."""
+    """Let ``run_blastdbcmd`` tell each time that it is run; how often it was asked for sequences."""
     log, program = folder / "asked", folder / "bin" / "blastdbcmd"
     log.touch()
     program.parent.mkdir()
@@ -41,11 +41,11 @@ def test_a_database_is_read_once_and_again_when_it_has_changed(
     entries = entries_of(link(bench_of, tmp_path))[:60]
     database(tmp_path, entries, "small")
     newest = max(path.stat().st_ctime for path in (*tmp_path.glob("small.*"), tmp_path / "bin" / "blastdbcmd"))
-    assert until(lambda: time.time() > newest + 2 * TICK_SECONDS, LONG)
+    assert wait_until(lambda: time.time() > newest + 2 * TICK_SECONDS, LONG)
 
-    def held() -> Database:
-        plan = results.plan(("blastp", "-query", "q3.faa", "-db", "small", "-out", "hits"), tmp_path, 1)
-        return blast.CODEC.database(regenerate.in_one_fragment(plan.use, plan.command), plan.command)
+    def held() -> PackedDatabase:
+        plan = results.plan_result_command(("blastp", "-query", "q3.faa", "-db", "small", "-out", "hits"), tmp_path, 1)
+        return blast.CODEC.describe_database(regenerate.treat_as_one_fragment(plan.use, plan.command), plan.command)
 
     first = held()
     assert (held(), asked()) == (first, 1)
@@ -66,12 +66,12 @@ class Read:
         """Ask what it holds; how often it has been read since the last time."""
         before, lines = self.n, self.path.read_text().count("\n")
         environ = {"XDG_CACHE_HOME": str(self.cache)}
-        assert known_databases.entries([self.path], None, environ, self._read).entries == lines
+        assert known_databases.get_database_entries([self.path], None, environ, self._read).entries == lines
         return self.n - before
 
-    def _read(self) -> Entries:
+    def _read(self) -> DatabaseEntries:
         self.n += 1
-        return Entries(self.path.read_text().count("\n"), 0, "", "")
+        return DatabaseEntries(self.path.read_text().count("\n"), 0, "", "")
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from millrace.errors import CorruptError, MillraceError, RefusedError
 from millrace.pack import difference, hits, recipe, unpacking
-from millrace.pack.layout import MAGIC, Kind, Section, Writer, sections
-from millrace.pack.plain import check, digest_of
-from millrace.pack.recipe import Original, Recipe
+from millrace.pack.layout import MAGIC, PackSection, PackWriter, SectionKind, read_sections
+from millrace.pack.plain import check_pack_contents, compute_sha256
+from millrace.pack.recipe import OriginalOutput, PackRecipe
 
 #: A pack of the file ``abc`` as it is, by the first release that packs.
 VECTOR = bytes.fromhex(
@@ -28,33 +28,39 @@ VECTOR = bytes.fromhex(
 )
 
 
-def write(path: Path, parts: list[tuple[Kind, bytes, bytes, bytes]]) -> None:
-    writer = Writer(path)
+def write(path: Path, parts: list[tuple[SectionKind, bytes, bytes, bytes]]) -> None:
+    writer = PackWriter(path)
     for kind, data, reference, note in parts:
         writer.add(kind, data, reference, note)
     writer.finish(lambda _: None)
 
 
-def plain(folder: Path, data: bytes) -> tuple[Path, tuple[Original, ...]]:
+def plain(folder: Path, data: bytes) -> tuple[Path, tuple[OriginalOutput, ...]]:
     """A pack of a file as it is."""
     (folder / "original").write_bytes(data)
-    originals = (Original(name="out", bytes=len(data), sha256=digest_of(folder / "original")),)
-    writer = Writer(folder / "pack")
-    writer.add(Kind.RECIPE, recipe.encode(Recipe(codec="zstd", millrace="0", outputs=originals)))
-    difference.write_plain(writer, 0, folder / "original")
-    writer.finish(lambda path: check(path, originals, []))
+    originals = (OriginalOutput(name="out", bytes=len(data), sha256=compute_sha256(folder / "original")),)
+    writer = PackWriter(folder / "pack")
+    writer.add(SectionKind.RECIPE, recipe.encode_recipe(PackRecipe(codec="zstd", millrace="0", outputs=originals)))
+    difference.write_plain_pieces(writer, 0, folder / "original")
+    writer.finish(lambda path: check_pack_contents(path, originals, []))
     return folder / "pack", originals
 
 
-@given(st.lists(st.tuples(st.sampled_from([Kind.HITS, Kind.PLAIN]), st.binary(), st.binary(), st.binary(max_size=50))))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([SectionKind.HITS, SectionKind.PLAIN]), st.binary(), st.binary(), st.binary(max_size=50)
+        )
+    )
+)
 def test_sections_come_back(
-    tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[Kind, bytes, bytes, bytes]]
+    tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[SectionKind, bytes, bytes, bytes]]
 ) -> None:
     path = tmp_path_factory.mktemp("pack") / "pack"
     write(path, parts)
-    found = [*sections(path)]
+    found = [*read_sections(path)]
     assert [(each.kind, each.note) for each in found] == [(kind, note) for kind, _, _, note in parts]
-    assert [each.data(part[2]) for each, part in zip(found, parts, strict=True)] == [part[1] for part in parts]
+    assert [each.unpack_bytes(part[2]) for each, part in zip(found, parts, strict=True)] == [part[1] for part in parts]
 
 
 def test_a_thousand_corruptions_and_truncations_are_all_seen(tmp_path: Path) -> None:
@@ -74,19 +80,19 @@ def test_a_thousand_corruptions_and_truncations_are_all_seen(tmp_path: Path) -> 
             continue
         damaged.write_bytes(text)
         with pytest.raises((CorruptError, RefusedError)):
-            unpacking.look(damaged)
-            check(damaged, originals, [])
+            unpacking.read_recipe(damaged)
+            check_pack_contents(damaged, originals, [])
 
 
 def test_what_follows_the_end_is_seen(tmp_path: Path) -> None:
     pack, _ = plain(tmp_path, b"x")
     pack.write_bytes(pack.read_bytes() + b"\n")
     with pytest.raises(CorruptError, match="something follows"):
-        [*sections(pack)]
+        [*read_sections(pack)]
 
 
 def test_sections_in_another_order_are_seen(tmp_path: Path) -> None:
-    write(tmp_path / "a", [(Kind.HITS, b"1", b"", b""), (Kind.HITS, b"2", b"", b"")])
+    write(tmp_path / "a", [(SectionKind.HITS, b"1", b"", b""), (SectionKind.HITS, b"2", b"", b"")])
     text = (tmp_path / "a").read_bytes()
     start = len(MAGIC) + 4
     size = text.index(b"MRS1", start + 1) - start
@@ -96,7 +102,7 @@ def test_sections_in_another_order_are_seen(tmp_path: Path) -> None:
     assert len(swapped) == len(text) != 0 and swapped != text
     (tmp_path / "a").write_bytes(swapped)
     with pytest.raises(CorruptError):
-        [*sections(tmp_path / "a")]
+        [*read_sections(tmp_path / "a")]
 
 
 @given(st.binary(max_size=400), st.booleans())
@@ -104,60 +110,60 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
     path = tmp_path_factory.mktemp("pack") / "pack"
     path.write_bytes((VECTOR[:12] if begins else b"") + data)
     with pytest.raises(MillraceError):
-        unpacking.look(path)
+        unpacking.read_recipe(path)
 
 
 def test_a_section_that_says_it_is_huge_takes_no_memory(tmp_path: Path) -> None:
     with pytest.raises(CorruptError):
-        Section(Kind.PLAIN, b"(\xb5/\xfd\xe0" + b"\xff" * 7 + b"\x00\x01\x00\x00", 10).data()
+        PackSection(SectionKind.PLAIN, b"(\xb5/\xfd\xe0" + b"\xff" * 7 + b"\x00\x01\x00\x00", 10).unpack_bytes()
 
 
 def test_a_pack_of_another_version_is_refused(tmp_path: Path) -> None:
     pack, _ = plain(tmp_path, b"x")
     pack.write_bytes(MAGIC + b"\x02\0\0\0" + pack.read_bytes()[12:])
     with pytest.raises(RefusedError, match="version 2"):
-        unpacking.look(pack)
+        unpacking.read_recipe(pack)
 
 
 def test_the_first_release_s_pack_is_read(tmp_path: Path) -> None:
     (tmp_path / "pack").write_bytes(VECTOR)
-    made = unpacking.look(tmp_path / "pack")
+    made = unpacking.read_recipe(tmp_path / "pack")
     assert made.codec == "zstd" and made.outputs[0].bytes == 3
-    check(tmp_path / "pack", made.outputs, [])
+    check_pack_contents(tmp_path / "pack", made.outputs, [])
 
 
 def test_hits_are_laid_out_as_described() -> None:
-    batches = [hits.Hits(2, [5, 6, 300], b"m"), hits.Hits(1, [])]
+    batches = [hits.BatchHits(2, [5, 6, 300], b"m"), hits.BatchHits(1, [])]
     text = bytes.fromhex("02 06 0402 03 01 01 00 0005 00 a5 02") + b"m"
-    assert hits.encode(batches) == text
-    assert listed(hits.decode(text, 301)) == [(2, [5, 6, 300], b"m"), (1, [], b"")]
+    assert hits.encode_hits(batches) == text
+    assert listed(hits.decode_hits(text, 301)) == [(2, [5, 6, 300], b"m"), (1, [], b"")]
     with pytest.raises(CorruptError, match="entries that its database does not have"):
-        hits.decode(text, 300)
+        hits.decode_hits(text, 300)
 
 
 ENTRIES = st.sets(st.integers(0, 1 << 40), max_size=30).map(sorted)
 
 
-@given(st.lists(st.builds(hits.Hits, st.integers(1, 99), ENTRIES, st.binary(max_size=9))))
-def test_hits_come_back(batches: list[hits.Hits]) -> None:
-    assert listed(hits.decode(hits.encode(batches), 1 << 41)) == listed(batches)
+@given(st.lists(st.builds(hits.BatchHits, st.integers(1, 99), ENTRIES, st.binary(max_size=9))))
+def test_hits_come_back(batches: list[hits.BatchHits]) -> None:
+    assert listed(hits.decode_hits(hits.encode_hits(batches), 1 << 41)) == listed(batches)
 
 
-def listed(batches: list[hits.Hits]) -> list[tuple[int, list[int], bytes]]:
+def listed(batches: list[hits.BatchHits]) -> list[tuple[int, list[int], bytes]]:
     return [(each.queries, list(each.entries), each.more) for each in batches]
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_hits_or_refused(data: bytes) -> None:
     with contextlib.suppress(CorruptError):
-        found = hits.decode(data, 1 << 62)
-        assert hits.decode(hits.encode(found), 1 << 62) == found
+        found = hits.decode_hits(data, 1 << 62)
+        assert hits.decode_hits(hits.encode_hits(found), 1 << 62) == found
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_recipe_or_refused(data: bytes) -> None:
     with pytest.raises(CorruptError):
-        recipe.decode(data)
+        recipe.decode_recipe(data)
 
 
 WORDS = st.lists(
@@ -172,14 +178,16 @@ def test_a_difference_gives_the_original_again(
     folder = tmp_path_factory.mktemp("difference")
     (folder / "original").write_bytes(original)
     (folder / "regenerated").write_bytes(regenerated)
-    difference.strip(folder / "regenerated", [r"^# Date: .*$"], folder / "stripped")
+    difference.strip_file(folder / "regenerated", [r"^# Date: .*$"], folder / "stripped")
     assert (folder / "stripped").read_bytes() == regenerated.replace(b"# Date: now", b"")
-    before, difference.PIECE = difference.PIECE, piece
+    before, difference.PIECE_BYTES = difference.PIECE_BYTES, piece
     try:
-        writer = Writer(folder / "pack")
-        difference.write(writer, 0, folder / "original", folder / "stripped")
+        writer = PackWriter(folder / "pack")
+        difference.write_differences(writer, 0, folder / "original", folder / "stripped")
         writer.finish(lambda _: None)
     finally:
-        difference.PIECE = before
-    difference.apply(sections(folder / "pack"), [folder / "stripped"], [folder / "again"], [len(original)])
+        difference.PIECE_BYTES = before
+    difference.restore_outputs(
+        read_sections(folder / "pack"), [folder / "stripped"], [folder / "again"], [len(original)]
+    )
     assert (folder / "again").read_bytes() == original

@@ -19,8 +19,8 @@ from turns import some
 from millrace.errors import RefusedError
 from millrace.model import DatabaseArg, InputArg, OutputArg
 from millrace.pack import recipe, unpacking
-from millrace.pack.layout import Kind, Writer, sections
-from millrace.pack.regenerate import command_line
+from millrace.pack.layout import PackWriter, SectionKind, read_sections
+from millrace.pack.regenerate import build_command_line
 
 MILLRACE = [sys.executable, "-m", "millrace"]
 
@@ -97,7 +97,7 @@ def result(blastp_6: Path, tmp_path: Path) -> Iterator[Path]:
 def test_an_unpacked_result_is_the_original(place: Path, name: str) -> None:
     packed(place, name)
     # By its meaning, not as it is.
-    assert unpacking.look(place / "result.mrp").codec == ("hmmer" if name.startswith("hmm") else "blast")
+    assert unpacking.read_recipe(place / "result.mrp").codec == ("hmmer" if name.startswith("hmm") else "blast")
     told = unpack(place, name)
     assert told.returncode == 0, told.stderr
     for output in RESULTS[name][1]:
@@ -177,13 +177,13 @@ def rewritten(source: Path, dest: Path, **changes: object) -> None:
     """A pack that says something else of itself, well made in all else."""
     import msgspec
 
-    writer = Writer(dest)
-    for section in sections(source):
-        if section.kind is Kind.RECIPE:
-            made = msgspec.structs.replace(recipe.decode(section.data()), **changes)
-            writer.add(Kind.RECIPE, recipe.encode(made))
-        elif section.kind is Kind.HITS:
-            writer.add(Kind.HITS, section.data())
+    writer = PackWriter(dest)
+    for section in read_sections(source):
+        if section.kind is SectionKind.RECIPE:
+            made = msgspec.structs.replace(recipe.decode_recipe(section.unpack_bytes()), **changes)
+            writer.add(SectionKind.RECIPE, recipe.encode_recipe(made))
+        elif section.kind is SectionKind.HITS:
+            writer.add(SectionKind.HITS, section.unpack_bytes())
     writer.finish(lambda _: None)
 
 
@@ -225,7 +225,7 @@ def test_a_stranger_s_pack_runs_nothing_else(result: Path, changes: dict[str, ob
 
 
 def test_what_a_stranger_s_pack_says_is_shown_escaped(result: Path) -> None:
-    made = unpacking.look(result / "result.mrp")
+    made = unpacking.read_recipe(result / "result.mrp")
     assert made.queries and made.database
     evil = "EVIL\rall fine\n\u202e\x1b[2J"
     queries, base = replace(made.queries, name=evil), replace(made.database, name=evil, title=evil)
@@ -254,7 +254,7 @@ def test_a_pack_lists_its_command(result: Path) -> None:
 
 
 def test_a_stranger_s_option_writes_no_file_of_the_user(result: Path) -> None:
-    made = unpacking.look(result / "result.mrp")
+    made = unpacking.read_recipe(result / "result.mrp")
     (result / "precious").write_text("precious")
     arguments = (*made.arguments, "-export_search_strategy", "precious")
     rewritten(result / "result.mrp", result / "strange.mrp", arguments=arguments)
@@ -267,7 +267,7 @@ def test_a_stranger_s_option_writes_no_file_of_the_user(result: Path) -> None:
     "token", [OutputArg(0, "../"), OutputArg(0, "-out=../"), InputArg(0, "/etc/"), DatabaseArg("-out=x/../")]
 )
 def test_a_prefix_of_a_pack_leads_nowhere(result: Path, token: OutputArg | InputArg | DatabaseArg) -> None:
-    made = unpacking.look(result / "result.mrp")
+    made = unpacking.read_recipe(result / "result.mrp")
     before = sorted(path.name for path in result.iterdir())
     rewritten(result / "result.mrp", result / "strange.mrp", arguments=(*made.arguments[:-1], token))
     told = ask(result, "unpack", "strange.mrp", "--yes", "--queries", "q.faa", "-o", "again")
@@ -278,7 +278,7 @@ def test_a_prefix_of_a_pack_leads_nowhere(result: Path, token: OutputArg | Input
 @pytest.mark.parametrize("token", [InputArg(0), DatabaseArg(), "precious"])
 def test_a_pack_writes_by_names_of_millrace_alone(result: Path, token: InputArg | DatabaseArg | str) -> None:
     """Where the queries stand in the place of the output, the file of the user would be written over."""
-    made = unpacking.look(result / "result.mrp")
+    made = unpacking.read_recipe(result / "result.mrp")
     before = (result / "q.faa").read_bytes()
     rewritten(result / "result.mrp", result / "strange.mrp", arguments=(*made.arguments[:-1], token))
     told = ask(result, "unpack", "strange.mrp", "--yes", "--queries", "q.faa", "-o", "again")
@@ -289,7 +289,7 @@ def test_a_pack_writes_by_names_of_millrace_alone(result: Path, token: InputArg 
 def test_paths_are_no_arguments_of_a_pack() -> None:
     for text in ("/x", "a/b", "..", "~/x", "a\0b"):
         with pytest.raises(RefusedError):
-            command_line("blastp", [text], "db")
+            build_command_line("blastp", [text], "db")
 
 
 def test_a_damaged_pack_writes_nothing(result: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_result_is_packed_while_it_is_made(place: Path) -> None:
     told = ask(place, "run", "--pack-to", "r.mrp", "--with-queries", "--fragments", "2", "--", *command.split())
     assert told.returncode == 0, told.stderr
     assert names(place) == {"r.mrp"}
-    assert unpacking.look(place / "r.mrp").codec == "blast"
+    assert unpacking.read_recipe(place / "r.mrp").codec == "blast"
     told = ask(place, "unpack", "r.mrp", "--yes", "-o", "again")
     assert told.returncode == 0, told.stderr
     assert (place / "again").read_bytes() == expected

@@ -16,7 +16,7 @@ from harness import wait_until
 from tool_batches import need
 
 from millrace import lock, lock_owner
-from millrace.pack.layout import Kind, sections_so_far
+from millrace.pack.layout import SectionKind, read_complete_sections
 
 MILLRACE = [sys.executable, "-m", "millrace"]
 COMMAND = "blastp -query q.faa -db prot -outfmt 6 -max_target_seqs 5 -out out"
@@ -90,7 +90,7 @@ exec {need("blastp")} "$@"
 
 def has_hits(pack: Path) -> bool:
     size = pack.stat().st_size if pack.exists() else 0
-    return size > 100 and any(section.kind is Kind.HITS for section in sections_so_far(pack, size))
+    return size > 100 and any(section.kind is SectionKind.HITS for section in read_complete_sections(pack, size))
 
 
 def ssh_of(sender: subprocess.Popen[bytes]) -> int:
@@ -100,7 +100,7 @@ def ssh_of(sender: subprocess.Popen[bytes]) -> int:
 
 
 def receiver_of(ends: Ends) -> int:
-    owner = lock_owner.read(ends.receiving / "lock")
+    owner = lock_owner.read_owner(ends.receiving / "lock")
     assert owner
     return owner.pid
 
@@ -130,7 +130,7 @@ def test_a_result_is_sent_while_it_is_made_whoever_is_killed(
         return lock.is_held(ends.receiving / "lock")
 
     def is_named() -> bool:
-        owner = lock_owner.read(ends.receiving / "lock")
+        owner = lock_owner.read_owner(ends.receiving / "lock")
         return connected() and owner is not None and owner.is_alive_here()
 
     def arrived() -> bool:

@@ -17,7 +17,7 @@ from millrace import _core
 from millrace.cli.pack import command as pack
 from millrace.cli.unpack import command as unpack
 from millrace.pack import unpacking
-from millrace.pack.codec import NotPackable
+from millrace.pack.codec import NotPackableError
 
 np = pytest.importorskip("numpy")
 
@@ -46,7 +46,7 @@ def packed(name: str) -> tuple[str, str, int]:
     code, more = told(unpack, "t.mrp", "-o", "again")
     assert code == 0, more
     assert Path("again").read_bytes() == Path(name).read_bytes()
-    return words, unpacking.look(Path("t.mrp")).codec, Path("t.mrp").stat().st_size
+    return words, unpacking.read_recipe(Path("t.mrp")).codec, Path("t.mrp").stat().st_size
 
 
 def test_a_periodic_trace_is_three_times_smaller_than_by_zstd(tmp_path: Path, trace: bytes) -> None:
@@ -90,10 +90,10 @@ def test_events_of_otf2_become_the_same_bytes_whatever_they_are(data: st.DataObj
     begin = data.draw(st.integers(0, len(whole)))
     mixed = whole[:begin] + data.draw(st.binary(max_size=40)) + whole[begin + data.draw(st.integers(0, 40)) :]
     try:
-        tables = list(trace_otf2.tables(BytesIO(mixed)))
-    except NotPackable:
+        tables = list(trace_otf2.read_otf2_tables(BytesIO(mixed)))
+    except NotPackableError:
         return
-    assert b"".join(map(trace_otf2.written, tables)) == mixed
+    assert b"".join(map(trace_otf2.encode_otf2_table, tables)) == mixed
 
 
 def test_a_trace_of_otf2_that_is_cut_off_is_packed_as_it_is() -> None:

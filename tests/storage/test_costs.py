@@ -17,55 +17,63 @@ from web_server import Web
 
 from millrace import storage
 from millrace.errors import RefusedError
-from millrace.plan.costs import Cost, Line, Offer, Sample, cheapest, fit, guess
+from millrace.plan.costs import (
+    ReadCost,
+    ReadCostLine,
+    ReadOffer,
+    ReadSample,
+    choose_cheapest_offer,
+    fit_read_cost,
+    guess_read_cost,
+)
 from millrace.storage import cost_table, locations, probe
-from millrace.storage.clients.base import About, Location
+from millrace.storage.clients.base import FileLocation, FileStatus
 
 SIZES = (4096, 1 << 18, 1 << 22, 1 << 24)
 
 
-def line(readers: int, start: float, per_byte: float) -> Line:
-    return Line(readers=readers, start_seconds=start, seconds_per_byte=per_byte)
+def line(readers: int, start: float, per_byte: float) -> ReadCostLine:
+    return ReadCostLine(readers=readers, start_seconds=start, seconds_per_byte=per_byte)
 
 
 @given(st.floats(1e-5, 1), st.floats(1e-10, 1e-5), st.sampled_from([1, 4]))
 def test_a_place_that_follows_the_model_is_found_as_it_is(start: float, per_byte: float, readers: int) -> None:
-    cost = fit([Sample(readers=readers, size=n, seconds=start + n * per_byte) for n in SIZES])
+    cost = fit_read_cost([ReadSample(readers=readers, size=n, seconds=start + n * per_byte) for n in SIZES])
     for n in (1 << 20, 1 << 30):
-        assert math.isclose(cost.seconds(n, readers), start + n * per_byte, rel_tol=1e-4)
+        assert math.isclose(cost.predict_seconds(n, readers), start + n * per_byte, rel_tol=1e-4)
 
 
 @given(st.lists(st.tuples(st.sampled_from(SIZES), st.floats(1e-6, 100)), min_size=1, max_size=8))
 def test_whatever_was_measured_no_place_takes_less_than_nothing(found: list[tuple[int, float]]) -> None:
-    made = fit([Sample(readers=1, size=n, seconds=t) for n, t in found]).lines[0]
+    made = fit_read_cost([ReadSample(readers=1, size=n, seconds=t) for n, t in found]).lines[0]
     assert made.start_seconds >= 0 and made.seconds_per_byte > 0
 
 
 def test_between_measured_readers_it_is_interpolated_and_beyond_them_the_link_is_full() -> None:
-    cost = Cost(lines=(line(1, 0.1, 1e-8), line(4, 0.4, 4e-8)))
-    assert math.isclose(cost.seconds(10**8, 2), 0.2 + 2)
-    assert math.isclose(cost.seconds(10**8, 40), 0.4 + 40)
+    cost = ReadCost(lines=(line(1, 0.1, 1e-8), line(4, 0.4, 4e-8)))
+    assert math.isclose(cost.predict_seconds(10**8, 2), 0.2 + 2)
+    assert math.isclose(cost.predict_seconds(10**8, 40), 0.4 + 40)
 
 
 def test_the_cheapest_place_depends_on_size_and_readers() -> None:
-    near = Cost(lines=(line(1, 0.001, 1e-8), line(4, 0.001, 4e-8)))
-    wide = Cost(lines=(line(1, 0.2, 1e-8), line(4, 0.2, 1e-8)))
+    near = ReadCost(lines=(line(1, 0.001, 1e-8), line(4, 0.001, 4e-8)))
+    wide = ReadCost(lines=(line(1, 0.2, 1e-8), line(4, 0.2, 1e-8)))
 
     def chosen(size: int, readers: int) -> str:
-        offers = [Offer(place=p, size=size, cost=c, readers=readers) for p, c in (("near", near), ("wide", wide))]
-        best = cheapest(offers)
+        offers = [ReadOffer(place=p, size=size, cost=c, readers=readers) for p, c in (("near", near), ("wide", wide))]
+        best = choose_cheapest_offer(offers)
         return best.place if best else ""
 
     assert [chosen(10**6, 1), chosen(10**9, 1), chosen(10**9, 4)] == ["near", "near", "wide"]
-    assert cheapest([]) is None
+    assert choose_cheapest_offer([]) is None
 
 
 def test_a_guess_prefers_what_is_nearer() -> None:
     kinds = ("memory", "disk", "shared", "network")
-    assert sorted(kinds, key=lambda kind: guess(kind).seconds(10**8, 1)) == list(kinds)
+    assert sorted(kinds, key=lambda kind: guess_read_cost(kind).predict_seconds(10**8, 1)) == list(kinds)
 
 
-class Slow(Location):
+class Slow(FileLocation):
     """A place on a clock of its own for each thread: 2 ms and 50 MB/s."""
 
     now = threading.local()
@@ -74,27 +82,27 @@ class Slow(Location):
     def clock(cls) -> float:
         return float(getattr(cls.now, "value", 0.0))
 
-    def about(self) -> About:
+    def query_status(self) -> FileStatus:
         Slow.now.value = self.clock() + 1e-4
-        return About(size=1 << 26, version="1")
+        return FileStatus(size=1 << 26, version="1")
 
-    def read(self, offset: int, length: int, about: About) -> bytes:
+    def read_bytes(self, offset: int, length: int, about: FileStatus) -> bytes:
         assert 0 <= offset <= about.size - length
         self.now.value = self.clock() + 0.002 + length / 50e6
         return b""
 
-    def stream(self, offset: int, length: int, about: About) -> list[bytes]:  # type: ignore[override]
+    def stream_bytes(self, offset: int, length: int, about: FileStatus) -> list[bytes]:  # type: ignore[override]
         raise NotImplementedError
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         return []
 
 
 def test_the_probe_finds_start_and_bandwidth_and_predicts_a_size_that_it_has_not_fitted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(locations, "at", lambda place: Slow(place, place))
-    found = probe.probe("https://host/nr.faa", Slow.clock)
+    monkeypatch.setattr(locations, "open_location", lambda place: Slow(place, place))
+    found = probe.measure_place("https://host/nr.faa", Slow.clock)
     assert [each.readers for each in found.cost.lines] == list(probe.READERS)
     for each in found.cost.lines:
         assert math.isclose(each.start_seconds, 0.002, rel_tol=1e-6)
@@ -109,7 +117,7 @@ class Unfair(Slow):
 
     turn, lock = 0, threading.Lock()
 
-    def read(self, offset: int, length: int, about: About) -> bytes:
+    def read_bytes(self, offset: int, length: int, about: FileStatus) -> bytes:
         with self.lock:
             Unfair.turn += 1
             self.now.value = max(self.clock(), Unfair.turn * length / 50e6)
@@ -122,14 +130,14 @@ def test_readers_that_do_not_get_the_same_are_predicted_by_what_all_of_them_get(
     """A part of 25 MB takes half a second alone, and four of them two: the last ends then, whoever was first."""
     monkeypatch.setattr(Unfair, "turn", 0)
     monkeypatch.setattr(Unfair, "now", threading.local())
-    about = About(size=1 << 26, version="1")
-    readers = [probe.Reader(Unfair("https://host/nr.faa", ""), about) for _ in range(4)]
-    assert math.isclose(probe._cell(readers, 25_000_000, Unfair.clock), 2.0, rel_tol=1e-6)
+    about = FileStatus(size=1 << 26, version="1")
+    readers = [probe.ProbeReader(Unfair("https://host/nr.faa", ""), about) for _ in range(4)]
+    assert math.isclose(probe._time_concurrent_reads(readers, 25_000_000, Unfair.clock), 2.0, rel_tol=1e-6)
 
 
 @pytest.mark.parametrize("top", range(1, len(probe.LADDER)))
 def test_the_size_that_is_predicted_is_not_one_that_is_fitted_if_there_are_enough(top: int) -> None:
-    sizes, held_out = probe._sizes(top)
+    sizes, held_out = probe._choose_sizes(top)
     assert (held_out in sizes) is (top == 1) and len(sizes) >= 2 and max(sizes) == probe.LADDER[top]
 
 
@@ -146,11 +154,11 @@ def test_what_was_measured_is_kept_for_this_node_and_decides(shell: Shell, envir
     assert "1 at a time: start" in ended.out and "predicted" in ended.out
     told = json.loads(shell.run(f"millrace data locate --json {path}").out)[0]["places"][1]
     assert told["measured"] and told["place"] == url
-    found = cost_table.read(os.environ)[web.url]
+    found = cost_table.read_cost_table(os.environ)[web.url]
     # The table is what decides: a disk that is slower than the server.
-    slow = Cost(lines=(line(1, 100.0, 1.0),))
-    disk = probe.Measured(place=str(path), size=1, cost=slow, checks=found.checks, when=found.when)
-    cost_table.add(disk, os.environ)
+    slow = ReadCost(lines=(line(1, 100.0, 1.0),))
+    disk = probe.MeasuredCost(place=str(path), size=1, cost=slow, checks=found.checks, when=found.when)
+    cost_table.add_measurement(disk, os.environ)
     assert storage.best_path(path) == shell.run(f"millrace data best-path {path} --readers 40").out.strip() == url
 
 
@@ -180,14 +188,14 @@ def test_a_program_in_c_asks_for_the_cheapest_place(shell: Shell, environment: P
 
 
 def test_a_table_that_is_damaged_or_anothers_is_as_good_as_none(environment: Path) -> None:
-    path = cost_table.path_of(os.environ)
+    path = cost_table.find_table_path(os.environ)
     assert path
     path.parent.mkdir(parents=True)
     path.write_text('{"https://host": 3')
-    assert cost_table.read(os.environ) == {}
+    assert cost_table.read_cost_table(os.environ) == {}
     if os.geteuid() == 0:
         os.chown(path.parent, 12345, 12345)
-        assert cost_table.path_of(os.environ) is None
+        assert cost_table.find_table_path(os.environ) is None
 
 
 def test_what_cannot_be_measured_is_named_and_the_others_are_measured(shell: Shell, web: Web) -> None:
@@ -209,9 +217,9 @@ def test_a_file_that_no_place_has_is_refused_with_each_reason(environment: Path,
 
 
 def test_what_readers_share_is_the_server_or_the_filesystem(tmp_path: Path) -> None:
-    assert cost_table.server("sftp://me@host:22/db/nr") == "sftp://host:22"
-    assert cost_table.server("s3://bucket/a/b") == "s3://bucket"
-    assert os.path.ismount(cost_table.server(str(tmp_path / "none")))
+    assert cost_table.find_server("sftp://me@host:22/db/nr") == "sftp://host:22"
+    assert cost_table.find_server("s3://bucket/a/b") == "s3://bucket"
+    assert os.path.ismount(cost_table.find_server(str(tmp_path / "none")))
 
 
 def test_where_no_rule_names_a_place_a_probe_wants_one(shell: Shell) -> None:

@@ -16,10 +16,10 @@ from shell import Shell
 from web_server import Web
 
 from millrace.errors import CorruptError, MillraceError
-from millrace.storage.cache import Cache
+from millrace.storage.cache import NodeCache
 from millrace.storage.cache_files import ABOUT, FETCH
 from millrace.storage.clients.base import ChangedError, LocationError, UnreachableError
-from millrace.storage.fetch import fetch
+from millrace.storage.fetch import fetch_to_cache
 
 MUCH = 1 << 40
 CONTENT = os.urandom(3_000_017)
@@ -28,9 +28,9 @@ CONTENT = os.urandom(3_000_017)
 FETCHER = """
 import hashlib, sys
 from pathlib import Path
-from millrace.storage.cache import Cache
-from millrace.storage.fetch import fetch
-path = fetch(sys.argv[1], Cache(Path(sys.argv[2])), 1 << 40)
+from millrace.storage.cache import NodeCache
+from millrace.storage.fetch import fetch_to_cache
+path = fetch_to_cache(sys.argv[1], NodeCache(Path(sys.argv[2])), 1 << 40)
 print(hashlib.sha256(path.read_bytes()).hexdigest(), flush=True)
 sys.stdin.read()
 """
@@ -41,16 +41,16 @@ def start(url: str, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def get(url: str, folder: Path, budget: int = MUCH) -> bytes:
-    cache = Cache(folder)
+    cache = NodeCache(folder)
     try:
-        return fetch(url, cache, budget, lambda seconds: None).read_bytes()
+        return fetch_to_cache(url, cache, budget, lambda seconds: None).read_bytes()
     finally:
         cache.close()
 
 
 def left(folder: Path) -> list[str]:
     """What is there besides whole copies and the lock."""
-    names = [path.name for path in Cache(folder).folder.iterdir()]
+    names = [path.name for path in NodeCache(folder).folder.iterdir()]
     return [name for name in names if name.startswith(".") and name != ".lock" and not name.endswith(ABOUT)]
 
 
@@ -114,7 +114,7 @@ def test_after_kill_9_another_process_goes_on_where_the_download_was(web: Web, t
     process.send_signal(signal.SIGKILL)
     process.communicate()
     gate.open.set()
-    cache = Cache(tmp_path).folder
+    cache = NodeCache(tmp_path).folder
     before = sum(path.stat().st_size for path in cache.glob(f".*{FETCH}"))
     assert not [path for path in cache.iterdir() if not path.name.startswith(".")]
     web.between = None
@@ -141,7 +141,7 @@ def test_fifty_kills_cost_what_was_under_way_and_no_more(web: Web, tmp_path: Pat
         process.communicate()
         gate.open.set()
         assert web.asked == [kept]
-        now = sum(path.stat().st_size for path in Cache(tmp_path).folder.glob(f".*{FETCH}"))
+        now = sum(path.stat().st_size for path in NodeCache(tmp_path).folder.glob(f".*{FETCH}"))
         sent, lost, kept = sent + n_sent, lost + n_sent - (now - kept), now
     web.between = None
     web.asked.clear()
@@ -171,7 +171,7 @@ def test_what_was_left_by_an_earlier_start_of_the_machine_is_not_gone_on_with(we
     with pytest.raises(UnreachableError):
         web.between = failing_after(web, 2)
         get(url, tmp_path)
-    (partial,) = Cache(tmp_path).folder.glob(f".*{FETCH}")
+    (partial,) = NodeCache(tmp_path).folder.glob(f".*{FETCH}")
     partial.write_bytes(b"\0" * partial.stat().st_size)
     partial.rename(partial.with_name(partial.name.replace(partial.name[-14:-6], "deadbeef")))
     web.status, web.cut, web.between = 0, None, None
@@ -245,7 +245,7 @@ def test_what_has_another_checksum_than_the_server_says_is_not_kept(web: Web, tm
     web.tells_digest, web.spoil = True, True
     with pytest.raises(CorruptError, match="another checksum"):
         get(url, tmp_path)
-    assert list(Cache(tmp_path).folder.iterdir()) == [Cache(tmp_path).folder / ".lock"]
+    assert list(NodeCache(tmp_path).folder.iterdir()) == [NodeCache(tmp_path).folder / ".lock"]
     web.spoil = False
     assert get(url, tmp_path) == CONTENT
 
@@ -262,21 +262,21 @@ def test_what_does_not_fit_is_refused_and_what_is_idle_makes_room(web: Web, tmp_
     with pytest.raises(MillraceError, match="no room for its 3,000,017 bytes"):
         get(one, tmp_path, budget=2_000_000)
     assert left(tmp_path) == []
-    user = Cache(tmp_path)
-    assert fetch(one, user, MUCH).read_bytes() == CONTENT
+    user = NodeCache(tmp_path)
+    assert fetch_to_cache(one, user, MUCH).read_bytes() == CONTENT
     with pytest.raises(MillraceError, match="no room"):
         get(two, tmp_path, budget=4_000_000)
     user.close()
     assert get(two, tmp_path, budget=4_000_000) == CONTENT[::-1]
-    names = [path.name for path in Cache(tmp_path).folder.iterdir()]
+    names = [path.name for path in NodeCache(tmp_path).folder.iterdir()]
     assert sum("-one" in name for name in names) == 0 and sum("-two" in name for name in names) == 2
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT)
-    code = "import sys; from pathlib import Path; from millrace.storage.cache import Cache\n" + (
-        "from millrace.storage.fetch import fetch\ntry: fetch(sys.argv[1], Cache(Path(sys.argv[2])), 1 << 40)\n"
-        "except Exception as error: print(error)\nprint([p.name for p in Cache(Path(sys.argv[2])).folder.iterdir()])"
+    code = "import sys; from pathlib import Path; from millrace.storage.cache import NodeCache\n" + (
+        "from millrace.storage.fetch import fetch_to_cache\ntry: fetch_to_cache(sys.argv[1], NodeCache(Path(sys.argv[2])), 1 << 40)\n"
+        "except Exception as error: print(error)\nprint([p.name for p in NodeCache(Path(sys.argv[2])).folder.iterdir()])"
     )
     inner = ["sh", "-c", f'mount -t tmpfs -o size=2m none {tmp_path} && exec "$@"', "sh", sys.executable, "-c", code, url, tmp_path]  # fmt: skip
     ended = subprocess.run(["unshare", "--mount", *inner], capture_output=True, text=True)
@@ -301,8 +301,8 @@ def test_stage_list_verify_and_evict(shell: Shell, web: Web) -> None:
     assert "cannot be asked" in shell.run(f"millrace data verify --to {folder}").out
     web.status = 0
     web.put("db/nr.faa", CONTENT)
-    user = Cache(folder)
-    fetch(url, user, MUCH)
+    user = NodeCache(folder)
+    fetch_to_cache(url, user, MUCH)
     ended = shell.run(f"millrace data evict {url} --to {folder}")
     assert ended.code == 1 and "is in use, and stays" in ended.err and path.exists()
     user.close()

@@ -19,12 +19,12 @@ from millrace.storage.clients.base import (
     ChangedError,
     DeniedError,
     ExpiredError,
-    Location,
+    FileLocation,
     LocationError,
     MissingError,
     UnreachableError,
 )
-from millrace.storage.clients.sftp import _Named as Socket
+from millrace.storage.clients.sftp import _SshChannelSocket as Socket
 
 CONTENT = os.urandom(3_000_017)
 
@@ -64,27 +64,27 @@ def placed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 
 
 def read(url: str, offset: int, length: int) -> bytes:
-    with closing(locations.at(url)) as location:
-        return location.read(offset, length, location.about())
+    with closing(locations.open_location(url)) as location:
+        return location.read_bytes(offset, length, location.query_status())
 
 
 def test_size_version_parts_and_names_are_those_of_the_file(placed: tuple[str, str]) -> None:
-    with closing(locations.at(placed[0])) as location:
-        about = location.about()
-        assert (about.size, bool(about.version), about) == (len(CONTENT), True, location.about())
+    with closing(locations.open_location(placed[0])) as location:
+        about = location.query_status()
+        assert (about.size, bool(about.version), about) == (len(CONTENT), True, location.query_status())
         for offset, length in PARTS:
-            assert location.read(offset, length, about) == CONTENT[offset : offset + length]
-        pieces = [*location.pieces([(offset, offset + length) for offset, length in PARTS], about)]
+            assert location.read_bytes(offset, length, about) == CONTENT[offset : offset + length]
+        pieces = [*location.stream_ranges([(offset, offset + length) for offset, length in PARTS], about)]
         assert all(CONTENT[at : at + len(piece)] == piece for at, piece in pieces)
         assert sum(len(piece) for _, piece in pieces) == sum(length for _, length in PARTS)
-    with closing(locations.at(placed[1])) as folder:
-        assert folder.names() == ["nr 1.faa", "other"]
+    with closing(locations.open_location(placed[1])) as folder:
+        assert folder.list_names() == ["nr 1.faa", "other"]
 
 
 def test_a_file_that_is_not_there_is_said_to_be_missing(placed: tuple[str, str]) -> None:
     url = placed[0].replace("nr", "nt")
-    with closing(locations.at(url)) as location, pytest.raises(MissingError) as told:
-        location.about()
+    with closing(locations.open_location(url)) as location, pytest.raises(MissingError) as told:
+        location.query_status()
     assert told.value.message == f"{url}: no such file" and told.value.hint
 
 
@@ -109,13 +109,13 @@ def change(url: str, content: bytes, request: pytest.FixtureRequest) -> None:
 def test_a_file_that_changes_while_it_is_read_is_never_read_on(
     placed: tuple[str, str], request: pytest.FixtureRequest
 ) -> None:
-    with closing(locations.at(placed[0])) as location:
-        about = location.about()
-        assert location.read(0, 10, about) == CONTENT[:10]
+    with closing(locations.open_location(placed[0])) as location:
+        about = location.query_status()
+        assert location.read_bytes(0, 10, about) == CONTENT[:10]
         change(placed[0], CONTENT[::-1], request)
         with pytest.raises(ChangedError, match="changed while it was read"):
-            location.read(10, 10, about)
-        assert location.read(10, 10, location.about()) == CONTENT[::-1][10:20]
+            location.read_bytes(10, 10, about)
+        assert location.read_bytes(10, 10, location.query_status()) == CONTENT[::-1][10:20]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_a_web_server_refuses_is_told_with_place_cause_and_hint(
     url = web.put("nr.faa", CONTENT)
     web.status = status
     with pytest.raises(kind) as told:
-        locations.about(url)
+        locations.query_file_status(url)
     assert told.value.message.startswith(f"{url}: ") and words in told.value.message and told.value.hint
 
 
@@ -149,20 +149,20 @@ def test_a_web_server_that_cuts_the_connection_is_noticed(web: Web) -> None:
 def test_a_web_server_without_ranges_gives_the_right_part_and_says_that_it_has_none(web: Web) -> None:
     url = web.put("nr.faa", CONTENT)
     web.ranges = False
-    assert locations.about(url).has_ranges is False
+    assert locations.query_file_status(url).has_ranges is False
     for offset, length in PARTS:
         assert read(url, offset, length) == CONTENT[offset : offset + length]
 
 
 def test_an_empty_file_is_one(web: Web) -> None:
-    assert locations.about(web.put("nothing", b"")).size == 0
+    assert locations.query_file_status(web.put("nothing", b"")).size == 0
     assert read(web.put("nothing", b""), 0, 0) == b""
 
 
 def test_the_digest_that_a_web_server_gives_is_that_of_the_file(web: Web) -> None:
     url = web.put("nr.faa", CONTENT)
     web.tells_digest = True
-    assert locations.about(url).checksum == f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+    assert locations.query_file_status(url).checksum == f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 
 
 def test_the_digest_that_s3_gives_is_that_of_the_object_unless_it_came_in_parts(bucket: str) -> None:
@@ -170,13 +170,13 @@ def test_the_digest_that_s3_gives_is_that_of_the_object_unless_it_came_in_parts(
 
     client = boto3.client("s3")
     client.put_object(Bucket="blast", Key="one", Body=CONTENT)
-    assert locations.about(f"{bucket}/one").checksum == f"md5:{hashlib.md5(CONTENT).hexdigest()}"
+    assert locations.query_file_status(f"{bucket}/one").checksum == f"md5:{hashlib.md5(CONTENT).hexdigest()}"
     upload = client.create_multipart_upload(Bucket="blast", Key="two")["UploadId"]
     tag = client.upload_part(Bucket="blast", Key="two", UploadId=upload, PartNumber=1, Body=CONTENT)["ETag"]
     client.complete_multipart_upload(
         Bucket="blast", Key="two", UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": tag}]}
     )
-    assert locations.about(f"{bucket}/two").checksum == ""
+    assert locations.query_file_status(f"{bucket}/two").checksum == ""
     assert read(f"{bucket}/two", 5, 10) == CONTENT[5:15]
 
 
@@ -184,11 +184,11 @@ def test_a_password_in_netrc_opens_a_web_server(web: Web, environment: Path) -> 
     url = web.put("nr.faa", CONTENT)
     web.login = "mark-user:mark-word"
     with pytest.raises(DeniedError):
-        locations.about(url)
+        locations.query_file_status(url)
     netrc = environment / ".netrc"
     netrc.write_text("machine localhost login mark-user password mark-word\n")
     netrc.chmod(stat.S_IRUSR | stat.S_IWUSR)
-    assert locations.about(url).size == len(CONTENT)
+    assert locations.query_file_status(url).size == len(CONTENT)
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(secure_web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,14 +196,14 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(secure_web: Web, monke
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
     monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
     with pytest.raises(DeniedError, match="certificate is not trusted"):
-        locations.about(url)
+        locations.query_file_status(url)
 
 
 def test_servers_that_are_not_there_are_named(sftp: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     for url in ("http://127.0.0.1:9/nr.faa", "sftp://127.0.0.1:9/nr.faa", f"{bucket}/nr.faa"):
-        with closing(locations.at(url)) as location, pytest.raises(UnreachableError) as told:
-            location.about()
+        with closing(locations.open_location(url)) as location, pytest.raises(UnreachableError) as told:
+            location.query_status()
         assert (told.value.message.startswith(f"{url}: ") and "refused" in str(told.value)) or "connect" in str(
             told.value
         )
@@ -211,8 +211,8 @@ def test_servers_that_are_not_there_are_named(sftp: str, bucket: str, monkeypatc
 
 def test_a_host_whose_key_is_not_known_is_not_believed(sftp: str, tmp_path: Path) -> None:
     url = sftp.replace("127.0.0.1", "localhost")
-    with closing(locations.at(f"{url}{tmp_path}")) as location, pytest.raises(DeniedError) as told:
-        location.about()
+    with closing(locations.open_location(f"{url}{tmp_path}")) as location, pytest.raises(DeniedError) as told:
+        location.query_status()
     assert "Host key verification failed" in told.value.message and "sftp -P" in told.value.hint
 
 
@@ -248,7 +248,7 @@ def test_what_s3_refuses_is_told_with_its_cause(
 ) -> None:
     refuse_s3(monkeypatch, code, status)
     with pytest.raises(kind, match=words) as told:
-        locations.about(f"{bucket}/nr.faa")
+        locations.query_file_status(f"{bucket}/nr.faa")
     assert "mark-" not in str(told.value)
 
 
@@ -270,7 +270,7 @@ def test_what_s3_refuses_is_told_with_its_cause(
 )
 def test_what_is_no_place_is_refused_without_its_secrets(url: str, words: str) -> None:
     with pytest.raises(RefusedError, match=words) as told:
-        locations.at(url)
+        locations.open_location(url)
     assert ":word" not in str(told.value) and "=word" not in str(told.value).replace("-oProxyCommand=word", "")
 
 
@@ -288,14 +288,14 @@ def test_a_client_that_is_not_installed_is_named_with_what_installs_it(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(RefusedError) as told:
-        locations.at(url)
+        locations.open_location(url)
     assert package in told.value.message and told.value.hint == f"pip install 'millrace[{extra}]'"
 
 
 def test_a_folder_is_no_file(sftp: str, tmp_path: Path) -> None:
     for url in (str(tmp_path), f"{sftp}{tmp_path}"):
-        with closing(locations.at(url)) as location, pytest.raises(LocationError, match="not a plain file"):
-            location.about()
+        with closing(locations.open_location(url)) as location, pytest.raises(LocationError, match="not a plain file"):
+            location.query_status()
 
 
 def test_what_sftp_asks_for_once_all_is_read_is_no_error(
@@ -324,7 +324,7 @@ def test_what_sftp_asks_for_once_all_is_read_is_no_error(
 
 
 def test_what_ends_too_early_is_not_taken_for_whole(tmp_path: Path) -> None:
-    class Short(Location):
+    class Short(FileLocation):
         about = names = None  # type: ignore[assignment]
 
         def stream(self, *_: object) -> list[bytes]:  # type: ignore[override]
@@ -332,13 +332,15 @@ def test_what_ends_too_early_is_not_taken_for_whole(tmp_path: Path) -> None:
 
     with pytest.raises(UnreachableError, match="ended after 3 of 4 bytes"):
         Short.__abstractmethods__ = frozenset()
-        Short("/x", "/x").read(0, 4, None)  # type: ignore[arg-type]
+        Short("/x", "/x").read_bytes(0, 4, None)  # type: ignore[arg-type]
 
 
 def test_blocks_that_no_data_node_gives_are_told_without_what_is_known_of_these() -> None:
     pytest.importorskip("hdfs_native")
-    from millrace.storage.clients.hdfs import Hdfs
+    from millrace.storage.clients.hdfs import HdfsLocation
 
     url = "hdfs://127.0.0.1:1/db.fa"
-    told = Hdfs(url, url).refusal('DataTransferError("All DataNodes failed: [DatanodeInfoProto { id: 1 }]")')
+    told = HdfsLocation(url, url).make_refusal_error(
+        'DataTransferError("All DataNodes failed: [DatanodeInfoProto { id: 1 }]")'
+    )
     assert told.message == f"{url}: no DataNode that holds a part of it answers" and "NameNode" in told.hint

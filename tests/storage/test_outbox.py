@@ -20,7 +20,7 @@ from web_server import Web
 from millrace.errors import MillraceError
 from millrace.storage import fetch, locations
 from millrace.storage.clients import s3
-from millrace.storage.clients.base import Location, UnreachableError
+from millrace.storage.clients.base import FileLocation, UnreachableError
 
 
 @pytest.fixture(params=["bucket", "sftp", "hdfs"])
@@ -36,23 +36,23 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def content(url: str) -> bytes:
-    with closing(locations.at(url)) as location:
-        return location.read(0, (about := location.about()).size, about)
+    with closing(locations.open_location(url)) as location:
+        return location.read_bytes(0, (about := location.query_status()).size, about)
 
 
 def names(folder: str) -> list[str]:
-    with closing(locations.at(folder)) as location:
-        return [name for name in location.names() if name != "begin"]
+    with closing(locations.open_location(folder)) as location:
+        return [name for name in location.list_names() if name != "begin"]
 
 
-def write(location: Location, pieces: Callable[[], Iterable[bytes]], n_bytes: int) -> None:
+def write(location: FileLocation, pieces: Callable[[], Iterable[bytes]], n_bytes: int) -> None:
     """A NameNode that has much to do may refuse a block; then whoever sends begins again, as the outbox does."""
-    for k in range(fetch.TRIES):
+    for k in range(fetch.MAX_TRIES):
         try:
-            location.write(pieces(), n_bytes)
+            location.write_file(pieces(), n_bytes)
             return
         except UnreachableError:
-            if k + 1 == fetch.TRIES:
+            if k + 1 == fetch.MAX_TRIES:
                 raise
 
 
@@ -60,7 +60,10 @@ def test_what_is_written_is_there_when_it_is_whole(folder: str, monkeypatch: pyt
     monkeypatch.setattr(s3, "PART_BYTES", 5 << 20)
     url, pieces = f"{folder}/hits.tsv", [os.urandom(3 << 20) for _ in range(4)]
     if not folder.startswith("s3://"):  # which has no folders
-        with closing(locations.at(folder)) as location, pytest.raises(MillraceError, match="not a plain file"):
+        with (
+            closing(locations.open_location(folder)) as location,
+            pytest.raises(MillraceError, match="not a plain file"),
+        ):
             location.check_writable()
 
     def watched() -> Iterator[bytes]:
@@ -72,7 +75,7 @@ def test_what_is_written_is_there_when_it_is_whole(folder: str, monkeypatch: pyt
         yield pieces[0]
         raise MillraceError("no more")
 
-    with closing(locations.at(url)) as location:
+    with closing(locations.open_location(url)) as location:
         location.check_writable()
         assert names(folder) == []
         write(location, watched, 12 << 20)
@@ -119,14 +122,14 @@ note, url = sys.argv[1:]
 def pieces():
     yield bytes(6 << 20)
     os.kill(os.getpid(), 9)
-with closing(locations.at(url)) as location:
+with closing(locations.open_location(url)) as location:
     location.write(pieces(), 12 << 20, lambda begun: pathlib.Path(note).write_text(f"{url}\\n{begun}"))
 """
 
 
 def cut_off(note: Path, url: str) -> None:
     """Kill who sends to ``url``; again where a NameNode that has much to do refused a block before."""
-    codes = (subprocess.run([sys.executable, "-c", CUT_OFF, note, url]).returncode for _ in range(fetch.TRIES))
+    codes = (subprocess.run([sys.executable, "-c", CUT_OFF, note, url]).returncode for _ in range(fetch.MAX_TRIES))
     assert any(code == -signal.SIGKILL for code in codes)
 
 

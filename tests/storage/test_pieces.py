@@ -10,32 +10,32 @@ import pytest
 from web_server import Web
 
 from millrace.errors import CorruptError
-from millrace.model import Fetched, HdfsRead
-from millrace.node.holes import FileWithHoles
+from millrace.model import FetchedFile, HdfsRead
+from millrace.node.holes import SparseFile
 from millrace.storage import blocks, copies, locations
-from millrace.storage.cache import Cache
-from millrace.storage.clients.base import About
-from millrace.storage.fetch import fetch
+from millrace.storage.cache import NodeCache
+from millrace.storage.clients.base import FileStatus
+from millrace.storage.fetch import fetch_to_cache
 
 CONTENT = os.urandom(1_000_003)
 
 
-def piece(url: str, about: About, first: int, size: int, folder: Path) -> Path:
+def piece(url: str, about: FileStatus, first: int, size: int, folder: Path) -> Path:
     """Of the version of the file that ``about`` tells of."""
-    cache = Cache(folder, fetched=True)
+    cache = NodeCache(folder, fetched=True)
     try:
-        wanted = About(size=size, version=about.version)
-        return fetch(url, cache, 1 << 40, lambda seconds: None, wanted, first)
+        wanted = FileStatus(size=size, version=about.version)
+        return fetch_to_cache(url, cache, 1 << 40, lambda seconds: None, wanted, first)
     finally:
         cache.close()
 
 
 @pytest.fixture
-def about(web: Web) -> About:
-    return locations.about(web.put("db.fa", CONTENT))
+def about(web: Web) -> FileStatus:
+    return locations.query_file_status(web.put("db.fa", CONTENT))
 
 
-def test_a_piece_is_those_bytes_of_the_file_and_no_others_are_read(web: Web, about: About, tmp_path: Path) -> None:
+def test_a_piece_is_those_bytes_of_the_file_and_no_others_are_read(web: Web, about: FileStatus, tmp_path: Path) -> None:
     url = web.put("db.fa", CONTENT)
     first = piece(url, about, 0, 300_000, tmp_path)
     second = piece(url, about, 300_000, 700_003, tmp_path)
@@ -43,13 +43,13 @@ def test_a_piece_is_those_bytes_of_the_file_and_no_others_are_read(web: Web, abo
     assert (first.read_bytes(), second.read_bytes()) == (CONTENT[:300_000], CONTENT[300_000:])
     assert web.n_bytes == len(CONTENT)
     assert piece(url, about, 0, 300_000, tmp_path) == first and web.n_bytes == len(CONTENT), "it was there"
-    whole = fetch(url, Cache(tmp_path, fetched=True), 1 << 40)
+    whole = fetch_to_cache(url, NodeCache(tmp_path, fetched=True), 1 << 40)
     assert whole.read_bytes() == CONTENT and first.read_bytes() == CONTENT[:300_000], "they are files of their own"
-    told = [copies.verify(copy) for copy in copies.of(Cache(tmp_path, fetched=True))]
+    told = [copies.verify_copy(copy) for copy in copies.list_copies(NodeCache(tmp_path, fetched=True))]
     assert told == ["whole, and up to date"] * 3
 
 
-def test_a_piece_of_another_version_or_beyond_the_end_is_refused(web: Web, about: About, tmp_path: Path) -> None:
+def test_a_piece_of_another_version_or_beyond_the_end_is_refused(web: Web, about: FileStatus, tmp_path: Path) -> None:
     url = web.put("db.fa", CONTENT)
     with pytest.raises(CorruptError, match="changed while it was read"):
         piece(url, about, 900_000, 200_000, tmp_path)
@@ -58,7 +58,7 @@ def test_a_piece_of_another_version_or_beyond_the_end_is_refused(web: Web, about
         piece(url, about, 0, 300_000, tmp_path)
 
 
-def test_a_piece_whose_connection_is_cut_goes_on_where_it_was(web: Web, about: About, tmp_path: Path) -> None:
+def test_a_piece_whose_connection_is_cut_goes_on_where_it_was(web: Web, about: FileStatus, tmp_path: Path) -> None:
     url = web.put("db.fa", CONTENT)
     web.cut = 200_000
     assert piece(url, about, 100_000, 500_000, tmp_path).read_bytes() == CONTENT[100_000:600_000]
@@ -67,14 +67,14 @@ def test_a_piece_whose_connection_is_cut_goes_on_where_it_was(web: Web, about: A
 
 def test_a_file_with_holes_is_filled_in_from_hdfs(hdfs: Callable[[str, bytes], str], tmp_path: Path) -> None:
     url = hdfs("holes/db.fa", CONTENT)
-    about = locations.about(url)
-    file = Fetched(
+    about = locations.query_file_status(url)
+    file = FetchedFile(
         name="db.fa", place=url, key="k", size=about.size, version=about.version, mtime_ns=about.mtime_ns
     )  # what nodes are told of it
-    holes = FileWithHoles(tmp_path / "holes", file, blocks.Distance())
-    assert holes.fill([(10, 30), (900_000, 1_000_003)], None) == HdfsRead(0, 100_023, 100_023)
+    holes = SparseFile(tmp_path / "holes", file, blocks.HdfsLocality())
+    assert holes.fill_ranges([(10, 30), (900_000, 1_000_003)], None) == HdfsRead(0, 100_023, 100_023)
     there = (tmp_path / "holes").read_bytes()
     assert (there[10:30], there[900_000:]) == (CONTENT[10:30], CONTENT[900_000:]) and not any(there[30:900_000])
     hdfs("holes/db.fa", CONTENT[::-1] + b"x")
     with pytest.raises(CorruptError, match="changed while it was read"):
-        holes.fill([(100, 110)], None)
+        holes.fill_ranges([(100, 110)], None)

@@ -12,8 +12,8 @@ from web_server import Web
 
 from millrace import site
 from millrace.errors import RefusedError
-from millrace.job import from_values
-from millrace.replicas import Replica, of
+from millrace.job import make_job
+from millrace.replicas import ReplicaRule, find_replicas
 
 
 def rule(path: str, *at: str) -> str:
@@ -21,9 +21,14 @@ def rule(path: str, *at: str) -> str:
 
 
 def test_a_star_stands_for_the_same_letters_in_one_name() -> None:
-    rules = [Replica(path="/db/nr.*", at=("s3://b/x/nr.*", "/c/nr.*")), Replica(path="/db/nr.psq", at=("/d/psq", "/db/nr.psq"))]  # fmt: skip
-    assert of("/db/nr.psq", rules) == ("s3://b/x/nr.psq", "/c/nr.psq", "/d/psq")
-    assert of("/db/nr.00/psq", rules) == of("/db/nt.psq", rules) == of("/db/nrxpsq", rules) == ()
+    rules = [ReplicaRule(path="/db/nr.*", at=("s3://b/x/nr.*", "/c/nr.*")), ReplicaRule(path="/db/nr.psq", at=("/d/psq", "/db/nr.psq"))]  # fmt: skip
+    assert find_replicas("/db/nr.psq", rules) == ("s3://b/x/nr.psq", "/c/nr.psq", "/d/psq")
+    assert (
+        find_replicas("/db/nr.00/psq", rules)
+        == find_replicas("/db/nt.psq", rules)
+        == find_replicas("/db/nrxpsq", rules)
+        == ()
+    )
 
 
 def test_the_rules_of_user_and_site_add_up_and_those_of_the_user_come_first(
@@ -32,8 +37,8 @@ def test_the_rules_of_user_and_site_add_up_and_those_of_the_user_come_first(
     (tmp_path / "site.toml").write_text("nice = 3\nslots = 2\n" + rule("/db/a", "/site/a"))
     (environment / "config" / "millrace.toml").write_text("nice = 4\n" + rule("/db/a", "/user/a"))
     monkeypatch.setenv("MILLRACE_CONFIG", str(tmp_path / "site.toml"))
-    assert of("/db/a", site.replicas(os.environ)) == ("/user/a", "/site/a")
-    found = site.merged(site.defaults(os.environ))
+    assert find_replicas("/db/a", site.read_replicas(os.environ)) == ("/user/a", "/site/a")
+    found = site.merge_defaults(site.read_defaults(os.environ))
     assert (found["nice"], found["slots"]) == (4, 2)
 
 
@@ -54,7 +59,7 @@ def test_a_file_of_somebody_else_is_not_believed(environment: Path) -> None:
     user = environment / "config" / "millrace.toml"
     user.write_text(rule("/db/a", "/theirs/a"))
     os.chown(user, 12345, 12345)
-    assert site.replicas(os.environ) == ()
+    assert site.read_replicas(os.environ) == ()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,7 @@ def test_a_file_of_somebody_else_is_not_believed(environment: Path) -> None:
 )
 def test_a_rule_that_cannot_be_followed_is_refused(path: str, at: object, words: str) -> None:
     with pytest.raises(RefusedError) as told:
-        from_values({"command": ["x"], "replica": [{"path": path, "at": at}]}, "job.toml")
+        make_job({"command": ["x"], "replica": [{"path": path, "at": at}]}, "job.toml")
     assert told.value.message.startswith(words if words.startswith("job") else f"job.toml: {words}")
     assert "u:word" not in str(told.value)
 

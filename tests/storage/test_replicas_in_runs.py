@@ -13,23 +13,23 @@ import pytest
 from shell import Shell
 from web_server import Web
 
-from millrace.plan.costs import Cost, Line
+from millrace.plan.costs import ReadCost, ReadCostLine
 from millrace.storage import cost_table
-from millrace.storage.mounts import why_not
-from millrace.storage.probe import Measured
+from millrace.storage.mounts import find_mount_problem
+from millrace.storage.probe import MeasuredCost
 
 CONTENT = os.urandom(6_000_000)
 
 
 def measured(place: str, rate: float) -> None:
-    cost = Cost(lines=(Line(readers=1, start_seconds=0.001, seconds_per_byte=1 / rate),))
-    cost_table.add(Measured(place=place, size=1, cost=cost, checks=(), when=time.time()), os.environ)
+    cost = ReadCost(lines=(ReadCostLine(readers=1, start_seconds=0.001, seconds_per_byte=1 / rate),))
+    cost_table.add_measurement(MeasuredCost(place=place, size=1, cost=cost, checks=(), when=time.time()), os.environ)
 
 
 @pytest.fixture
 def database(web: Web, shell: Shell, environment: Path) -> Iterator[Path]:
     """A file on a disk that is known to be slow, and on a server that is known to be fast."""
-    if reason := why_not(str(shell.root)):
+    if reason := find_mount_problem(str(shell.root)):
         pytest.skip(reason)
     (shell.root / "copies").mkdir()
     path = shell.root / "db" / "set.bin"
@@ -97,8 +97,8 @@ def test_a_replica_that_is_not_the_file_is_not_used(fault: str, web: Web, shell:
 
 def test_a_real_transfer_corrects_the_table_of_costs(web: Web, shell: Shell, database: Path) -> None:
     url = f"{web.url}/set.bin"
-    before = cost_table.read(os.environ)[cost_table.server(url)]
+    before = cost_table.read_cost_table(os.environ)[cost_table.find_server(url)]
     run(shell, database)
-    after = cost_table.read(os.environ)[cost_table.server(url)]
+    after = cost_table.read_cost_table(os.environ)[cost_table.find_server(url)]
     assert after.when > before.when
     assert after.cost != before.cost

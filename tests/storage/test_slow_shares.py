@@ -14,7 +14,7 @@ import pytest
 from shell import Shell
 
 from millrace.storage import cost_table
-from millrace.storage.mounts import why_not
+from millrace.storage.mounts import find_mount_problem
 
 #: Mounts ``share`` on ``mnt`` at a rate, where nobody else sees it, and runs the words that follow.
 MOUNT = "unshare --mount --fork sh -c 'bindfs -o ro {options} share mnt && \"$@\"; code=$?; umount mnt; exit $code' sh "
@@ -35,7 +35,7 @@ RUN = f"millrace {{what}} --batch 1 --slots 1 {{options}} --input in.fa --output
 def share(shell: Shell, environment: Path) -> Iterator[Shell]:
     if not shutil.which("bindfs"):
         pytest.skip("bindfs is not installed")
-    if reason := why_not(str(shell.root)):
+    if reason := find_mount_problem(str(shell.root)):
         pytest.skip(reason)
     (shell.work / "share").mkdir()
     (shell.work / "mnt").mkdir()
@@ -69,10 +69,10 @@ def test_a_slow_share_is_measured_and_copied_from(share: Shell) -> None:
     assert "does not stay in memory" in said and "(measured)" in said, said
     assert "databases: each its copy, from" in said, said
     assert is_exact(share)
-    measured = cost_table.read(os.environ)[str(share.work / "mnt")]
+    measured = cost_table.read_cost_table(os.environ)[str(share.work / "mnt")]
     assert not measured.is_kept
     # Within a factor that tells it from the guess, which is 300 times as fast.
-    assert 0.2 < measured.cost.seconds(DATABASE_BYTES, 1) * SLOW_BYTES / DATABASE_BYTES < 20, measured
+    assert 0.2 < measured.cost.predict_seconds(DATABASE_BYTES, 1) * SLOW_BYTES / DATABASE_BYTES < 20, measured
     assert re.search(r"databases: each its copy .*\(measured\)", call(share, "plan", SLOW_BYTES))
 
 
@@ -89,12 +89,12 @@ def test_a_copy_of_a_database_just_written_is_not_used_again(share: Shell) -> No
 
 def test_what_somebody_measured_is_not_measured_again(share: Shell) -> None:
     call(share, "plan", SLOW_BYTES)
-    before = cost_table.read(os.environ)
+    before = cost_table.read_cost_table(os.environ)
     call(share, "plan")
-    assert cost_table.read(os.environ) == before
+    assert cost_table.read_cost_table(os.environ) == before
 
 
 def test_small_databases_are_not_measured(share: Shell) -> None:
     (share.work / "share" / NAME).write_bytes(b"small")
     assert "(guessed" in call(share, "plan", SLOW_BYTES)
-    assert not cost_table.read(os.environ)
+    assert not cost_table.read_cost_table(os.environ)

@@ -16,21 +16,21 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import MillraceError
-from millrace.storage.together import DataNode, NewFolder, data_nodes, spread
+from millrace.storage.together import DataNode, NewHdfsFolder, parse_data_nodes, spread_groups
 
 #: Writes files into a new folder of HDFS, and is killed as soon as one of them is there.
 CUT_OFF = """
 import os, signal, sys
 from pathlib import Path
-from millrace.storage.together import NewFolder
+from millrace.storage.together import NewHdfsFolder
 
-class CutOff(NewFolder):
-    def _write(self, path, node):
-        super()._write(path, node)
+class CutOff(NewHdfsFolder):
+    def _write_file(self, path, node):
+        super()._write_file(path, node)
         os.kill(os.getpid(), signal.SIGKILL)
 
 with CutOff(sys.argv[1], os.environ) as new:
-    new.put([[Path(name)] for name in sys.argv[2:]], [])
+    new.write_groups([[Path(name)] for name in sys.argv[2:]], [])
 """
 
 
@@ -160,25 +160,25 @@ def test_a_write_that_comes_late_does_not_make_the_folder_again(site: Site) -> N
     import hdfs_native
 
     top = site.top
-    with NewFolder(f"{site.uri}/{top}/prot", site.environ) as new:
+    with NewHdfsFolder(f"{site.uri}/{top}/prot", site.environ) as new:
         (begun,) = site.names(top)
         hdfs_native.Client(site.uri).delete(f"/{top}/{begun}", recursive=True)
         with pytest.raises(MillraceError, match="Parent directory doesn't exist"):
-            new.put([[site.here / "in"]], [])
+            new.write_groups([[site.here / "in"]], [])
         assert site.names(top) == []
 
 
 def test_groups_go_where_there_is_room_and_each_datanode_gets_as_many() -> None:
     nodes = [DataNode(f"n{k}", "", 10**6) for k in range(4)]
-    chosen = [node.name for node in spread([1000 + k % 3 for k in range(32)], nodes)]
+    chosen = [node.name for node in spread_groups([1000 + k % 3 for k in range(32)], nodes)]
     assert {chosen.count(node.name) for node in nodes} == {8}
     full = [DataNode("full", "", 10), *nodes[:1]]
-    assert {node.name for node in spread([1000] * 3, full)} == {"n0"}
-    assert len(spread([10**9], nodes)) == 1, "HDFS says what is too much"
+    assert {node.name for node in spread_groups([1000] * 3, full)} == {"n0"}
+    assert len(spread_groups([10**9], nodes)) == 1, "HDFS says what is too much"
 
 
 def test_datanodes_that_take_nothing_new_are_left_out() -> None:
     about = {"infoAddr": "10.0.0.1:9864", "infoSecureAddr": "10.0.0.1:9865", "remaining": 7, "adminState": "In Service"}
     live = json.dumps({"n1:9866": about, "n2:9866": about | {"adminState": "Decommission In Progress"}})
-    assert data_nodes(live, "http") == [DataNode("n1", "10.0.0.1:9864", 7)]
-    assert data_nodes(live, "https") == [DataNode("n1", "10.0.0.1:9865", 7)]
+    assert parse_data_nodes(live, "http") == [DataNode("n1", "10.0.0.1:9864", 7)]
+    assert parse_data_nodes(live, "https") == [DataNode("n1", "10.0.0.1:9865", 7)]

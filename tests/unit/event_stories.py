@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from millrace.report.event_log import EventLog
-from millrace.report.events import AnyEvent, EndEvent, QuarantineEvent, RetryEvent, RunEvent, TaskEvent, WarningEvent
+from millrace.report.events import AnyLogEvent, EndEvent, QuarantineEvent, RetryEvent, RunEvent, TaskEvent, WarningEvent
 
 
 def story(
@@ -16,12 +16,12 @@ def story(
     n_bad: int = 3,
     task_seconds: float = 2.0,
     seed: int = 7,
-) -> list[AnyEvent]:
+) -> list[AnyLogEvent]:
     """Tell a job of ``n_tasks`` batches of 5 records, killed after a share of them and resumed, if asked."""
     rng = random.Random(seed)
     bad = set(rng.sample(range(n_tasks), min(n_bad, n_tasks - 1))) if n_tasks > 1 else set()
     stop = int(n_tasks * killed_at) if killed_at else 0
-    events: list[AnyEvent] = []
+    events: list[AnyLogEvent] = []
     for first, last in [(0, stop), (stop, n_tasks)] if stop else [(0, n_tasks)]:
         events += _run(rng, range(first, last), slots, bad, last < n_tasks, task_seconds, n_tasks)
     return events
@@ -35,10 +35,10 @@ def _run(
     killed: bool,
     task_seconds: float,
     n_tasks: int,
-) -> list[AnyEvent]:
+) -> list[AnyLogEvent]:
     per_batch = 5
     free = [rng.uniform(0.0, 0.02) for _ in range(slots)]
-    tasks: list[AnyEvent] = []
+    tasks: list[AnyLogEvent] = []
     for batch in batches:
         slot = min(range(slots), key=free.__getitem__)
         first, last = batch * per_batch, (batch + 1) * per_batch
@@ -89,10 +89,10 @@ def _task(rng: random.Random, first: int, last: int, slot: int, start: float, se
     )
 
 
-def _culprit(rng: random.Random, first: int, last: int, slot: int, start: float, units: int) -> list[AnyEvent]:
+def _culprit(rng: random.Random, first: int, last: int, slot: int, start: float, units: int) -> list[AnyLogEvent]:
     """A batch that fails, is tried record by record, and loses one of them."""
     died = "killed by SIGSEGV"
-    out: list[AnyEvent] = [
+    out: list[AnyLogEvent] = [
         TaskEvent(
             t=start + 0.9, start=start, slot=slot, first=first, last=last, units=units,
             bytes=units, cpu=0.8, rss=10**8, status="failed", detail=died,
@@ -112,7 +112,7 @@ def _culprit(rng: random.Random, first: int, last: int, slot: int, start: float,
     return out
 
 
-def write(path: Path, events: list[AnyEvent]) -> Path:
+def write(path: Path, events: list[AnyLogEvent]) -> Path:
     """Write ``events`` as a log and return its path."""
     with EventLog(path) as log:
         for now, event in enumerate(events):

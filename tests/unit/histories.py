@@ -1,6 +1,6 @@
 """Made-up lives of a run, from its first start to its last: the scheduler, and nodes that are lost, around a made-up tool.
 
-Real: the scheduler, `Dispatcher` and `Placement`, what counts of journals (`effective_tasks`, `begun`), and the order of the output.
+Real: the scheduler, `TaskDispatcher` and `Placement`, what counts of journals (`select_effective_tasks`, `begun`), and the order of the output.
 Made up, from one source of random choices: the input, the tool, its failures, nodes, signals, crashes and when tasks end.
 As script: ``python tests/unit/histories.py 50000``.
 """
@@ -15,47 +15,59 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice
 
-from millrace.committed import Committed
+from millrace.committed import CommittedRecords
 from millrace.ids import BatchId, SlotId, TaskId
-from millrace.model import CostHint, Fragment, Fragmented, OutputUse, Ranked
-from millrace.output.order import Ordered, effective_tasks
-from millrace.resume import begun
-from millrace.schedule.dispatcher import Dispatcher
-from millrace.schedule.finish.shares import WORTH_A_SEARCH
+from millrace.model import CostHint, DatabaseFragment, FragmentPlan, OutputUse, RankColumns
+from millrace.output.order import ReorderBuffer, select_effective_tasks
+from millrace.resume import find_partial_searches
+from millrace.schedule.dispatcher import TaskDispatcher
+from millrace.schedule.finish.shares import MIN_SEARCH_BYTES
 from millrace.schedule.protocol import (
-    Action,
-    Ask,
+    AttemptResult,
     BatchCut,
     BatchDivided,
+    BatchExtent,
     BatchQuarantined,
     BatchSplit,
-    Begun,
-    Divide,
-    Failure,
-    Happened,
+    CutBatches,
+    DivideBatch,
     InputEnded,
-    Interrupted,
-    Kill,
-    Looked,
-    LookWanted,
-    Output,
-    Part,
-    Quarantine,
-    Release,
-    Result,
-    Retry,
-    Split,
-    Stop,
-    Submit,
+    KillTasks,
+    OutputBatch,
+    QuarantineBatch,
+    ReleaseBatch,
+    ReportRetry,
+    RunBegun,
+    RunInterrupted,
+    SchedulerAction,
+    SchedulerEvent,
+    SplitBatch,
+    StopReason,
+    StopRun,
+    SubmitTask,
     TaskFailed,
-    Turn,
-    Why,
-    Withdraw,
+    TaskFailure,
+    TickEnded,
+    VerificationDone,
+    VerificationRequested,
+    WithdrawTasks,
 )
 from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.schedule.scheduler import Scheduler, Settings
-from millrace.task_numbers import number_of
-from millrace.tasks import Compare, Ended, Ending, Finish, Rank, Search, Slice, SlotsChanged, Task, Whole, Withdrawn
+from millrace.schedule.scheduler import BatchScheduler, SchedulerSettings
+from millrace.task_numbers import encode_task_kind
+from millrace.tasks import (
+    CompareTask,
+    FinishTask,
+    RankTask,
+    SearchTask,
+    SliceTask,
+    SlotsChanged,
+    SlotTask,
+    TaskEnded,
+    TaskEnding,
+    TaskWithdrawn,
+    WholeTask,
+)
 
 #: Starts of one run at most; then nothing is lost or stopped any more, and it has to end.
 MOST_STARTS = 4
@@ -92,11 +104,11 @@ class Ref:
     inputs: list[tuple[int, int]] = field(default_factory=list)
 
 
-def fragmented(choose: random.Random, n: int) -> Fragmented:
+def fragmented(choose: random.Random, n: int) -> FragmentPlan:
     way = choose.choice(["whole", "divisible", "slices", "ranks"])
-    rank = Ranked(subject=1, bits=2, evalue=None, most=9, argv=("rank",) if way == "ranks" else ())
-    return Fragmented(
-        fragments=tuple(Fragment(first=k, last=k + 1, size=1, argv=()) for k in range(n)),
+    rank = RankColumns(subject=1, bits=2, evalue=None, most=9, argv=("rank",) if way == "ranks" else ())
+    return FragmentPlan(
+        fragments=tuple(DatabaseFragment(first=k, last=k + 1, size=1, argv=()) for k in range(n)),
         found=OutputUse(name="found", path=""), finish=(), database="", divisible=way == "divisible" or choose.random() < 0.3,
         ranked=rank if way in ("slices", "ranks") else None,
     )  # fmt: skip
@@ -113,7 +125,13 @@ class Job:
         self.glued = {record for record in range(1, self.n) if choose.random() < 0.05}
         self.retries = choose.choice([0, 1, 1, 2])
         share = choose.choice([0.0, 0.0, 0.2, 0.6])
-        results = [Result.FAILED, Result.FAILED, Result.TIMED_OUT, Result.STARVED, Result.STILL]
+        results = [
+            AttemptResult.FAILED,
+            AttemptResult.FAILED,
+            AttemptResult.TIMED_OUT,
+            AttemptResult.OUT_OF_MEMORY_ALONE,
+            AttemptResult.STALLED,
+        ]
         #: Records that the tool cannot do, and how it fails.
         self.bad = {record: choose.choice(results) for record in range(self.n) if choose.random() < share}
         self.in_search = choose.random() < 0.3
@@ -123,7 +141,7 @@ class Job:
         self.fatal = choose.random() < 0.02
         n_fragments = choose.choice([0, 0, 1, 2, 3])
         self.fragmented = fragmented(choose, n_fragments) if n_fragments else None
-        self.found_bytes = choose.choice([0, WORTH_A_SEARCH, 8 * WORTH_A_SEARCH, 70 * WORTH_A_SEARCH])
+        self.found_bytes = choose.choice([0, MIN_SEARCH_BYTES, 8 * MIN_SEARCH_BYTES, 70 * MIN_SEARCH_BYTES])
         self.batch_size = choose.choice([(0, 0), (1, 0), (3, 0), (5, 0)])
         self.stop_on_failure = choose.random() < 0.1
         #: All that is committed, in order.
@@ -145,8 +163,8 @@ class Job:
 @dataclass
 class Node:
     slots: int
-    queued: deque[Task] = field(default_factory=deque)
-    running: list[Task] = field(default_factory=list)
+    queued: deque[SlotTask] = field(default_factory=deque)
+    running: list[SlotTask] = field(default_factory=list)
 
 
 class Start:
@@ -155,24 +173,26 @@ class Start:
     def __init__(self, job: Job) -> None:
         self.job, self.choose = job, job.choose
         self.tries = job.n_starts >= MOST_STARTS
-        tasks = effective_tasks(job.journal)  # type: ignore[arg-type]
+        tasks = select_effective_tasks(job.journal)  # type: ignore[arg-type]
         self.committed = tasks
-        self.begun = [] if not job.fragmented else begun(job.journal, tasks)  # type: ignore[arg-type]
+        self.begun = [] if not job.fragmented else find_partial_searches(job.journal, tasks)  # type: ignore[arg-type]
         self.n_nodes = self.choose.choice([1, 1, 2, 3])
         slots = [self.choose.choice([1, 2, 3]) for _ in range(self.n_nodes)]
         self.nodes = {number: Node(many) for number, many in enumerate(slots)}
-        self.dispatcher: Dispatcher[Task] = Dispatcher(len(job.fragmented.fragments) if job.fragmented else 0)
+        self.dispatcher: TaskDispatcher[SlotTask] = TaskDispatcher(
+            len(job.fragmented.fragments) if job.fragmented else 0
+        )
         self.now = 0.0
         for number, many in enumerate(slots):
-            self.dispatcher.joined(number, many, self.now)
+            self.dispatcher.add_node(number, many, self.now)
         limit = QuarantineLimit(share=self.choose.choice([None, 1.0, 1.0]))
-        limit.resumed(
+        limit.add_resumed(
             sum(task.last - task.first for task in tasks),
             sum(task.last - task.first for task in tasks if task.quarantined),
         )
         self.proven = any(not task.quarantined for task in tasks)
-        self.scheduler = Scheduler(
-            Settings(
+        self.scheduler = BatchScheduler(
+            SchedulerSettings(
                 slots=sum(slots), cost=CostHint(unit=self.choose.choice(["residues", "records"])), batch_size=job.batch_size,
                 retries=job.retries, stop_on_failure=job.stop_on_failure, is_proven=self.proven,
                 is_file=self.choose.random() < 0.8, fragmented=job.fragmented, n_nodes=self.n_nodes,
@@ -180,16 +200,16 @@ class Start:
             ),
             limit,
         )  # fmt: skip
-        self.output: Ordered[Committed] = Ordered()
+        self.output: ReorderBuffer[CommittedRecords] = ReorderBuffer()
         self.written: list[Extent] = []
-        self.batches: dict[BatchId, Part] = {}
+        self.batches: dict[BatchId, BatchExtent] = {}
         self.ids: Iterator[BatchId] = map(BatchId, count(1))
-        self.tasks: dict[TaskId, Task] = {}
+        self.tasks: dict[TaskId, SlotTask] = {}
         self.seen: set[TaskId] = set()
         self.n_submitted = 0
         #: Attempts that failed, of each batch, and how the last one did.
         self.failed: dict[BatchId, set[int]] = defaultdict(set)
-        self.last_result: dict[BatchId, Result] = {}
+        self.last_result: dict[BatchId, AttemptResult] = {}
         #: Batches for which slices were of no use.
         self.misplaced: set[BatchId] = set()
         self.looks: set[BatchId] = set()
@@ -197,10 +217,10 @@ class Start:
         self.done_at = 0
         self.has_ended = False
         self.interrupts = 0
-        self.stopped: Stop | None = None
+        self.stopped: StopRun | None = None
         for task in tasks:
             self.put(task)
-        self.tell(Begun())
+        self.tell(RunBegun())
 
     # The loop
 
@@ -223,7 +243,7 @@ class Start:
             while node.queued and len(node.running) < node.slots:
                 task = node.queued.popleft()
                 node.running.append(task)
-                self.dispatcher.started(task.id)
+                self.dispatcher.mark_started(task.id)
         if self.stopped:
             return ""
         busy = [number for number, node in self.nodes.items() if node.running]
@@ -232,26 +252,26 @@ class Start:
             return "crash"
         if not self.tries and what < 0.03:
             self.interrupts += 1
-            self.tell(Interrupted())
+            self.tell(RunInterrupted())
         elif what < 0.05 and len(self.nodes) > 1:
             self.lose(self.choose.choice(list(self.nodes)))
         elif what < 0.06:
             number = self.choose.choice(list(self.nodes))
             self.nodes[number].slots = self.choose.choice([1, 2])
-            self.dispatcher.joined(number, self.nodes[number].slots, self.now)
+            self.dispatcher.add_node(number, self.nodes[number].slots, self.now)
             self.send()
             self.tell(SlotsChanged(sum(node.slots for node in self.nodes.values()), "made up"))
         elif busy:
             self.end(self.choose.choice(busy))
         else:
             self.now += 1.0
-            self.dispatcher.look(self.now)
+            self.dispatcher.send_waiting(self.now)
             self.send()
-            self.tell(Turn())
+            self.tell(TickEnded())
             queued = any(node.queued for node in self.nodes.values())
             done = self.scheduler.is_done
             rule(fed or done or queued or self.stopped, "nothing runs, nothing is wanted, and it is not done")
-        self.tell(Turn())
+        self.tell(TickEnded())
         return ""
 
     # The input
@@ -259,14 +279,16 @@ class Start:
     def feed(self) -> bool:
         fed = False
         for _ in range(50):
-            if self.stopped or not (ask := self.scheduler.ask(float(self.job.units_of(self.at, self.job.n)))):
+            if self.stopped or not (
+                ask := self.scheduler.request_batches(float(self.job.units_of(self.at, self.job.n)))
+            ):
                 return fed
             fed = True
             for _ in range(ask.n_batches):
                 self.skip()
                 if self.at == self.job.n and (self.job.n or self.committed or self.has_ended):
                     self.has_ended = True
-                    self.dispatcher.no_more()
+                    self.dispatcher.end_submission()
                     self.tell(InputEnded())
                     break
                 self.cut(ask)
@@ -277,7 +299,7 @@ class Start:
             self.at = self.committed[self.done_at].last
             self.done_at += 1
 
-    def cut(self, ask: Ask) -> None:
+    def cut(self, ask: CutBatches) -> None:
         first, stop = self.at, self.job.n
         if self.done_at < len(self.committed):
             stop = self.committed[self.done_at].first
@@ -296,21 +318,21 @@ class Start:
         self.has_ended = self.job.n == 0
         self.tell(BatchCut(self.add(first, last)))
 
-    def is_full(self, ask: Ask, first: int, last: int) -> bool:
+    def is_full(self, ask: CutBatches, first: int, last: int) -> bool:
         return bool(
             (ask.records and last - first >= ask.records) or (ask.units and self.job.units_of(first, last) >= ask.units)
         )
 
-    def add(self, first: int, last: int, *, is_divisible: bool = True) -> Part:
+    def add(self, first: int, last: int, *, is_divisible: bool = True) -> BatchExtent:
         units = self.job.units_of(first, last)
-        part = Part(next(self.ids), first, last, units, is_divisible)
+        part = BatchExtent(next(self.ids), first, last, units, is_divisible)
         self.batches[part.batch] = part
         return part
 
     # The slots
 
     def send(self) -> None:
-        for send, task in self.dispatcher.take():
+        for send, task in self.dispatcher.pop_sends():
             queue = self.nodes[send.node].queued
             (queue.appendleft if task.urgent else queue.append)(task)
 
@@ -319,50 +341,55 @@ class Start:
         task = node.running.pop(self.choose.randrange(len(node.running)))
         beside = len(node.running)
         ending, result = self.outcome(task, beside)
-        committed = self.commit(task) if ending is Ending.DONE else None
+        committed = self.commit(task) if ending is TaskEnding.DONE else None
         self.heard(number, task, ending, result, committed)
 
-    def heard(self, number: int, task: Task, ending: Ending, result: Result, committed: Ref | None) -> None:
-        is_news = self.dispatcher.ended(number, task.id, 0.1, self.now, counts=ending is Ending.DONE)
+    def heard(
+        self, number: int, task: SlotTask, ending: TaskEnding, result: AttemptResult, committed: Ref | None
+    ) -> None:
+        is_news = self.dispatcher.mark_ended(number, task.id, 0.1, self.now, counts=ending is TaskEnding.DONE)
         self.send()
         if not is_news:
             return
         rule(task.id in self.tasks, "a task ends twice")
         del self.tasks[task.id]
-        if ending is Ending.MISPLACED:
+        if ending is TaskEnding.MISPLACED:
             self.misplaced.add(task.batch)
-        if ending in (Ending.DONE, Ending.MISPLACED, Ending.KILLED):
+        if ending in (TaskEnding.DONE, TaskEnding.MISPLACED, TaskEnding.KILLED):
             self.tell(
-                Ended(
+                TaskEnded(
                     task=task.id, slot=SlotId(0), ago_seconds=0.0, ending=ending, wall_seconds=0.5,
                     committed=committed,  # type: ignore[arg-type]
                 )
             )  # fmt: skip
             return
-        if not isinstance(task.kind, Compare) and result not in (Result.CROWDED, Result.AWAY):
+        if not isinstance(task.kind, CompareTask) and result not in (
+            AttemptResult.OUT_OF_MEMORY_SHARED,
+            AttemptResult.FILESYSTEM_GONE,
+        ):
             self.failed[task.batch].add(task.attempt)
             self.last_result[task.batch] = result
-        self.tell(TaskFailed(task.id, Failure(result, result.value, "made up")))
+        self.tell(TaskFailed(task.id, TaskFailure(result, result.value, "made up")))
 
-    def outcome(self, task: Task, beside: int) -> tuple[Ending, Result]:
+    def outcome(self, task: SlotTask, beside: int) -> tuple[TaskEnding, AttemptResult]:
         choose, job, part = self.choose, self.job, self.batches[task.batch]
         if job.fatal:
-            return Ending.SPAWN, Result.FATAL
-        if isinstance(task.kind, Rank | Slice) and choose.random() < job.misplaced:
-            return Ending.MISPLACED, Result.DONE
+            return TaskEnding.SPAWN, AttemptResult.FATAL
+        if isinstance(task.kind, RankTask | SliceTask) and choose.random() < job.misplaced:
+            return TaskEnding.MISPLACED, AttemptResult.DONE
         if beside and not task.alone and choose.random() < job.crowded:
-            return Ending.FAILED, choose.choice((Result.CROWDED, Result.AWAY))
-        sees_bad = job.in_search or not isinstance(task.kind, Search | Rank)
+            return TaskEnding.FAILED, choose.choice((AttemptResult.OUT_OF_MEMORY_SHARED, AttemptResult.FILESYSTEM_GONE))
+        sees_bad = job.in_search or not isinstance(task.kind, SearchTask | RankTask)
         for record in range(part.first, part.last):
             if sees_bad and record in job.bad:
-                return Ending.FAILED, job.bad[record]
+                return TaskEnding.FAILED, job.bad[record]
         flaky = choose.random() < job.flaky
-        return (Ending.FAILED, Result.FAILED) if flaky else (Ending.DONE, Result.DONE)
+        return (TaskEnding.FAILED, AttemptResult.FAILED) if flaky else (TaskEnding.DONE, AttemptResult.DONE)
 
-    def commit(self, task: Task) -> Ref:
-        part, fragment = self.batches[task.batch], number_of(task.kind)
+    def commit(self, task: SlotTask) -> Ref:
+        part, fragment = self.batches[task.batch], encode_task_kind(task.kind)
         block = Block((part.first, part.last, fragment), self.job.found_bytes)
-        has_none = isinstance(task.kind, Rank) and self.choose.random() < 0.2  # a share without a subject
+        has_none = isinstance(task.kind, RankTask) and self.choose.random() < 0.2  # a share without a subject
         ref = Ref(part.first, part.last, fragment, [] if has_none else [block])
         self.job.journal.append(ref)
         return ref
@@ -371,53 +398,57 @@ class Start:
         node = self.nodes.pop(number)
         for task in node.running:
             # It may have come to its end, and nobody has heard of it.
-            if task.batch in self.batches and self.choose.random() < 0.3 and self.outcome(task, 1)[0] is Ending.DONE:
+            if (
+                task.batch in self.batches
+                and self.choose.random() < 0.3
+                and self.outcome(task, 1)[0] is TaskEnding.DONE
+            ):
                 self.commit(task)
-        self.dispatcher.lost(number, self.now)
+        self.dispatcher.remove_node(number, self.now)
         self.send()
 
     # Actions
 
-    def tell(self, event: Happened) -> None:
+    def tell(self, event: SchedulerEvent) -> None:
         if not self.stopped:
             self.do(self.scheduler.handle(event, self.now))
 
-    def do(self, actions: Sequence[Action]) -> None:
+    def do(self, actions: Sequence[SchedulerAction]) -> None:
         for action in actions:
             if self.stopped:
                 return
             match action:
-                case Submit(task):
+                case SubmitTask(task):
                     self.submit(task)
-                case Split(batch, records):
+                case SplitBatch(batch, records):
                     self.split(batch, records)
-                case Divide(batch, n_parts):
+                case DivideBatch(batch, n_parts):
                     self.divide(batch, n_parts)
-                case Output():
+                case OutputBatch():
                     self.check_result(action)
                     self.put(action.result)
-                case Quarantine(batch):
+                case QuarantineBatch(batch):
                     self.quarantine(batch)
-                case Release(batch):
+                case ReleaseBatch(batch):
                     rule(batch in self.batches, "a batch is released that is not there")
                     rule(not any(task.batch == batch for task in self.tasks.values()), "the bytes of a task are gone")
                     del self.batches[batch]
-                case Looked(batch):
+                case VerificationDone(batch):
                     rule(batch in self.looks, "a look that nobody wanted")
                     self.looks.remove(batch)
                     del self.batches[batch]
-                case Withdraw():
+                case WithdrawTasks():
                     self.withdraw()
-                case Kill():
+                case KillTasks():
                     rule(self.interrupts, "killed without need")
                     self.kill()
-                case Retry(batch):
+                case ReportRetry(batch):
                     rule(self.failed[batch] or self.job.crowded, "tried again what has not failed")
-                case Stop():
+                case StopRun():
                     self.check_stop(action)
                     self.stopped = action
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: SlotTask) -> None:
         part = self.batches.get(task.batch)
         rule(part is not None, "a task of no batch")
         assert part
@@ -426,18 +457,18 @@ class Start:
         rule(not self.interrupts, "new work after the signal")
         others = [other.kind for other in self.tasks.values() if other.batch == task.batch]
         rule(task.kind not in others, "the same task of a batch twice at once")
-        if isinstance(task.kind, Whole | Finish):
+        if isinstance(task.kind, WholeTask | FinishTask):
             rule(not others, "a batch is finished while something of it runs")
         rule(task.attempt <= self.job.retries + 2, "more attempts than retries")
-        sliced_again = isinstance(task.kind, Rank | Slice) and task.batch in self.misplaced
+        sliced_again = isinstance(task.kind, RankTask | SliceTask) and task.batch in self.misplaced
         rule(not sliced_again, "slices that were of no use are tried again")
         self.check_basis(task, part)
         self.tasks[task.id] = task
         self.n_submitted += 1
-        self.dispatcher.submit(task, task, float(part.units or 1), self.now)
+        self.dispatcher.submit_task(task, task, float(part.units or 1), self.now)
         self.send()
 
-    def check_basis(self, task: Task, part: Part) -> None:
+    def check_basis(self, task: SlotTask, part: BatchExtent) -> None:
         """See that it has what it builds on."""
         n = len(self.job.fragmented.fragments) if self.job.fragmented else 0
         numbers = [block.of[2] for block in task.found]  # type: ignore[attr-defined]
@@ -445,16 +476,16 @@ class Start:
         covers = all(first <= part.first and part.last <= last for first, last in extents)
         rule(covers, "candidates of other records")
         match task.kind:
-            case Finish() | Rank():
+            case FinishTask() | RankTask():
                 rule(numbers == [*range(1, n + 1)], "a finish without all candidates")
-            case Slice():
+            case SliceTask():
                 ranks = all(number > n for number in numbers)
                 rule(numbers == [*range(1, n + 1)] or (ranks and numbers), "slices without ranks")
                 rule(part.last == part.first + 1, "slices of several records")
-            case Search(fragment):
+            case SearchTask(fragment):
                 rule(1 <= fragment <= n, "no such fragment")
 
-    def parts_of(self, part: Part, records: int) -> list[Extent]:
+    def parts_of(self, part: BatchExtent, records: int) -> list[Extent]:
         places = [place for place in range(part.first + 1, part.last) if place not in self.job.glued]
         if not places:
             return [(part.first, part.last)]
@@ -477,7 +508,7 @@ class Start:
             if len(cut) == 1:
                 break
             extents.append(cut[0])
-            rest = Part(batch, *cut[1], 0)
+            rest = BatchExtent(batch, *cut[1], 0)
         if not extents:
             self.tell(BatchDivided(batch, []))
             return
@@ -487,7 +518,7 @@ class Start:
             self.failed[part.batch] = set(self.failed[batch])
         self.tell(BatchDivided(batch, parts))
 
-    def put(self, result: Committed) -> None:
+    def put(self, result: CommittedRecords) -> None:
         rule(result.last > result.first or self.job.n == 0, "a result of nothing")
         overlaps = any(result.first < last and first < result.last for first, last in self.written)
         rule(not overlaps and (result.first, result.last) not in self.written, "records twice in the output")
@@ -495,25 +526,28 @@ class Start:
         for _ in self.output.push(result.first, result.last, result):
             pass
 
-    def check_result(self, output: Output) -> None:
+    def check_result(self, output: OutputBatch) -> None:
         part, result = self.batches[output.batch], output.result
         rule((result.first, result.last) == (part.first, part.last), "the result of other records")
         rule(not any(record in self.job.bad for record in range(part.first, part.last)), "a result of what failed")
         codes = [block.of[2] for block in result.blocks]  # type: ignore[attr-defined]
         if codes != [0]:
-            rule(codes == [number_of(Slice(number, len(codes))) for number in range(len(codes))], "part of a result")
+            rule(
+                codes == [encode_task_kind(SliceTask(number, len(codes))) for number in range(len(codes))],
+                "part of a result",
+            )
         self.proven = True
         if self.choose.random() < 0.1 and not self.interrupts and part.last > part.first:
             look = self.add(part.first, part.last)
             self.looks.add(look.batch)
-            self.tell(LookWanted(look, 1, self.choose.random() < 0.5))
+            self.tell(VerificationRequested(look, 1, self.choose.random() < 0.5))
 
     def quarantine(self, batch: BatchId) -> None:
         part = self.batches[batch]
         alone = all(record in self.job.glued for record in range(part.first + 1, part.last))
         rule(alone, "a record given up that did not stand alone")
         tried = len(self.failed[batch])
-        once = self.last_result.get(batch) is Result.TIMED_OUT
+        once = self.last_result.get(batch) is AttemptResult.TIMED_OUT
         rule(tried > self.job.retries or (once and tried), "given up before its retries")
         rule(not self.job.stop_on_failure, "given up though the user wants no failures")
         ref = Ref(part.first, part.last, 0, [], quarantined=True)
@@ -521,33 +555,33 @@ class Start:
         self.put(ref)  # type: ignore[arg-type]
         self.tell(BatchQuarantined(batch))
 
-    def check_stop(self, stop: Stop) -> None:
+    def check_stop(self, stop: StopRun) -> None:
         match stop.why:
-            case Why.TOOL:
+            case StopReason.TOOL:
                 rule(self.job.fatal or not self.proven, "a tool given up that has worked")
                 rule(self.job.bad or self.job.fatal or self.job.flaky, "a tool given up that works")
-            case Why.RECORD:
+            case StopReason.RECORD:
                 rule(self.job.stop_on_failure, "stopped for a record")
 
     def withdraw(self) -> None:
-        for number in self.dispatcher.withdraw():
+        for number in self.dispatcher.withdraw_tasks():
             self.come_back(number)
         for number, node in self.nodes.items():
             queued, node.queued = list(node.queued), deque()
             for task in queued:
-                if self.dispatcher.came_back(number, task.id, self.now):
+                if self.dispatcher.mark_returned(number, task.id, self.now):
                     self.come_back(task.id)
         self.send()
 
     def come_back(self, number: TaskId) -> None:
         del self.tasks[number]
-        self.tell(Withdrawn(number))
+        self.tell(TaskWithdrawn(number))
 
     def kill(self) -> None:
         for number, node in self.nodes.items():
             running, node.running = node.running, []
             for task in running:
-                self.heard(number, task, Ending.KILLED, Result.DONE, None)
+                self.heard(number, task, TaskEnding.KILLED, AttemptResult.DONE, None)
 
     # The end
 

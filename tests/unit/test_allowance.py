@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from lives import ended, lives_of, part
 
 from millrace.model import CostHint
-from millrace.plan.memory import kills_counter
-from millrace.schedule.lives import Lives, Run, Step
-from millrace.schedule.memory import CALM, Allowance
-from millrace.schedule.protocol import Quarantine, Result, Split, Stop, Why
+from millrace.plan.memory import find_oom_kill_counter
+from millrace.schedule.lives import BatchLifecycle, BatchStep, RunBatch
+from millrace.schedule.memory import MIN_DONE_IN_A_ROW, MemoryAllowance
+from millrace.schedule.protocol import AttemptResult, QuarantineBatch, SplitBatch, StopReason, StopRun
 from millrace.schedule.quarantine_limit import QuarantineLimit
 
 #: Memory of each node.
@@ -27,10 +27,10 @@ LIMIT = 100
 class Node:
     """Slots and their memory."""
 
-    allowance: Allowance
-    queued: deque[Run] = field(default_factory=deque)
+    allowance: MemoryAllowance
+    queued: deque[RunBatch] = field(default_factory=deque)
     #: What runs, and how many ran at once with it.
-    running: dict[Run, int] = field(default_factory=dict)
+    running: dict[RunBatch, int] = field(default_factory=dict)
 
     def fill(self) -> None:
         while self.queued and not any(task.alone for task in self.running):
@@ -45,19 +45,19 @@ class World:
     """Records that need so much memory, of ``LIMIT``; a batch needs as much as the worst of them."""
 
     needs: list[int]
-    lives: Lives
+    lives: BatchLifecycle
     nodes: list[Node]
     batches: dict[int, tuple[int, int]] = field(default_factory=dict)
     cut_to: int = 0
     serial: int = 0
     done: list[int] = field(default_factory=list)
     quarantined: list[int] = field(default_factory=list)
-    stopped: Stop | None = None
+    stopped: StopRun | None = None
     kills: int = 0
 
     def run(self, choose: random.Random) -> None:
         for _ in range(60 * len(self.needs) + 100):
-            if self.stopped or self.lives.done:
+            if self.stopped or self.lives.is_done:
                 return
             self.feed()
             for node in self.nodes:
@@ -68,13 +68,13 @@ class World:
         raise AssertionError("no end")
 
     def feed(self) -> None:
-        if self.lives.ask(None) is None:
+        if self.lives.request_batches(None) is None:
             return
         if self.cut_to == len(self.needs):
-            self.do(self.lives.input_ended())
+            self.do(self.lives.end_input())
             return
         last = min(self.cut_to + 4, len(self.needs))
-        self.do(self.lives.batch_cut(part(self.named(self.cut_to, last), last - self.cut_to, last - self.cut_to)))
+        self.do(self.lives.add_cut_batch(part(self.named(self.cut_to, last), last - self.cut_to, last - self.cut_to)))
         self.cut_to = last
 
     def named(self, first: int, last: int) -> int:
@@ -82,7 +82,7 @@ class World:
         self.batches[self.serial] = (first, last)
         return self.serial
 
-    def need(self, task: Run) -> int:
+    def need(self, task: RunBatch) -> int:
         first, last = self.batches[task.batch]
         return max(self.needs[first:last])
 
@@ -90,31 +90,37 @@ class World:
         over = sum(map(self.need, node.running)) > LIMIT
         task = choose.choice(list(node.running))
         beside = node.running.pop(task)
-        node.allowance.ended(out_of_memory=over, side_by_side=beside, peak_bytes=self.need(task))
+        node.allowance.record_task(out_of_memory=over, side_by_side=beside, peak_bytes=self.need(task))
         assert 1 <= node.allowance.allowed <= node.allowance.slots
         assert beside <= node.allowance.slots
-        result = Result.DONE if not over else Result.CROWDED if beside > 1 else Result.STARVED
+        result = (
+            AttemptResult.DONE
+            if not over
+            else AttemptResult.OUT_OF_MEMORY_SHARED
+            if beside > 1
+            else AttemptResult.OUT_OF_MEMORY_ALONE
+        )
         self.kills += over
-        if result is Result.DONE:
+        if result is AttemptResult.DONE:
             self.done += range(*self.batches[task.batch])
         self.do(ended(self.lives, task.batch, result, "memory" if over else ""))
 
-    def do(self, actions: list[Step]) -> None:
+    def do(self, actions: list[BatchStep]) -> None:
         for action in actions:
             match action:
-                case Run(_, _, urgent):
+                case RunBatch(_, _, urgent):
                     # As `Placement` does: to the node with the least to do.
                     queue = min(self.nodes, key=lambda node: len(node.queued) + len(node.running)).queued
                     queue.appendleft(action) if urgent else queue.append(action)
-                case Split(batch, records):
+                case SplitBatch(batch, records):
                     first, last = self.batches[batch]
                     cuts = [(first, first + records), (first + records, last)]
                     parts = [(self.named(*cut), cut[1] - cut[0], cut[1] - cut[0]) for cut in cuts]
-                    self.do(self.lives.batch_split(batch, [part(*each) for each in parts]))
-                case Quarantine(batch):
+                    self.do(self.lives.replace_split_batch(batch, [part(*each) for each in parts]))
+                case QuarantineBatch(batch):
                     self.quarantined += range(*self.batches[batch])
-                    self.do(self.lives.batch_quarantined(batch))
-                case Stop():
+                    self.do(self.lives.drop_quarantined_batch(batch))
+                case StopRun():
                     self.stopped = action
                 case _:
                     pass
@@ -122,7 +128,7 @@ class World:
 
 def world(needs: list[int], slots: list[int], retries: int = 1) -> World:
     lives = lives_of(sum(slots), CostHint(unit="records"), retries, (4, 0), limit=QuarantineLimit(share=1.0))
-    return World(needs, lives, [Node(Allowance(n, LIMIT)) for n in slots])
+    return World(needs, lives, [Node(MemoryAllowance(n, LIMIT)) for n in slots])
 
 
 @settings(max_examples=100)
@@ -139,7 +145,7 @@ def test_a_record_is_put_aside_only_if_it_fails_alone(
     scene.run(random.Random(seed))
     never = {record for record, need in enumerate(needs) if need > LIMIT}
     if scene.stopped:
-        assert scene.stopped.why is Why.MEMORY and never
+        assert scene.stopped.why is StopReason.MEMORY and never
         return
     assert sorted(scene.quarantined) == sorted(never)
     assert sorted(scene.done) == sorted(set(range(len(needs))) - never)
@@ -164,28 +170,28 @@ def test_most_records_that_never_fit_stop_the_run() -> None:
         node.fill()
         (task,) = node.running
         beside = node.running.pop(task)
-        result = Result.STARVED if scene.need(task) > LIMIT else Result.DONE
+        result = AttemptResult.OUT_OF_MEMORY_ALONE if scene.need(task) > LIMIT else AttemptResult.DONE
         assert beside == 1
         scene.do(ended(lives, task.batch, result, "memory"))
-    assert scene.stopped and scene.stopped.why is Why.MEMORY
+    assert scene.stopped and scene.stopped.why is StopReason.MEMORY
     assert len(scene.quarantined) == 9
 
 
 def test_room_that_was_taken_by_one_is_given_back_when_it_is_gone() -> None:
-    allowance = Allowance(8, LIMIT)
-    assert allowance.ended(out_of_memory=True, side_by_side=8, peak_bytes=90)
+    allowance = MemoryAllowance(8, LIMIT)
+    assert allowance.record_task(out_of_memory=True, side_by_side=8, peak_bytes=90)
     assert allowance.allowed == 4
-    for _ in range(CALM * 4):
+    for _ in range(MIN_DONE_IN_A_ROW * 4):
         assert allowance.allowed == 4
-        allowance.ended(out_of_memory=False, side_by_side=4, peak_bytes=5)
+        allowance.record_task(out_of_memory=False, side_by_side=4, peak_bytes=5)
     assert allowance.allowed == 8
 
 
 def test_what_takes_too_much_for_more_of_it_is_not_tried_again() -> None:
-    allowance = Allowance(2, LIMIT)
-    allowance.ended(out_of_memory=True, side_by_side=2, peak_bytes=50)
+    allowance = MemoryAllowance(2, LIMIT)
+    allowance.record_task(out_of_memory=True, side_by_side=2, peak_bytes=50)
     for _ in range(1000):
-        assert not allowance.ended(out_of_memory=False, side_by_side=1, peak_bytes=60)
+        assert not allowance.record_task(out_of_memory=False, side_by_side=1, peak_bytes=60)
     assert allowance.allowed == 1
 
 
@@ -210,4 +216,7 @@ def test_kills_are_counted_in_the_innermost_group_that_can_be_seen(
     for name in (*files, "vmstat"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("under_oom 0\noom_kill 3\n")
-    assert kills_counter(tmp_path / "cgroup", tmp_path, tmp_path / "vmstat") == (str(tmp_path / found[0]), found[1])
+    assert find_oom_kill_counter(tmp_path / "cgroup", tmp_path, tmp_path / "vmstat") == (
+        str(tmp_path / found[0]),
+        found[1],
+    )

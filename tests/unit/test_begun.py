@@ -12,9 +12,9 @@ import pytest
 from millrace import _core
 from millrace.errors import CorruptError
 from millrace.model import InputUse
-from millrace.node.batch import Batch, End, Limits, Skipped
-from millrace.node.feed import Feeder
-from millrace.resume import begun
+from millrace.node.batch import BatchLimits, EndOfInput, SkippedRecords, SpooledBatch
+from millrace.node.feed import InputFeeder
+from millrace.resume import find_partial_searches
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Task:
 
 
 def taken_up(tasks: list[Task], done: list[Task]) -> dict[tuple[int, int], dict[int, str]]:
-    found = begun(cast(list[_core.TaskRef], tasks), cast(list[_core.TaskRef], done))
+    found = find_partial_searches(cast(list[_core.TaskRef], tasks), cast(list[_core.TaskRef], done))
     assert found == sorted(found, key=lambda batch: batch.first)
     return cast(dict[tuple[int, int], dict[int, str]], {(batch.first, batch.last): batch.found for batch in found})
 
@@ -64,22 +64,22 @@ class Fed:
     def __init__(self, folder: Path, done: Sequence[Task], begun: Sequence[Task]) -> None:
         path = folder / "q.fa"
         path.write_text("".join(f">r{k}\nMKV\n" for k in range(9)))
-        self.feeder = Feeder(
+        self.feeder = InputFeeder(
             [InputUse(path=str(path), format="fasta")], [_core.Reader([str(path)], "fasta")], folder,
             [(task.first, task.last, task.inputs) for task in done], lambda: None,
             [(task.first, task.last, task.inputs) for task in begun],
         )  # fmt: skip
 
     def cut(self, records: int) -> list[tuple[str, int, int]]:
-        self.feeder._answer(Limits(records))
+        self.feeder._answer_request(BatchLimits(records))
         found = []
         while self.feeder.results:
             match self.feeder.results.popleft():
-                case Batch() as batch:
+                case SpooledBatch() as batch:
                     found.append(("cut", batch.first, batch.last))
-                case Skipped() as skipped:
+                case SkippedRecords() as skipped:
                     found.append(("skipped", skipped.first, skipped.last))
-                case End(records):
+                case EndOfInput(records):
                     found.append(("end", records, records))
         return found
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.tools.blast.lists import Listed, others, pack, together, unpack
+from millrace.tools.blast.lists import ListedEntries, group_ranges, invert_ranges, pack_ranges, unpack_ranges
 
 ORDINALS = st.sets(st.integers(0, 60), min_size=1).map(sorted)
 
@@ -18,19 +18,19 @@ def entries(runs: list[tuple[int, int]]) -> list[int]:
 
 @given(named=ORDINALS)
 def test_ranges_are_the_entries_or_all_others(named: list[int]) -> None:
-    assert entries(list(together(named))) == named
-    assert sorted([*entries(list(others(named, 61))), *named]) == list(range(61))
+    assert entries(list(group_ranges(named))) == named
+    assert sorted([*entries(list(invert_ranges(named, 61))), *named]) == list(range(61))
 
 
 @given(named=ORDINALS)
 def test_ranges_travel_as_a_text(named: list[int]) -> None:
-    runs = list(together(named))
-    assert unpack(pack(runs)) == runs
+    runs = list(group_ranges(named))
+    assert unpack_ranges(pack_ranges(runs)) == runs
 
 
 @given(named=ORDINALS, n=st.integers(1, 80))
 def test_fragments_have_about_as_many_entries_that_stay(named: list[int], n: int) -> None:
-    runs = Listed(tuple(together(named)), len(named), 10 * len(named), 3).cut([1] * n)
+    runs = ListedEntries(tuple(group_ranges(named)), len(named), 10 * len(named), 3).cut_runs([1] * n)
     parts = [sum(first <= entry < last for entry in named) for first, last, _ in runs]
     assert sum(parts) == len(named) and len(runs) <= n
     assert min(parts) >= 1 and max(parts) - min(parts) <= 1

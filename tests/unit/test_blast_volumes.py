@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import RefusedError
-from millrace.tools.blast.volumes import NEARBY, cut, read_volume
-from millrace.tools.blast.volumes import lengths as lengths_of
+from millrace.tools.blast.volumes import NEARBY, cut_volumes, read_volume
+from millrace.tools.blast.volumes import read_lengths as lengths_of
 
 
 def write(base: Path, lengths: list[int], version: int = 5) -> None:
@@ -47,7 +47,7 @@ def test_runs_cover_all_entries_and_have_their_shares(
     folder = tmp_path_factory.mktemp("db")
     for number, lengths in enumerate(volumes):
         write(folder / f"db.{number:02}", lengths)
-    runs = cut([read_volume(folder / f"db.{number:02}", "p") for number in range(len(volumes))], shares)
+    runs = cut_volumes([read_volume(folder / f"db.{number:02}", "p") for number in range(len(volumes))], shares)
     lengths = [length for volume in volumes for length in volume]
     assert [entry for first, last, _ in runs for entry in range(first, last)] == list(range(len(lengths)))
     assert len(runs) <= len(shares) and all(first < last for first, last, _ in runs)
@@ -64,8 +64,8 @@ def test_a_cut_is_where_a_volume_ends(tmp_path: Path) -> None:
     for number, entries in enumerate((95, 110, 95)):
         write(tmp_path / f"db.{number:02}", [9] * entries)
     volumes = [read_volume(tmp_path / f"db.{number:02}", "p") for number in range(3)]
-    assert [run[:2] for run in cut(volumes, [1] * 3)] == [(0, 95), (95, 205), (205, 300)]
-    assert {95, 205} <= {first for first, _, _ in cut(volumes, [1] * 6)}
+    assert [run[:2] for run in cut_volumes(volumes, [1] * 3)] == [(0, 95), (95, 205), (205, 300)]
+    assert {95, 205} <= {first for first, _, _ in cut_volumes(volumes, [1] * 6)}
 
 
 def test_lengths_as_they_are_counted_anew(tmp_path: Path) -> None:

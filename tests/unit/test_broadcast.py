@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.errors import CorruptError
-from millrace.storage.broadcast import Relay
+from millrace.storage.broadcast import BroadcastRelay
 
 
 @dataclass
@@ -65,11 +65,11 @@ class Neighbours:
         return Transfer(self.after, mine)
 
 
-def run(relays: Sequence[Relay]) -> None:
+def run(relays: Sequence[BroadcastRelay]) -> None:
     deadline = time.monotonic() + 300
     try:
-        while not all(relay.done for relay in relays):
-            moved = [relay.turn() for relay in relays]
+        while not all(relay.is_done for relay in relays):
+            moved = [relay.make_progress() for relay in relays]
             if not any(moved):
                 time.sleep(0.0001)
             assert time.monotonic() < deadline
@@ -87,7 +87,7 @@ def chain(
     depth: int = 3,
     wires: Sequence[Wire] = (),
     in_memory: bool = False,
-) -> tuple[list[Relay], list[list[Path]], list[list[int | None]]]:
+) -> tuple[list[BroadcastRelay], list[list[Path]], list[list[int | None]]]:
     sources, sizes = [folder / f"source{k}" for k in range(len(contents))], [len(each) for each in contents]
     for source, content in zip(sources, contents, strict=True):
         source.write_bytes(content)
@@ -95,7 +95,7 @@ def chain(
     paths = [[folder / f"copy{node}-{k}" for k in range(len(contents))] for node in range(n)]
     fds: list[list[int | None]] = [[os.open(path, os.O_RDWR | os.O_CREAT) for path in each] for each in paths]
     relays = [
-        Relay(
+        BroadcastRelay(
             sizes, Neighbours(links[node], links[node + 1]), fds[node], sources=[str(path) for path in sources] if not node else (),
             last=node == n - 1, piece=piece, depth=depth, in_memory=in_memory,
         ) for node in range(n)
@@ -116,7 +116,7 @@ def test_all_get_the_same_bytes(
         run(relays)
         for each in paths:
             assert [path.read_bytes() for path in each] == contents
-        assert not any(relay.why_not for relay in relays)
+        assert not any(relay.copy_error for relay in relays)
         for each_fd in itertools.chain(*fds):
             os.close(each_fd or 0)
 
@@ -126,7 +126,7 @@ def test_a_python_with_old_headers_passes_on_the_same_bytes(tmp_path: Path, monk
     relays, paths, fds = chain(tmp_path, [b"abc" * 100, b"d"], 3)
     run(relays)
     assert [[path.read_bytes() for path in each] for each in paths] == [[b"abc" * 100, b"d"]] * 3
-    assert not any(relay.why_not for relay in relays)
+    assert not any(relay.copy_error for relay in relays)
     for each_fd in itertools.chain(*fds):
         os.close(each_fd or 0)
 
@@ -143,15 +143,15 @@ def test_one_that_cannot_write_passes_everything_on(tmp_path: Path, in_memory: b
     relays, paths, fds = chain(tmp_path, [b"abc" * 100], 3, in_memory=in_memory)
     fds[1][0] = os.open(os.devnull, os.O_RDONLY)
     run(relays)
-    assert [bool(relay.why_not) for relay in relays] == [False, True, False]
-    assert "Bad file descriptor" in relays[1].why_not
+    assert [bool(relay.copy_error) for relay in relays] == [False, True, False]
+    assert "Bad file descriptor" in relays[1].copy_error
     assert paths[2][0].read_bytes() == b"abc" * 100
 
 
 def test_bytes_that_change_on_the_way_are_found_by_all_behind(tmp_path: Path) -> None:
     relays, _, _ = chain(tmp_path, [b"abc" * 100], 4, wires=[Wire(), Wire(spoil=2), Wire()])
     run(relays)
-    assert [bool(relay.why_not) for relay in relays] == [False, False, True, True]
+    assert [bool(relay.copy_error) for relay in relays] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("in_memory", [False, True])

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import CorruptError
-from millrace.job import Job
-from millrace.launch.supervisor_link import Supervision
+from millrace.job import JobSpec
+from millrace.launch.supervisor_link import SupervisorLink
 from millrace.plan import plan as planner
 from millrace.session import carry_out
 
 N = 4
 
 
-def job(*inputs: str) -> Job:
-    return Job(
+def job(*inputs: str) -> JobSpec:
+    return JobSpec(
         command=("sh", "tool", *inputs, "out.txt"), input=inputs, output=("out.txt",), slots=1, batch="1", verify=0.0, verbosity=-1,
         progress="none",
     )  # fmt: skip
@@ -33,13 +33,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_file_that_is_one_record(folder: Path) -> None:
-    made = planner.make(job("in"), folder, os.environ)
+    made = planner.make_plan(job("in"), folder, os.environ)
     (folder / "in/2.fa").write_text(">r2\nMK\n")
     with pytest.raises(CorruptError, match=r"input in/2\.fa: is not what it was: it changed while the run was on"):
-        carry_out.run(made, Supervision({}))
+        carry_out.run_plan(made, SupervisorLink({}))
     assert not (folder / "out.txt").exists()
 
 
 def test_files_that_stay_are_taken(folder: Path) -> None:
-    carry_out.run(planner.make(job("in"), folder, os.environ), Supervision({}))
+    carry_out.run_plan(planner.make_plan(job("in"), folder, os.environ), SupervisorLink({}))
     assert (folder / "out.txt").read_text() == "".join(f">r{k}\nMKVMKV\n" for k in range(N))

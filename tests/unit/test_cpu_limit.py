@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from millrace.ids import BatchId, SlotId
 from millrace.model import CostHint
 from millrace.schedule.cpu_limit import FACTOR, MIN_LIMIT_SECONDS, MIN_RECORDS, MIN_TASKS, CpuLimit
-from millrace.schedule.protocol import Action, BatchCut, Begun, Part, Submit, Turn
-from millrace.schedule.scheduler import Scheduler, Settings
-from millrace.tasks import Ended, Ending, Task
+from millrace.schedule.protocol import BatchCut, BatchExtent, RunBegun, SchedulerAction, SubmitTask, TickEnded
+from millrace.schedule.scheduler import BatchScheduler, SchedulerSettings
+from millrace.tasks import SlotTask, TaskEnded, TaskEnding
 
 tasks = st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1000), st.integers(1, 200)), max_size=30)
 
@@ -20,8 +20,8 @@ tasks = st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1000), st.integers
 def test_what_records_like_those_done_need_is_always_allowed(done: list[tuple[int, float, int]], units: int) -> None:
     limit = CpuLimit()
     for each in done:
-        limit.observe(*each)
-    most = limit.seconds(units)
+        limit.observe_task(*each)
+    most = limit.compute_limit_seconds(units)
     if len(done) < MIN_TASKS or sum(records for *_, records in done) < MIN_RECORDS or units > max(n for n, *_ in done):
         assert most is None
         return
@@ -31,26 +31,30 @@ def test_what_records_like_those_done_need_is_always_allowed(done: list[tuple[in
     assert most >= FACTOR * (start + units * slowest) * 0.999
 
 
-def cut_and_submit(scheduler: Scheduler, number: int, first: int, last: int) -> Task:
-    scheduler.ask(None)
-    actions: list[Action] = scheduler.handle(BatchCut(Part(BatchId(number), first, last, 10 * (last - first))), 0.0)
-    actions += scheduler.handle(Turn(), 0.0)
-    (task,) = [action.task for action in actions if isinstance(action, Submit)]
+def cut_and_submit(scheduler: BatchScheduler, number: int, first: int, last: int) -> SlotTask:
+    scheduler.request_batches(None)
+    actions: list[SchedulerAction] = scheduler.handle(
+        BatchCut(BatchExtent(BatchId(number), first, last, 10 * (last - first))), 0.0
+    )
+    actions += scheduler.handle(TickEnded(), 0.0)
+    (task,) = [action.task for action in actions if isinstance(action, SubmitTask)]
     return task
 
 
-def end(scheduler: Scheduler, task: Task, cpu_seconds: float) -> None:
+def end(scheduler: BatchScheduler, task: SlotTask, cpu_seconds: float) -> None:
     done = Ref(0, 1, 0, [])
-    ended = Ended(
-        task=task.id, slot=SlotId(0), ago_seconds=0.0, ending=Ending.DONE, cpu_seconds=cpu_seconds,
+    ended = TaskEnded(
+        task=task.id, slot=SlotId(0), ago_seconds=0.0, ending=TaskEnding.DONE, cpu_seconds=cpu_seconds,
         wall_seconds=cpu_seconds, committed=done,  # type: ignore[arg-type]
     )  # fmt: skip
     scheduler.handle(ended, 0.0)
 
 
 def limits_of(timeout: float | None) -> list[float | None]:
-    scheduler = Scheduler(Settings(slots=1, cost=CostHint(), batch_size=(40, 0), record_timeout_seconds=timeout))
-    scheduler.handle(Begun(), 0.0)
+    scheduler = BatchScheduler(
+        SchedulerSettings(slots=1, cost=CostHint(), batch_size=(40, 0), record_timeout_seconds=timeout)
+    )
+    scheduler.handle(RunBegun(), 0.0)
     found = []
     for number in range(5):
         task = cut_and_submit(scheduler, number + 1, 40 * number, 40 * number + 40)

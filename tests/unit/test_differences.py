@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.differences import first_difference, looks_like, shown
+from millrace.schedule.differences import explain_difference, find_first_difference, format_line
 
 CASES = [
     ([b"id,n\n1,2\n", b"id,n\n3,4\n"], [b"id,n\n1,2\n3,4\n"], "a header", "--join csv"),
@@ -28,16 +28,16 @@ CASES = [
 
 @pytest.mark.parametrize(("then", "now", "what", "hint"), CASES)
 def test_what_it_looks_like(then: list[bytes], now: list[bytes], what: str, hint: str) -> None:
-    look = looks_like(then, now, repeatable=True)
+    look = explain_difference(then, now, repeatable=True)
     assert what in look.what and hint in look.hint
-    assert "random numbers" in looks_like(then, now, repeatable=False).what
+    assert "random numbers" in explain_difference(then, now, repeatable=False).what
 
 
 @given(st.text("ab\n"), st.text("ab\n"))
 def test_the_first_line_that_differs(one: str, other: str) -> None:
     if one == other:
         return
-    found = first_difference(one.encode(), other.encode())
+    found = find_first_difference(one.encode(), other.encode())
     before, after = one.split("\n"), other.split("\n")
     assert before[: found.line] == after[: found.line]
     assert one[: found.offset] == other[: found.offset]
@@ -47,5 +47,5 @@ def test_the_first_line_that_differs(one: str, other: str) -> None:
 
 
 def test_a_line_is_shown_on_one_line() -> None:
-    assert shown(b"a\tb\x00c") == "a\\tb?c"
-    assert len(shown(b"x" * 1000)) < 120 and shown(None) == "(nothing)"
+    assert format_line(b"a\tb\x00c") == "a\\tb?c"
+    assert len(format_line(b"x" * 1000)) < 120 and format_line(None) == "(nothing)"

@@ -6,28 +6,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.ids import BatchId, TaskId
-from millrace.schedule.dispatcher import STRAGGLER_LOOK_SECONDS, Dispatcher
-from millrace.tasks import Search, Task, Whole
+from millrace.schedule.dispatcher import STRAGGLER_INTERVAL_SECONDS, TaskDispatcher
+from millrace.tasks import SearchTask, SlotTask, WholeTask
 
 
-def dispatcher(*slots: int, fragments: int = 0) -> Dispatcher[str]:
-    found: Dispatcher[str] = Dispatcher(fragments)
+def dispatcher(*slots: int, fragments: int = 0) -> TaskDispatcher[str]:
+    found: TaskDispatcher[str] = TaskDispatcher(fragments)
     for node, many in enumerate(slots):
-        found.joined(node, many, 0.0)
+        found.add_node(node, many, 0.0)
     return found
 
 
-def task_of(number: int, fragment: int = 0) -> Task:
-    return Task(id=TaskId(number), batch=BatchId(number), kind=Search(fragment) if fragment else Whole())
+def task_of(number: int, fragment: int = 0) -> SlotTask:
+    return SlotTask(id=TaskId(number), batch=BatchId(number), kind=SearchTask(fragment) if fragment else WholeTask())
 
 
-def sent(one: Dispatcher[str]) -> list[tuple[int, str]]:
-    return [(send.node, load) for send, load in one.take()]
+def sent(one: TaskDispatcher[str]) -> list[tuple[int, str]]:
+    return [(send.node, load) for send, load in one.pop_sends()]
 
 
 def test_a_task_is_sent_with_what_it_carries_and_once() -> None:
     one = dispatcher(1, 1)
-    one.submit(task_of(7), "seven", 1.0, 0.0)
+    one.submit_task(task_of(7), "seven", 1.0, 0.0)
     assert sent(one) == [(0, "seven")]
     assert sent(one) == []
 
@@ -35,18 +35,18 @@ def test_a_task_is_sent_with_what_it_carries_and_once() -> None:
 def test_of_a_task_that_is_out_twice_the_first_result_is_told() -> None:
     one = dispatcher(1, 1)
     for task, name in ((1, "a"), (2, "b")):
-        one.submit(task_of(task), name, 1.0, 0.0)
+        one.submit_task(task_of(task), name, 1.0, 0.0)
     assert sent(one) == [(0, "a"), (1, "b")]
-    assert one.started(1) and not one.started(1)
-    assert one.ended(1, 2, 1.0, 1.0, counts=True)
-    one.look(50.0)
+    assert one.mark_started(1) and not one.mark_started(1)
+    assert one.mark_ended(1, 2, 1.0, 1.0, counts=True)
+    one.send_waiting(50.0)
     assert sent(one) == [], "more may come"
-    one.no_more()
-    one.look(51.0)
+    one.end_submission()
+    one.send_waiting(51.0)
     assert sent(one) == [(1, "a")]
-    assert not one.ended(0, 1, 1.0, 52.0, counts=False), "the copy may do better"
-    assert one.ended(1, 1, 1.0, 53.0, counts=True)
-    one.look(53.0 + 2 * STRAGGLER_LOOK_SECONDS)
+    assert not one.mark_ended(0, 1, 1.0, 52.0, counts=False), "the copy may do better"
+    assert one.mark_ended(1, 1, 1.0, 53.0, counts=True)
+    one.send_waiting(53.0 + 2 * STRAGGLER_INTERVAL_SECONDS)
     assert sent(one) == []
 
 
@@ -54,33 +54,33 @@ def test_nothing_is_begun_a_second_time_once_tasks_were_withdrawn() -> None:
     """A run that is to stop would end the copy halfway, or wait for it."""
     one = dispatcher(1, 1)
     for task, name in ((1, "a"), (2, "b")):
-        one.submit(task_of(task), name, 1.0, 0.0)
+        one.submit_task(task_of(task), name, 1.0, 0.0)
     sent(one)
-    one.no_more()
-    one.ended(1, TaskId(2), 1.0, 1.0, counts=True)
-    assert one.withdraw() == []
-    one.look(50.0)
+    one.end_submission()
+    one.mark_ended(1, TaskId(2), 1.0, 1.0, counts=True)
+    assert one.withdraw_tasks() == []
+    one.send_waiting(50.0)
     assert sent(one) == []
 
 
 def test_tasks_of_a_lost_node_go_to_others() -> None:
     one = dispatcher(2, 2)
     for task in range(4):
-        one.submit(task_of(task), str(task), 1.0, 0.0)
+        one.submit_task(task_of(task), str(task), 1.0, 0.0)
     sent(one)
-    one.joined(2, 2, 1.0)
-    assert one.lost(0, 1.0) == 2
+    one.add_node(2, 2, 1.0)
+    assert one.remove_node(0, 1.0) == 2
     assert sorted(sent(one)) == [(2, "0"), (2, "2")]
 
 
 def test_what_comes_back_is_told_of_if_nobody_else_has_it() -> None:
     one = dispatcher(1)
     for task in range(4):
-        one.submit(task_of(task), str(task), 1.0, 0.0)
+        one.submit_task(task_of(task), str(task), 1.0, 0.0)
     out = [load for _, load in sent(one)]
-    waiting = one.withdraw()
+    waiting = one.withdraw_tasks()
     assert sorted([*map(int, out), *waiting]) == [0, 1, 2, 3]
-    assert one.came_back(0, int(out[-1]), 1.0)
+    assert one.mark_returned(0, int(out[-1]), 1.0)
     assert sent(one) == []
 
 
@@ -99,10 +99,10 @@ def test_no_slot_is_idle_while_a_task_against_any_fragment_waits(
         busy = [node for node in out if out[node]]
         if word % 3 or not busy:
             waits.add(task)
-            one.submit(task_of(task, 1 + word % fragments), str(task), 1.0, now)
+            one.submit_task(task_of(task, 1 + word % fragments), str(task), 1.0, now)
         else:
             node = busy[word % len(busy)]
-            assert one.ended(node, out[node].pop(0), 1.0, now, counts=True)
+            assert one.mark_ended(node, out[node].pop(0), 1.0, now, counts=True)
         for node, load in sent(one):
             waits.remove(int(load))
             out[node].append(int(load))
@@ -117,12 +117,12 @@ def test_a_node_is_given_again_the_fragments_that_it_has() -> None:
     while ended < 80:
         while task - ended < 16:  # as many again wait as there are slots
             task += 1
-            one.submit(task_of(task, 1 + task % 4), "", 1.0, float(ended))
-        for send, _ in one.take():
+            one.submit_task(task_of(task, 1 + task % 4), "", 1.0, float(ended))
+        for send, _ in one.pop_sends():
             out.append((send.node, send.task))
             if ended > 30:
                 at.setdefault(send.node, set()).add(1 + send.task % 4)
-        one.ended(*out.pop(0), 1.0, float(ended), counts=True)
+        one.mark_ended(*out.pop(0), 1.0, float(ended), counts=True)
         ended += 1
     assert len(at) == 4 and all(len(fragments) == 1 for fragments in at.values()), at
 
@@ -131,13 +131,13 @@ def test_what_reads_some_of_all_volumes_goes_to_the_coordinator_and_is_not_run_t
     for held, node in ((False, 1), (True, 0)):
         one = dispatcher(2, 1, fragments=1)
         if held:
-            one.hold({1: [1]})
+            one.set_replicas({1: [1]})
         for task, name in ((1, "a"), (2, "b")):
-            one.submit(task_of(task), name, 1.0, 0.0)
+            one.submit_task(task_of(task), name, 1.0, 0.0)
         assert sent(one) == [(0, "a"), (node, "b")]
-    one.submit(task_of(3), "c", 1.0, 0.0)
+    one.submit_task(task_of(3), "c", 1.0, 0.0)
     assert sent(one) == [(1, "c")], "the coordinator is busy, and others are idle"
-    assert one.ended(1, TaskId(3), 1.0, 1.0, counts=True)
-    one.no_more()
-    one.look(60.0)
+    assert one.mark_ended(1, TaskId(3), 1.0, 1.0, counts=True)
+    one.end_submission()
+    one.send_waiting(60.0)
     assert sent(one) == []

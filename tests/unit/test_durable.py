@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace import _core
-from millrace.cluster.journal_visibility import JournalVisibility, is_lazy
+from millrace.cluster.journal_visibility import JournalVisibility, is_lazy_filesystem
 
 
 def test_items_come_in_order_once_the_journal_is_on_the_disk(tmp_path: Path) -> None:
@@ -19,12 +19,12 @@ def test_items_come_in_order_once_the_journal_is_on_the_disk(tmp_path: Path) -> 
     seen: list[int] = []
     for k in range(20):
         journal.quarantine(k, k + 1, 1, [])
-        durable.put([2 * k, 2 * k + 1])
+        durable.queue_items([2 * k, 2 * k + 1])
         if k == 0:
             assert woken.acquire(timeout=300)
             assert journal.unsynced < 200, "told before it was on the disk"
     while len(seen) < 40:
-        seen += durable.take() or ([] if woken.acquire(timeout=300) else pytest.fail(f"only {seen}"))
+        seen += durable.pop_visible_items() or ([] if woken.acquire(timeout=300) else pytest.fail(f"only {seen}"))
     assert seen == list(range(40))
     durable.close()
 
@@ -43,4 +43,4 @@ def test_network_filesystems_are_known_by_the_mount_that_holds_the_path(tmp_path
         "25 21 0:5 / /my\\040data rw - nfs server:/d rw",
     ]
     table.write_text("\n".join(lines) + "\n")
-    assert is_lazy(Path(path), table) == lazy
+    assert is_lazy_filesystem(Path(path), table) == lazy

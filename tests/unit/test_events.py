@@ -6,7 +6,7 @@ import pytest
 
 from millrace.errors import CorruptError
 from millrace.report.event_log import EventLog
-from millrace.report.events import EndEvent, RunEvent, TaskEvent, read, typed
+from millrace.report.events import EndEvent, RunEvent, TaskEvent, convert_events, read_events
 
 
 def test_events_come_back_in_order_as_the_page_names_them(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_events_come_back_in_order_as_the_page_names_them(tmp_path: Path) -> Non
         log.write(RunEvent(time="2026-01-01T00:00:00Z", argv=["blastp"], slots=2), 0.0)
         log.write(TaskEvent(t=1.5, start=0.5, first=0, last=10, cpu=0.9), 0.1)
         log.write(EndEvent(t=2.0, records_done=10), 0.2)
-    run, task, end = read(path)
+    run, task, end = read_events(path)
     assert run["event"] == "run" and run["argv"] == ["blastp"] and run["bytes_total"] is None
     assert task == {
         "event": "task", "t": 1.5, "start": 0.5, "slot": 0, "first": 0, "last": 10, "units": 0, "bytes": 0,
@@ -33,7 +33,7 @@ def test_the_file_is_written_about_once_a_second(tmp_path: Path) -> None:
         sizes.append(path.stat().st_size)
     assert len(set(sizes)) == 3
     log.close()
-    assert len(list(read(path))) == 25
+    assert len(list(read_events(path))) == 25
 
 
 def test_a_torn_last_line_is_left_out_and_the_next_run_goes_on_behind_it(tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_a_torn_last_line_is_left_out_and_the_next_run_goes_on_behind_it(tmp_pat
     whole = path.read_bytes()
     for cut in range(len(whole) - 1, whole.index(b"\n"), -1):
         path.write_bytes(whole[:cut])
-        assert [event["event"] for event in read(path)][:1] == ["run"]
+        assert [event["event"] for event in read_events(path)][:1] == ["run"]
         with EventLog(path) as log:
             log.write(RunEvent(records_resumed=3), 0.0)
-        events = list(read(path))
+        events = list(read_events(path))
         assert events[0]["records_resumed"] == 0 and events[-1]["records_resumed"] == 3
 
 
@@ -61,7 +61,7 @@ def test_a_full_disk_silences_the_log_and_says_why(full_disk: Path) -> None:
 
 def test_events_of_a_later_version_are_passed_over() -> None:
     events = [{"event": "run", "slots": 3, "colour": "red"}, {"event": "moonrise"}, {"event": "end", "t": 1}]
-    assert [type(event).__name__ for event in typed(events)] == ["RunEvent", "EndEvent"]
+    assert [type(event).__name__ for event in convert_events(events)] == ["RunEvent", "EndEvent"]
 
 
 def test_a_folder_in_the_place_of_the_log_is_named_with_what_helps(tmp_path: Path) -> None:

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from millrace.errors import RefusedError
-from millrace.job import MOST_FRAGMENTS, parse_fragments
+from millrace.job import MAX_FRAGMENTS, parse_fragments
 from millrace.model import CostHint, InputUse
 from millrace.plan import memory
 from millrace.plan.fragments import (
     DATABASE_SHARE,
     OVERLAP,
-    Decision,
-    by_queries,
-    decide,
-    tapered,
+    FragmentDecision,
+    decide_by_queries,
+    decide_fragments,
+    taper_fragment_sizes,
 )
-from millrace.plan.queries import Queries, look
-from millrace.tools.base import LEAST_CELLS, Fragmentable
+from millrace.plan.queries import QueryEstimate, sample_queries
+from millrace.tools.base import MIN_FRAGMENT_CELLS, DatabaseFacts
 
 GB = 1 << 30
 
@@ -30,20 +30,20 @@ GB = 1 << 30
 PASSES = CostHint(unit="residues", startup_seconds=0.06, pass_units=10_000)
 
 
-def queries(records: int, mean: int, longest: int = 0, complete: bool = True) -> Queries:
-    return Queries(records=records, units=records * mean, longest=longest or mean, complete=complete)
+def queries(records: int, mean: int, longest: int = 0, complete: bool = True) -> QueryEstimate:
+    return QueryEstimate(records=records, units=records * mean, longest=longest or mean, complete=complete)
 
 
-def database(size: int, entries: int = 1_000_000) -> Fragmentable:
-    return Fragmentable(entries=entries, residues=size, bytes=size)
+def database(size: int, entries: int = 1_000_000) -> DatabaseFacts:
+    return DatabaseFacts(entries=entries, residues=size, bytes=size)
 
 
-def auto(base: Fragmentable, seen: Queries | None, slots: int, memory_bytes: int = 64 * GB) -> Decision:
-    return decide((0, 0), base, seen, slots, memory_bytes, PASSES)
+def auto(base: DatabaseFacts, seen: QueryEstimate | None, slots: int, memory_bytes: int = 64 * GB) -> FragmentDecision:
+    return decide_fragments((0, 0), base, seen, slots, memory_bytes, PASSES)
 
 
 def test_queries_that_keep_the_slots_busy_are_not_searched_in_fragments() -> None:
-    assert auto(database(GB), queries(10_000, 300), 128) == Decision(
+    assert auto(database(GB), queries(10_000, 300), 128) == FragmentDecision(
         why="10,000 queries keep 128 slots busy, and the database fits into memory"
     )
     assert auto(database(GB), queries(200_000, 300, complete=False), 128).why.startswith("about 200,000 queries")
@@ -68,16 +68,16 @@ def test_more_slots_than_a_search_can_be_cut_for_get_equal_parts() -> None:
 
 
 def test_queries_of_one_pass_are_one_search_however_many_they_are() -> None:
-    short = Queries(records=6, units=5091, longest=1200, ends=(800, 1600, 2400, 3600, 4800, 5091))
-    found = decide((0, 0), database(GB), short, 16, 64 * GB, PASSES, pass_residues=10_002)
+    short = QueryEstimate(records=6, units=5091, longest=1200, ends=(800, 1600, 2400, 3600, 4800, 5091))
+    found = decide_fragments((0, 0), database(GB), short, 16, 64 * GB, PASSES, pass_residues=10_002)
     assert found.n >= 16 and "6 queries in 1 pass with 5.1 k residues" in found.why
     assert auto(database(GB), short, 3).why.startswith("6 queries keep 3 slots busy")
     many = queries(1000, 400)
     assert (
         "1,000 queries in 40 passes keep 8 slots busy"
-        in decide((0, 0), database(GB), many, 8, GB * 64, PASSES, pass_residues=10_002).why
+        in decide_fragments((0, 0), database(GB), many, 8, GB * 64, PASSES, pass_residues=10_002).why
     )
-    assert decide((0, 0), database(GB), many, 128, GB * 64, PASSES, pass_residues=10_002).n > 1
+    assert decide_fragments((0, 0), database(GB), many, 128, GB * 64, PASSES, pass_residues=10_002).n > 1
 
 
 def test_fragments_that_take_more_work_have_to_gain_more() -> None:
@@ -103,10 +103,10 @@ def test_a_database_larger_than_memory_is_cut_so_that_what_is_at_work_fits() -> 
 
 def test_what_is_asked_for_is_done_as_far_as_there_are_entries() -> None:
     def asked(number: int, size: int, entries: int = 1000) -> int:
-        return decide((number, size), database(GB, entries), None, 4, GB, PASSES).n
+        return decide_fragments((number, size), database(GB, entries), None, 4, GB, PASSES).n
 
     assert [asked(7, 0), asked(7, 0, 3), asked(0, 300 << 20), asked(0, 2 * GB)] == [7, 3, 4, 1]
-    assert asked(0, 1 << 10, 10**6) == MOST_FRAGMENTS
+    assert asked(0, 1 << 10, 10**6) == MAX_FRAGMENTS
 
 
 def test_nothing_is_decided_for_a_pipe_or_nothing() -> None:
@@ -129,25 +129,25 @@ def test_decisions_hold_what_they_promise(
 ) -> None:
     base, seen = database(size, entries), queries(records, mean, mean * min(longer, records))
     decision = auto(base, seen, slots, free)
-    assert 1 <= decision.n <= min(entries, MOST_FRAGMENTS) and decision.why
+    assert 1 <= decision.n <= min(entries, MAX_FRAGMENTS) and decision.why
     fits, busy = size <= DATABASE_SHARE * (free / 4), records % slots == 0 and longer * slots <= records
     if fits and busy:
         assert decision.n == 1
     at_work = max(OVERLAP, -(-slots // records))
-    if "one after another" in decision.why and 1 < decision.n < min(entries, MOST_FRAGMENTS):
+    if "one after another" in decision.why and 1 < decision.n < min(entries, MAX_FRAGMENTS):
         assert size / decision.n * at_work <= free
     if decision.n > 1 and fits:
         assert records * mean <= 4 * slots * seen.longest, "queries alone would do"
         # The first is at most half of what a slot has to do, unless there are more slots than the search has parts.
-        assert min(decision.sizes) / sum(decision.sizes) * mean * size >= 0.99 * LEAST_CELLS
-    first = by_queries((0, 0), base, seen, slots, free, PASSES)
+        assert min(decision.sizes) / sum(decision.sizes) * mean * size >= 0.99 * MIN_FRAGMENT_CELLS
+    first = decide_by_queries((0, 0), base, seen, slots, free, PASSES)
     assert first is None or first == decision, "what is counted has a say"
     assert first or decision.n > 1 or "too short" in decision.why or entries == 1
 
 
-@given(together=st.integers(1, 5000), affordable=st.integers(2, 10**6), most=st.integers(2, MOST_FRAGMENTS))
+@given(together=st.integers(1, 5000), affordable=st.integers(2, 10**6), most=st.integers(2, MAX_FRAGMENTS))
 def test_fragments_get_smaller_and_the_last_are_worth_a_search(together: int, affordable: int, most: int) -> None:
-    sizes = tapered(together, affordable, most)
+    sizes = taper_fragment_sizes(together, affordable, most)
     assert 2 <= len(sizes) <= min(most, affordable) and list(sizes) == sorted(sizes, reverse=True)
     assert min(sizes) * affordable >= sum(sizes)
     if len(sizes) >= 2 * together >= 4:
@@ -159,13 +159,13 @@ def test_fragments_get_smaller_and_the_last_are_worth_a_search(together: int, af
 def test_queries_are_counted_or_estimated_from_the_beginning(tmp_path: Path) -> None:
     item = InputUse(path="q.fa", format="fasta")
     (tmp_path / "q.fa").write_text(">a\nMKV\n>b\nMKVMKV\n")
-    assert look(item, tmp_path) == Queries(records=2, units=9, longest=6, ends=(3, 9))
+    assert sample_queries(item, tmp_path) == QueryEstimate(records=2, units=9, longest=6, ends=(3, 9))
     n = 3_000
     (tmp_path / "q.fa").write_text(f">a\n{'MKV' * 2000}\n" * n)
-    found = look(item, tmp_path)
+    found = sample_queries(item, tmp_path)
     assert found and not found.complete and found.longest == 6000
     assert 0.99 * n < found.records < 1.01 * n and 0.99 * 6000 * n < found.units < 1.01 * 6000 * n
-    assert look(InputUse(path="none", format="fasta"), tmp_path) is None
+    assert sample_queries(InputUse(path="none", format="fasta"), tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -189,11 +189,11 @@ def test_the_limit_of_a_control_group_counts(tmp_path: Path) -> None:
     proc.write_text("9:memory:/job/step\n3:cpu,cpuacct:/\n0::/\n")
     (inner / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     (inner.parent / "memory.limit_in_bytes").write_text(f"{300 << 20}\n")
-    assert memory.usable(proc, root) == (300 << 20, "memory limit of the control group")
+    assert memory.read_usable_memory(proc, root) == (300 << 20, "memory limit of the control group")
     unified = root / "job"
     unified.mkdir()
     (unified / "memory.max").write_text("max\n")
     proc.write_text("0::/job\n")
-    assert memory.usable(proc, root)[1] == "memory of this machine"
+    assert memory.read_usable_memory(proc, root)[1] == "memory of this machine"
     (unified / "memory.max").write_text(f"{200 << 20}\n")
-    assert memory.usable(proc, root)[0] == 200 << 20
+    assert memory.read_usable_memory(proc, root)[0] == 200 << 20

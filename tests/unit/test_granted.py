@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.plan.cores import least
-from millrace.plan.granted import granted, on_nodes
+from millrace.plan.cores import choose_least_limit
+from millrace.plan.granted import find_granted_cores, make_grant_variable
 
 #: Files that batch systems name.
 FILES = {
@@ -50,7 +50,7 @@ def read(path: str) -> str:
     ],
 )  # fmt: skip
 def test_what_is_granted_on_n1(environ: dict[str, str], cores: int, source: str) -> None:
-    found = granted(environ, "n1.site", read)
+    found = find_granted_cores(environ, "n1.site", read)
     assert found is None if not cores else found and found[0] == cores and source in found[1]
 
 
@@ -64,16 +64,16 @@ def test_what_is_granted_on_n1(environ: dict[str, str], cores: int, source: str)
     ],
 )
 def test_other_nodes_of_the_job_are_told_what_is_theirs(environ: dict[str, str], handed: dict[str, int]) -> None:
-    told = on_nodes(environ, read)
+    told = make_grant_variable(environ, read)
     assert bool(told) == bool(handed)
     for host, cores in handed.items():
-        found = granted(told, host, read)
+        found = find_granted_cores(told, host, read)
         assert found and found[0] == cores
-    assert not handed or granted(told, "elsewhere", read) is None
+    assert not handed or find_granted_cores(told, "elsewhere", read) is None
 
 
 def test_a_grant_is_never_more_than_there_is() -> None:
     machine = (2, "cores of this machine")
-    assert least([machine, (400, "granted by Slurm")]) == machine
-    assert least([machine, (1, "CPU quota"), (2, "granted by Slurm")])[0] == 1
-    assert least([machine, (2, "granted by Slurm")]) == (2, "granted by Slurm")
+    assert choose_least_limit([machine, (400, "granted by Slurm")]) == machine
+    assert choose_least_limit([machine, (1, "CPU quota"), (2, "granted by Slurm")])[0] == 1
+    assert choose_least_limit([machine, (2, "granted by Slurm")]) == (2, "granted by Slurm")

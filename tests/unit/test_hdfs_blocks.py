@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cluster.block_watch import replicas
+from millrace.cluster.block_watch import find_volume_holders
 from millrace.errors import MillraceError
-from millrace.model import Fetched, HdfsRead
-from millrace.node.holes import Extents, FileWithHoles
+from millrace.model import FetchedFile, HdfsRead
+from millrace.node.holes import FilledExtents, SparseFile
 from millrace.storage import blocks
 
 #: As Hadoop 3.5 and 2.10 answer.
@@ -34,31 +34,31 @@ OLD = {
 
 
 def test_both_answers_say_the_same() -> None:
-    found = blocks.parse(NEW)
-    assert found == blocks.parse(OLD)
-    assert blocks.holders([found]) == {"n1.site": 8, "10.0.0.1": 8, "n2.site": 12, "10.0.0.2": 12}
+    found = blocks.parse_block_locations(NEW)
+    assert found == blocks.parse_block_locations(OLD)
+    assert blocks.sum_bytes_by_host([found]) == {"n1.site": 8, "10.0.0.1": 8, "n2.site": 12, "10.0.0.2": 12}
 
 
 def test_a_node_is_found_by_any_of_its_names_if_it_has_half_of_a_volume() -> None:
-    held = blocks.holders([blocks.parse(NEW)])
+    held = blocks.sum_bytes_by_host([blocks.parse_block_locations(NEW)])
     by_name = {1: frozenset({"n1"}), 2: frozenset({"n2.site"}), 3: frozenset({"n3"})}
-    assert replicas(held, 12, by_name) == {1: 0.7, 2: 1.0}
-    assert replicas(held, 12, {1: frozenset({"10.0.0.1"}), 2: frozenset({"10.0.0.9"})}) == {1: 0.7}
-    assert replicas(held, 17, by_name) == {2: 0.7}, "the other has less than half"
-    assert replicas({}, 0, by_name) == {}
+    assert find_volume_holders(held, 12, by_name) == {1: 0.7, 2: 1.0}
+    assert find_volume_holders(held, 12, {1: frozenset({"10.0.0.1"}), 2: frozenset({"10.0.0.9"})}) == {1: 0.7}
+    assert find_volume_holders(held, 17, by_name) == {2: 0.7}, "the other has less than half"
+    assert find_volume_holders({}, 0, by_name) == {}
 
 
 def test_what_is_read_of_a_block_that_is_not_here_came_over_the_network() -> None:
-    found = blocks.parse(NEW)
-    assert blocks.elsewhere(found, [(0, 12)], frozenset({"n1"})) == 4
-    assert blocks.elsewhere(found, [(6, 10), (11, 12)], frozenset({"10.0.0.1"})) == 3
-    assert blocks.elsewhere(found, [(0, 12)], frozenset({"n2"})) == 0
-    assert blocks.elsewhere(found, [(0, 12)], frozenset({"n3", "10.0.0.3"})) == 12
-    assert blocks.elsewhere([], [(2, 12)], frozenset({"n2"})) == 10, "where they are is not known"
+    found = blocks.parse_block_locations(NEW)
+    assert blocks.count_bytes_elsewhere(found, [(0, 12)], frozenset({"n1"})) == 4
+    assert blocks.count_bytes_elsewhere(found, [(6, 10), (11, 12)], frozenset({"10.0.0.1"})) == 3
+    assert blocks.count_bytes_elsewhere(found, [(0, 12)], frozenset({"n2"})) == 0
+    assert blocks.count_bytes_elsewhere(found, [(0, 12)], frozenset({"n3", "10.0.0.3"})) == 12
+    assert blocks.count_bytes_elsewhere([], [(2, 12)], frozenset({"n2"})) == 10, "where they are is not known"
 
 
 def test_a_host_has_its_short_name() -> None:
-    assert {"node7.no-such-site.invalid", "node7"} <= blocks.names_of("Node7.no-such-site.invalid")
+    assert {"node7.no-such-site.invalid", "node7"} <= blocks.list_host_names("Node7.no-such-site.invalid")
 
 
 def test_addresses_come_from_the_settings_of_hadoop(tmp_path: Path) -> None:
@@ -67,41 +67,41 @@ def test_addresses_come_from_the_settings_of_hadoop(tmp_path: Path) -> None:
     )
     (tmp_path / "hdfs-site.xml").write_text(text)
     (tmp_path / "core-site.xml").write_text("<configuration><")
-    known = blocks.settings({"HADOOP_CONF_DIR": str(tmp_path)})
-    assert blocks.name_nodes("hdfs://other:8020/x", known) == ["http://nn:1"]
-    assert blocks.settings({}) == {}
+    known = blocks.read_hadoop_settings({"HADOOP_CONF_DIR": str(tmp_path)})
+    assert blocks.list_name_nodes("hdfs://other:8020/x", known) == ["http://nn:1"]
+    assert blocks.read_hadoop_settings({}) == {}
 
 
 def test_nobody_who_answers_is_told_with_what_would_help() -> None:
     with pytest.raises(MillraceError, match="where its blocks are cannot be told") as error:
-        blocks.of_files(["hdfs://127.0.0.1:1/x"], {"HADOOP_CONF_DIR": "/no/such/folder"})
+        blocks.locate_blocks(["hdfs://127.0.0.1:1/x"], {"HADOOP_CONF_DIR": "/no/such/folder"})
     assert "dfs.namenode.http-address" in error.value.hint
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 10)), max_size=20), st.integers(0, 40), st.integers(0, 12))
 def test_what_lacks_is_what_was_not_added(parts: list[tuple[int, int]], first: int, length: int) -> None:
-    there, line = Extents(), set()
+    there, line = FilledExtents(), set()
     for begin, n in parts:
-        there.add(begin, begin + n)
+        there.add_extent(begin, begin + n)
         line |= {*range(begin, begin + n)}
-    lacking = there.lacking(first, first + length)
+    lacking = there.find_lacking(first, first + length)
     assert {place for begin, end in lacking for place in range(begin, end)} == {*range(first, first + length)} - line
     assert all(begin < end for begin, end in lacking)
 
 
 def test_a_copy_is_read_to_the_end_of_what_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millrace.node.holes.PIECE", 7)
+    monkeypatch.setattr("millrace.node.holes.PIECE_BYTES", 7)
     whole, holes = tmp_path / "whole", tmp_path / "holes"
     whole.write_bytes(bytes(range(1, 101)))
-    file = Fetched(name="whole", place="hdfs://127.0.0.1:1/whole", key="k", size=100, version="1", mtime_ns=0)
-    made = FileWithHoles(holes, file, blocks.Distance())
-    assert made.fill([(3, 40), (50, 51)], whole) == HdfsRead()
+    file = FetchedFile(name="whole", place="hdfs://127.0.0.1:1/whole", key="k", size=100, version="1", mtime_ns=0)
+    made = SparseFile(holes, file, blocks.HdfsLocality())
+    assert made.fill_ranges([(3, 40), (50, 51)], whole) == HdfsRead()
     assert holes.read_bytes() == bytes(at + 1 if 3 <= at < 40 or at == 50 else 0 for at in range(100))
 
 
 def test_a_copy_that_is_short_does_not_count_as_filled_in(tmp_path: Path) -> None:
-    file = Fetched(name="short", place="hdfs://127.0.0.1:1/short", key="k", size=100, version="1", mtime_ns=0)
+    file = FetchedFile(name="short", place="hdfs://127.0.0.1:1/short", key="k", size=100, version="1", mtime_ns=0)
     (tmp_path / "short").write_bytes(b"x" * 20)
-    made = FileWithHoles(tmp_path / "holes", file, blocks.Distance())
+    made = SparseFile(tmp_path / "holes", file, blocks.HdfsLocality())
     with pytest.raises(MillraceError):  # nobody is there who could be asked for the rest
-        made.fill([(10, 30)], tmp_path / "short")
+        made.fill_ranges([(10, 30)], tmp_path / "short")

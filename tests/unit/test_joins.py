@@ -17,7 +17,11 @@ def test_each_join_of_one_tool_is_there(name: str) -> None:
 
 
 def test_parts_are_composed() -> None:
-    spec = joins.together(joins.header_first(2), joins.footer("^#"), joins.restore(r"^#.*( -t \d+)$", " -t 8"))
+    spec = joins.combine_joins(
+        joins.make_first_header_join(2),
+        joins.make_footer_join("^#"),
+        joins.make_restore_join(r"^#.*( -t \d+)$", " -t 8"),
+    )
     blocks = [(1, b"h\n-\na\n#x -t 2\n"), (1, b"hh\n--\nbb\n#x -t 3\n")]
     assert _core.join(spec, blocks) == b"h\n-\na\nbb\n#x -t 8\n"
     with pytest.raises(ValueError, match="no line of its header or footer matches"):
@@ -25,6 +29,9 @@ def test_parts_are_composed() -> None:
 
 
 def test_what_the_user_may_say_is_of_the_same_parts() -> None:
-    assert joins.header(2).partition(":")[0] in joins.WAYS and joins.footer("x").partition(":")[0] in joins.WAYS
+    assert (
+        joins.make_header_join(2).partition(":")[0] in joins.WAYS
+        and joins.make_footer_join("x").partition(":")[0] in joins.WAYS
+    )
     assert {joins.CONCAT, joins.SAM} <= joins.WAYS.keys()
     assert not {"header-first", "restore"} & joins.WAYS.keys(), "these two an adapter has to answer for"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millrace import _core
-from millrace.resume import chosen
+from millrace.resume import select_tasks
 
 RUN = bytes(16)
 
@@ -40,8 +40,8 @@ def test_another_runs_journal_is_refused(tmp_path: Path) -> None:
 def test_what_was_given_up_counts_until_it_is_to_be_tried_again(tmp_path: Path) -> None:
     journal = _core.Journal.create(str(tmp_path / "journal.mrj"), RUN)
     tasks = [journal.quarantine(first, first + 1, 1, []) for first in (2, 0, 1)]
-    assert [task.first for task in chosen(tasks, retry_quarantined=False)] == [0, 1, 2]
-    assert chosen(tasks, retry_quarantined=True) == []
+    assert [task.first for task in select_tasks(tasks, retry_quarantined=False)] == [0, 1, 2]
+    assert select_tasks(tasks, retry_quarantined=True) == []
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ from typing import cast
 
 import pytest
 
-from millrace.cluster.mpi import World
+from millrace.cluster.mpi import MpiTransport
 from millrace.errors import RefusedError
 from millrace.launch import command, heart, sweep
-from millrace.launch.allocation import Allocation, find, parse_hosts
-from millrace.launch.relay import Output, Words
-from millrace.launch.watch import MPI_SECONDS, SILENCE_SECONDS, START_SECONDS, Signs
+from millrace.launch.allocation import NodeAllocation, find_node_allocation, parse_hosts
+from millrace.launch.relay import LauncherOutputRelay, StdoutRelay
+from millrace.launch.watch import MAX_MPI_START_SECONDS, MAX_SILENCE_SECONDS, MAX_START_SECONDS, CoordinatorSigns
 from millrace.plan import granted
-from millrace.plan.slurm import expand
+from millrace.plan.slurm import expand_node_list
 from millrace.storage import launcher_folder
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
@@ -38,7 +38,7 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
     ],
 )
 def test_a_packed_list_of_nodes_is_unpacked(text: str, names: list[str]) -> None:
-    assert list(expand(text)) == names
+    assert list(expand_node_list(text)) == names
 
 
 @pytest.mark.parametrize("text", ["", ",", "a b", "-rf", "a,$(x)"])
@@ -48,11 +48,11 @@ def test_what_is_no_host_is_refused(text: str) -> None:
 
 
 def test_named_hosts_beat_the_job() -> None:
-    assert find(("a,b", "a"), SLURM) == Allocation("hosts", ("a", "b"))
+    assert find_node_allocation(("a,b", "a"), SLURM) == NodeAllocation("hosts", ("a", "b"))
 
 
 def test_a_slurm_job_of_several_nodes_is_found() -> None:
-    assert find((), SLURM) == Allocation("slurm", ("n1", "n2", "n3"))
+    assert find_node_allocation((), SLURM) == NodeAllocation("slurm", ("n1", "n2", "n3"))
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,14 @@ def test_a_slurm_job_of_several_nodes_is_found() -> None:
     ids=["no job", "one node", "supervised", "a step of one node"],
 )
 def test_a_run_stays_on_its_machine(environ: dict[str, str]) -> None:
-    assert find((), environ) is None
+    assert find_node_allocation((), environ) is None
 
 
 def test_shell_of_salloc_uses_the_granted_node() -> None:
     """It is started where it was typed, as a rule."""
-    assert find((), {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}) == Allocation("slurm", ("n1",))
+    assert find_node_allocation((), {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}) == NodeAllocation(
+        "slurm", ("n1",)
+    )
 
 
 #: What a heterogeneous job has, of two parts.
@@ -82,39 +84,41 @@ PARTS = {
 
 
 def test_heterogeneous_job_is_used_whole() -> None:
-    found = find((), PARTS)
-    assert found == Allocation("slurm", ("n1", "n2", "n3"))
-    words = command.on_node(found, "n3", ["true"], PARTS)
+    found = find_node_allocation((), PARTS)
+    assert found == NodeAllocation("slurm", ("n1", "n2", "n3"))
+    words = command.build_node_command(found, "n3", ["true"], PARTS)
     assert words[:2] == ["srun", "--het-group=1"] and words[-1] == "true"
-    assert granted.on_nodes(PARTS, lambda _: "") == {granted.GRANTED: "n1=1 n2=4 n3=4"}
+    assert granted.make_grant_variable(PARTS, lambda _: "") == {granted.GRANTED: "n1=1 n2=4 n3=4"}
 
 
 def test_hosts_of_other_batch_systems_are_found(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("a 2 all.q@a UNDEFINED\nb 1 all.q@b UNDEFINED\nb 1 big.q@b UNDEFINED\n")
     engine = {"JOB_ID": "3", "PE_HOSTFILE": str(hosts), "NSLOTS": "4"}
-    assert find((), engine) == Allocation("grid engine", ("a", "b"))
-    assert granted.on_nodes(engine, lambda path: Path(path).read_text()) == {granted.GRANTED: "a=2 b=2"}
+    assert find_node_allocation((), engine) == NodeAllocation("grid engine", ("a", "b"))
+    assert granted.make_grant_variable(engine, lambda path: Path(path).read_text()) == {granted.GRANTED: "a=2 b=2"}
     lsf = {"LSB_JOBID": "3", "LSB_MCPU_HOSTS": "a 2 b 4"}
-    assert find((), lsf) == Allocation("lsf", ("a", "b"))
-    assert command.on_node(Allocation("lsf", ("a", "b")), "b", ["true"], lsf) == ["blaunch", "b", "true"]
+    assert find_node_allocation((), lsf) == NodeAllocation("lsf", ("a", "b"))
+    assert command.build_node_command(NodeAllocation("lsf", ("a", "b")), "b", ["true"], lsf) == ["blaunch", "b", "true"]
     hosts.write_text("a\na\nb\n")
-    assert find((), {"LSB_JOBID": "3", "LSB_DJOB_HOSTFILE": str(hosts)}) == Allocation("lsf", ("a", "b"))
+    assert find_node_allocation((), {"LSB_JOBID": "3", "LSB_DJOB_HOSTFILE": str(hosts)}) == NodeAllocation(
+        "lsf", ("a", "b")
+    )
 
 
 def test_task_of_hyperqueue_stays_where_it_is() -> None:
-    assert find((), {**SLURM, "HQ_TASK_ID": "0", "HQ_CPUS": "2,3"}) is None
+    assert find_node_allocation((), {**SLURM, "HQ_TASK_ID": "0", "HQ_CPUS": "2,3"}) is None
 
 
 def test_an_interactive_step_has_the_whole_job() -> None:
     interactive = {**SLURM, "SLURM_STEP_ID": str(0xFFFFFFFA), "SLURM_STEP_NODELIST": "n1"}
-    assert find((), interactive) == Allocation("slurm", ("n1", "n2", "n3"))
+    assert find_node_allocation((), interactive) == NodeAllocation("slurm", ("n1", "n2", "n3"))
 
 
 def test_the_nodes_of_a_pbs_job_count_once_each(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("a\na\nb\nb\n")
     environ = {"PBS_JOBID": "1.server", "PBS_NODEFILE": str(tmp_path / "nodes")}
-    assert find((), environ) == Allocation("pbs", ("a", "b"))
+    assert find_node_allocation((), environ) == NodeAllocation("pbs", ("a", "b"))
 
 
 def launcher_script(folder: Path, name: str, says: str) -> None:
@@ -128,21 +132,23 @@ def test_the_launcher_is_of_the_library_that_is_loaded(tmp_path: Path, monkeypat
     launcher_script(tmp_path, "mpirun", "HYDRA build details")
     launcher_script(tmp_path, "mpirun.openmpi", "mpirun (Open MPI) 4.1.4")
     environ = {"PATH": str(tmp_path)}
-    assert command.choose(environ, "Open MPI v5.0.11").program == str(tmp_path / "mpirun.openmpi")
-    assert command.choose(environ, "MPICH Version: 5.0.2").kind == "hydra"
+    assert command.choose_mpi_launcher(environ, "Open MPI v5.0.11").program == str(tmp_path / "mpirun.openmpi")
+    assert command.choose_mpi_launcher(environ, "MPICH Version: 5.0.2").kind == "hydra"
 
 
 def test_a_launcher_of_another_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.prefix", str(tmp_path / "nowhere"))
     launcher_script(tmp_path, "mpirun", "HYDRA build details")
     with pytest.raises(RefusedError, match="is of another: HYDRA build details"):
-        command.choose({"PATH": str(tmp_path)}, "Open MPI v5.0.11")
+        command.choose_mpi_launcher({"PATH": str(tmp_path)}, "Open MPI v5.0.11")
 
 
 def test_srun_starts_ranks_where_the_library_has_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.prefix", str(tmp_path / "nowhere"))
     launcher_script(tmp_path, "srun", "MPI plugin types are... none cray_shasta pmi2 pmix")
-    chosen = command.choose({"PATH": str(tmp_path), "SLURM_JOB_ID": "7"}, "MPI VERSION: CRAY MPICH version 8.1")
+    chosen = command.choose_mpi_launcher(
+        {"PATH": str(tmp_path), "SLURM_JOB_ID": "7"}, "MPI VERSION: CRAY MPICH version 8.1"
+    )
     assert (chosen.kind, chosen.plugin) == ("srun", "cray_shasta")
 
 
@@ -150,12 +156,12 @@ def test_file_of_output_is_recorded_before_its_first_byte(tmp_path: Path) -> Non
     (tmp_path / "stdout").write_bytes(b"")
     with (tmp_path / "to").open("wb") as to:
         sizes: list[int] = []
-        output = Output(tmp_path / "stdout", to.fileno(), lambda: sizes.append((tmp_path / "to").stat().st_size))
-        output.pump()
+        output = StdoutRelay(tmp_path / "stdout", to.fileno(), lambda: sizes.append((tmp_path / "to").stat().st_size))
+        output.relay_new_output()
         assert sizes == [], "nothing of the tool's stands there"
         for content in (b"one", b"one, two"):
             (tmp_path / "stdout").write_bytes(content)
-            output.pump()
+            output.relay_new_output()
     assert sizes == [0]
     assert (tmp_path / "to").read_bytes() == b"one, two"
 
@@ -164,15 +170,16 @@ def test_family_that_not_all_nodes_have_is_spared(monkeypatch: pytest.MonkeyPatc
     known = {"both": (AF_INET, AF_INET6), "four": (AF_INET,), "six": (AF_INET6,)}
     monkeypatch.setattr("socket.getaddrinfo", lambda name, *_, **__: [(family,) for family in known[name]])
     found = [
-        command.spare_family(nodes) for nodes in (["both", "four"], ["both", "six"], ["four", "six"], ["user@both"])
+        command.find_spare_address_family(nodes)
+        for nodes in (["both", "four"], ["both", "six"], ["four", "six"], ["user@both"])
     ]
     assert found == ["6", "4", "", "6"]
 
 
 @pytest.mark.parametrize("kind", ["openmpi", "hydra", "srun"])
 def test_each_node_gets_one_rank(kind: command.Kind) -> None:
-    words = command.ranks(
-        command.Launcher(kind, "x", "y"), Allocation("hosts", ("a", "b")), ["a", "b"], ["millrace", "run"],
+    words = command.build_ranks_command(
+        command.RankLauncher(kind, "x", "y"), NodeAllocation("hosts", ("a", "b")), ["a", "b"], ["millrace", "run"],
         cwd=Path("/w"), forward=["BLASTDB"],
     )  # fmt: skip
     assert words[0] == "x"
@@ -191,16 +198,16 @@ def test_the_users_variables_reach_the_ranks_but_not_those_of_the_session() -> N
         "PWD": "/",
         "BASH_FUNC_a%%": "",
     }
-    assert command.forwarded(environ) == ["BLASTDB", "PATH"]
+    assert command.list_forwarded_variables(environ) == ["BLASTDB", "PATH"]
 
 
 def test_output_is_passed_on_once_though_it_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "stdout"
     reader, writer = os.pipe()
-    output = Output(path, writer)
+    output = StdoutRelay(path, writer)
     for content in (b"one ", b"one two", b"", b"one", b"one two three"):  # the third is a new start
         path.write_bytes(content)
-        output.pump()
+        output.relay_new_output()
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
         assert file.read() == b"one two three"
@@ -208,7 +215,7 @@ def test_output_is_passed_on_once_though_it_is_written_again(tmp_path: Path) -> 
 
 def test_what_a_launcher_says_of_its_end_is_kept_for_the_worst_case() -> None:
     reader, writer = os.pipe()
-    words = Words(writer, all_of_it=False)
+    words = LauncherOutputRelay(writer, all_of_it=False)
     frame = b"-" * 76 + b"\n"
     for part in (
         b"millrace: 10 %\n",
@@ -218,14 +225,14 @@ def test_what_a_launcher_says_of_its_end_is_kept_for_the_worst_case() -> None:
         frame,
         b"millrace: 20 %",
     ):
-        words.take(part)
-    words.take(b"")
+        words.relay_content(part)
+    words.relay_content(b"")
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
         assert file.read() == b"millrace: 10 %\nhalf\nmillrace: 20 %"
-    assert words.quoted() == "\n  [node1:17] PMIX ERROR\n  PRTE has lost"
-    words.begin()
-    assert not words.quoted(), "it was of another start"
+    assert words.quote_kept_lines() == "\n  [node1:17] PMIX ERROR\n  PRTE has lost"
+    words.reset_for_start()
+    assert not words.quote_kept_lines(), "it was of another start"
 
 
 @pytest.fixture
@@ -237,62 +244,70 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, now: list[float]) -> None:
-    signs = Signs(tmp_path)
-    signs.begin()
-    signs.listen()
-    now[0] += START_SECONDS - 1  # nobody is heard before MPI has started
-    assert not signs.silent_for(4, 1.0)
+    signs = CoordinatorSigns(tmp_path)
+    signs.reset_for_start()
+    signs.read_heartbeat()
+    now[0] += MAX_START_SECONDS - 1  # nobody is heard before MPI has started
+    assert not signs.get_excessive_silence(4, 1.0)
     (tmp_path / "heartbeat").write_text("1 40\n")
-    signs.listen()
+    signs.read_heartbeat()
     assert signs.records == 40
-    now[0] += SILENCE_SECONDS + 1
-    signs.listen()
-    assert signs.silent_for(4, 1.0) > SILENCE_SECONDS
-    assert not signs.silent_for(4, 2.0)
+    now[0] += MAX_SILENCE_SECONDS + 1
+    signs.read_heartbeat()
+    assert signs.get_excessive_silence(4, 1.0) > MAX_SILENCE_SECONDS
+    assert not signs.get_excessive_silence(4, 2.0)
     (tmp_path / "heartbeat").write_text("2 41\n")
-    signs.listen()
-    assert not signs.silent_for(4, 1.0)
+    signs.read_heartbeat()
+    assert not signs.get_excessive_silence(4, 1.0)
 
 
 def test_while_mpi_starts_on_many_nodes_the_coordinator_may_be_silent_for_longer(
     tmp_path: Path, now: list[float]
 ) -> None:
-    signs = Signs(tmp_path)
-    signs.begin()
-    beating = heart.Heart(signs.environ["MILLRACE_HEARTBEAT"])
+    signs = CoordinatorSigns(tmp_path)
+    signs.reset_for_start()
+    beating = heart.CoordinatorHeartbeat(signs.environ["MILLRACE_HEARTBEAT"])
     beating.starting = True
-    beating.beat()
-    signs.listen()
-    now[0] += SILENCE_SECONDS + 1.0
-    assert signs.silent_for(1, 1.0)
-    assert not signs.silent_for(1000, 1.0)
+    beating.write_beat()
+    signs.read_heartbeat()
+    now[0] += MAX_SILENCE_SECONDS + 1.0
+    assert signs.get_excessive_silence(1, 1.0)
+    assert not signs.get_excessive_silence(1000, 1.0)
     beating.starting = False
-    beating.beat()
-    signs.listen()
-    now[0] += SILENCE_SECONDS + 1.0
-    assert signs.silent_for(1000, 1.0)
+    beating.write_beat()
+    signs.read_heartbeat()
+    now[0] += MAX_SILENCE_SECONDS + 1.0
+    assert signs.get_excessive_silence(1000, 1.0)
 
 
 def test_mpi_that_does_not_start_ends_the_start_though_the_coordinator_beats(tmp_path: Path, now: list[float]) -> None:
-    signs = Signs(tmp_path)
-    signs.begin()
-    beating = heart.Heart(signs.environ["MILLRACE_HEARTBEAT"])
+    signs = CoordinatorSigns(tmp_path)
+    signs.reset_for_start()
+    beating = heart.CoordinatorHeartbeat(signs.environ["MILLRACE_HEARTBEAT"])
     waited = []
-    for beating.starting, seconds in ((False, 40.0), (True, MPI_SECONDS), (True, 0.5), (True, 40.0), (False, 1.0)):
-        beating.beat()
-        signs.listen()
+    for beating.starting, seconds in (
+        (False, 40.0),
+        (True, MAX_MPI_START_SECONDS),
+        (True, 0.5),
+        (True, 40.0),
+        (False, 1.0),
+    ):
+        beating.write_beat()
+        signs.read_heartbeat()
         now[0] += seconds
-        assert seconds == 40.0 or not signs.silent_for(1000, 1.0)
-        waited.append([signs.waits_for_mpi(n_nodes, patience) for n_nodes, patience in ((1, 1.0), (10, 1.0), (1, 2.0))])
-    later = MPI_SECONDS + 40.5
-    assert waited == [[0, 0, 0], [0, 0, 0], [MPI_SECONDS + 0.5, 0, 0], [later, later, later], [0, 0, 0]]
+        assert seconds == 40.0 or not signs.get_excessive_silence(1000, 1.0)
+        waited.append(
+            [signs.get_excessive_mpi_wait(n_nodes, patience) for n_nodes, patience in ((1, 1.0), (10, 1.0), (1, 2.0))]
+        )
+    later = MAX_MPI_START_SECONDS + 40.5
+    assert waited == [[0, 0, 0], [0, 0, 0], [MAX_MPI_START_SECONDS + 0.5, 0, 0], [later, later, later], [0, 0, 0]]
     beating.starting = True
-    beating.beat()
-    signs.listen()
+    beating.write_beat()
+    signs.read_heartbeat()
     now[0] += later
-    assert signs.waits_for_mpi(1, 1.0)
-    signs.begin()
-    assert not signs.waits_for_mpi(1, 1.0), "it was of another start"
+    assert signs.get_excessive_mpi_wait(1, 1.0)
+    signs.reset_for_start()
+    assert not signs.get_excessive_mpi_wait(1, 1.0), "it was of another start"
 
 
 def test_a_coordinator_that_has_not_begun_long_after_others_is_frozen(
@@ -300,35 +315,35 @@ def test_a_coordinator_that_has_not_begun_long_after_others_is_frozen(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    signs = Signs(tmp_path)
-    for took, limit in ((1.0, SILENCE_SECONDS), (5.0, 15.0), (15.0, START_SECONDS)):
-        signs.begin()
+    signs = CoordinatorSigns(tmp_path)
+    for took, limit in ((1.0, MAX_SILENCE_SECONDS), (5.0, 15.0), (15.0, MAX_START_SECONDS)):
+        signs.reset_for_start()
         begun, now[0] = now[0], now[0] + took
-        assert heart.begin({**signs.environ, "PMI_RANK": "2", "PMI_SIZE": "3"}) is None
-        signs.listen()
+        assert heart.start_heartbeat({**signs.environ, "PMI_RANK": "2", "PMI_SIZE": "3"}) is None
+        signs.read_heartbeat()
         now[0] = begun + limit - 0.1
-        assert not signs.silent_for(1, 1.0)
+        assert not signs.get_excessive_silence(1, 1.0)
         now[0] = begun + limit + 0.2
-        assert signs.silent_for(1, 1.0)
+        assert signs.get_excessive_silence(1, 1.0)
 
 
 def test_the_end_is_what_the_coordinator_says_it_is(tmp_path: Path) -> None:
-    signs = Signs(tmp_path)
-    signs.begin()
-    assert signs.code() is None
+    signs = CoordinatorSigns(tmp_path)
+    signs.reset_for_start()
+    assert signs.read_exit_code() is None
     (tmp_path / "done").write_text("3\n")
-    assert signs.code() == 3
-    signs.begin()
-    assert signs.code() is None
+    assert signs.read_exit_code() == 3
+    signs.reset_for_start()
+    assert signs.read_exit_code() is None
     (tmp_path / "done").write_text("again\n")
-    assert signs.code() is None and signs.again()
+    assert signs.read_exit_code() is None and signs.is_restart_requested()
 
 
 def test_signals_are_passed_on_one_a_line(tmp_path: Path) -> None:
-    signs = Signs(tmp_path)
-    signs.begin()
-    signs.stop([10])
-    signs.stop([10, 10])
+    signs = CoordinatorSigns(tmp_path)
+    signs.reset_for_start()
+    signs.pass_on_signals([10])
+    signs.pass_on_signals([10, 10])
     assert (tmp_path / "stop").read_text() == "10\n10\n"
 
 
@@ -338,7 +353,7 @@ def test_memory_that_a_process_has_is_not_removed(tmp_path: Path) -> None:
         if name != "young":
             os.utime(tmp_path / name, (0, 0))
     with (tmp_path / "held").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
-        assert sweep.unused(sorted(tmp_path.iterdir())) == [tmp_path / "dead"]
+        assert sweep.find_unused_segments(sorted(tmp_path.iterdir())) == [tmp_path / "dead"]
 
 
 def test_shared_memory_of_mpich_loses_its_name_and_nothing_else_does(
@@ -353,7 +368,7 @@ def test_shared_memory_of_mpich_loses_its_name_and_nothing_else_does(
             file = stack.enter_context(path.open("rb"))
             stack.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
         gone.unlink()
-        World.all_are_here(cast(World, None))
+        MpiTransport.unlink_startup_memory(cast(MpiTransport, None))
         assert not there.exists()
     assert (tmp_path / "(deleted)").exists()
 
@@ -362,12 +377,12 @@ def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) ->
     token = os.urandom(8).hex()
     by_environment = subprocess.Popen(["sleep", "600"], env={**os.environ, sweep.NAME: token})
     by_argument = subprocess.Popen(
-        ["sh", "-c", "read _", f"--base={launcher_folder.beginning(token)}0"], stdin=subprocess.PIPE
+        ["sh", "-c", "read _", f"--base={launcher_folder.make_path_prefix(token)}0"], stdin=subprocess.PIPE
     )
     other = subprocess.Popen(["sleep", "600"], env={**os.environ, sweep.NAME: "0" * 16})
     try:
         # Our own children: they are reaped only here, and a process that has ended but is not reaped counts as gone.
-        assert sweep.sweep(token)
+        assert sweep.sweep_this_node(token)
         assert by_environment.wait(300) == by_argument.wait(300) == -9
         assert other.poll() is None
     finally:
@@ -379,7 +394,7 @@ def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) ->
 def test_the_heart_beats_before_what_takes_long_is_imported(tmp_path: Path) -> None:
     beats = tmp_path / "heartbeat"
     code = (
-        "import os, sys, time\nfrom millrace.launch import heart\nassert heart.begin(os.environ)\n"
+        "import os, sys, time\nfrom millrace.launch import heart\nassert heart.start_heartbeat(os.environ)\n"
         f"while not os.path.exists({str(beats)!r}) or not (beat := open({str(beats)!r}).read()): time.sleep(0.001)\n"
         "print(*sys.modules)\nprint(beat, end='')"
     )
@@ -393,6 +408,6 @@ def test_the_heart_beats_before_what_takes_long_is_imported(tmp_path: Path) -> N
 
 
 def test_only_the_coordinator_has_a_heart(tmp_path: Path) -> None:
-    environ = {**Signs(tmp_path).environ, "PMI_RANK": "3", "PMI_SIZE": "4"}
-    assert heart.begin(environ) is None
-    assert heart.begin({}) is None
+    environ = {**CoordinatorSigns(tmp_path).environ, "PMI_RANK": "3", "PMI_SIZE": "4"}
+    assert heart.start_heartbeat(environ) is None
+    assert heart.start_heartbeat({}) is None

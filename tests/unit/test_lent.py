@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millrace.node.lent import Share
+from millrace.node.lent import SlotLease
 
 
 class Lender:
@@ -17,22 +17,22 @@ class Lender:
     def lend(self, allow: Callable[[int], None]) -> None:
         self.allow = allow
 
-    def work(self, wanted: int, running: int) -> None:
+    def report_demand(self, wanted: int, running: int) -> None:
         self.said.append((wanted, running))
 
 
 def test_a_pool_uses_what_is_lent_and_what_memory_is_there_for() -> None:
     lender, allowed = Lender(), list[int]()
-    share = Share(lender, allowed.append, 4)
+    share = SlotLease(lender, allowed.append, 4)
     assert lender.allow and allowed == [0], "nothing before it is lent"
     lender.allow(3)
-    share.by_memory(2)
+    share.limit_by_memory(2)
     lender.allow(1)
-    share.by_memory(4)
+    share.limit_by_memory(4)
     assert allowed == [0, 3, 2, 1, 1]
-    share.submitted(1)
-    share.started(1)
-    share.over([1])
+    share.add_waiting_task(1)
+    share.add_running_task(1)
+    share.remove_tasks([1])
     assert lender.said[-3:] == [(1, 0), (1, 1), (0, 0)]
 
 
@@ -44,7 +44,7 @@ def test_what_is_lent_to_a_pool_that_is_closed_is_no_error() -> None:
         if closed:
             raise ValueError("the pool is closed")
 
-    Share(lender, allow, 4)
+    SlotLease(lender, allow, 4)
     closed = True
     assert lender.allow
     lender.allow(2)

@@ -7,22 +7,27 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cluster.failures import LEAST_WAIT_SECONDS, SILENCE_AT_START_SECONDS, TIMES, StartupDeadline
+from millrace.cluster.failures import (
+    MAX_SILENCE_AT_START_SECONDS,
+    MAX_STARTUP_TIME_RATIO,
+    MIN_STARTUP_WAIT_SECONDS,
+    StartupDeadline,
+)
 
 
 def test_who_is_alone_is_given_up_soon() -> None:
     muster = StartupDeadline(10.0, 4)
     assert not muster.is_late(13.0, 2)
-    assert not muster.is_late(10.0 + LEAST_WAIT_SECONDS, 3)
-    assert muster.is_late(10.5 + LEAST_WAIT_SECONDS, 3)
+    assert not muster.is_late(10.0 + MIN_STARTUP_WAIT_SECONDS, 3)
+    assert muster.is_late(10.5 + MIN_STARTUP_WAIT_SECONDS, 3)
 
 
 def test_in_vain_is_followed_by_more_patience() -> None:
     for patience, limit in (
-        (1.0, LEAST_WAIT_SECONDS),
-        (2.0, 2 * LEAST_WAIT_SECONDS),
-        (16.0, SILENCE_AT_START_SECONDS),
-        (math.inf, SILENCE_AT_START_SECONDS),
+        (1.0, MIN_STARTUP_WAIT_SECONDS),
+        (2.0, 2 * MIN_STARTUP_WAIT_SECONDS),
+        (16.0, MAX_SILENCE_AT_START_SECONDS),
+        (math.inf, MAX_SILENCE_AT_START_SECONDS),
     ):
         muster = StartupDeadline(0.0, 4, patience)
         assert not muster.is_late(0.5, 3)
@@ -32,8 +37,8 @@ def test_in_vain_is_followed_by_more_patience() -> None:
 
 def test_before_half_are_there_all_may_be_slow() -> None:
     muster = StartupDeadline(0.0, 4)
-    assert not muster.is_late(SILENCE_AT_START_SECONDS - 1, 1)
-    assert muster.is_late(SILENCE_AT_START_SECONDS + 1, 1)
+    assert not muster.is_late(MAX_SILENCE_AT_START_SECONDS - 1, 1)
+    assert muster.is_late(MAX_SILENCE_AT_START_SECONDS + 1, 1)
 
 
 @given(st.integers(1, 2000), st.floats(0, 100), st.floats(0, 200))
@@ -41,7 +46,7 @@ def test_the_others_have_some_times_as_long_as_half(n: int, half: float, later: 
     muster = StartupDeadline(0.0, n)
     muster.is_late(half, (n + 1) // 2)
     now = half + later
-    if now <= min(SILENCE_AT_START_SECONDS, max(LEAST_WAIT_SECONDS, TIMES * half)):
+    if now <= min(MAX_SILENCE_AT_START_SECONDS, max(MIN_STARTUP_WAIT_SECONDS, MAX_STARTUP_TIME_RATIO * half)):
         assert not muster.is_late(now, n - 1)
-    elif now > SILENCE_AT_START_SECONDS:
+    elif now > MAX_SILENCE_AT_START_SECONDS:
         assert muster.is_late(now, n - 1)

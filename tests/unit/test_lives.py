@@ -12,10 +12,25 @@ from lives import ended, lives_of, part
 
 from millrace.ids import BatchId
 from millrace.model import CostHint
-from millrace.schedule.lives import MOST_WITNESSES, WITNESSES, Lives, Run, Step
-from millrace.schedule.protocol import Ask, Failure, Quarantine, Release, Result, Split, Stop, Why
+from millrace.schedule.lives import (
+    MIN_FAILURES_TO_BLAME_TOOL,
+    MIN_MIXED_FAILURES_TO_BLAME_TOOL,
+    BatchLifecycle,
+    BatchStep,
+    RunBatch,
+)
+from millrace.schedule.protocol import (
+    AttemptResult,
+    CutBatches,
+    QuarantineBatch,
+    ReleaseBatch,
+    SplitBatch,
+    StopReason,
+    StopRun,
+    TaskFailure,
+)
 from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.schedule.sizing import MOST_READY, MOST_TAIL
+from millrace.schedule.sizing import MAX_READY_BATCHES, MAX_TAIL_BYTES
 
 
 @dataclass
@@ -30,7 +45,7 @@ class World:
         sizes: Units of each record; empty: 1.
     """
 
-    lives: Lives
+    lives: BatchLifecycle
     n_records: int
     bad: dict[int, str] = field(default_factory=dict)
     timed_out: frozenset[int] = frozenset()
@@ -48,15 +63,15 @@ class World:
     most_in_hand: int = 0
     cut_to: int = 0
     serial: int = 0
-    stopped: Stop | None = None
+    stopped: StopRun | None = None
 
     def run(self, choose: st.DataObject) -> None:
         """Carry messages until the lives is done or stops; every step must find something to do."""
         for _ in range(40 * self.n_records + 100):
-            if self.stopped or self.lives.done:
+            if self.stopped or self.lives.is_done:
                 return
             fed = self.feed(choose)
-            self.do(self.lives.turn())
+            self.do(self.lives.end_tick())
             while self.queued and len(self.running) < self.lives.cutting.slots:
                 self.running.append(self.queued.popleft())
             if self.running:
@@ -69,26 +84,26 @@ class World:
                 else:
                     self.end(batch)
             else:
-                assert fed or self.stopped or self.lives.done, "nothing runs, nothing is wanted, and it is not done"
+                assert fed or self.stopped or self.lives.is_done, "nothing runs, nothing is wanted, and it is not done"
         raise AssertionError("no end in sight")
 
     def units(self, first: int, last: int) -> int:
         return sum(self.sizes[first:last]) if self.sizes else last - first
 
     def feed(self, choose: st.DataObject) -> bool:
-        limits = self.lives.ask(
+        limits = self.lives.request_batches(
             float(self.units(self.cut_to, self.n_records)), several=choose.draw(st.booleans(), "several at once")
         )
         if limits is None:
             return False
         for _ in range(limits.n_batches):
             if self.cut_to == self.n_records:
-                self.do(self.lives.input_ended())
+                self.do(self.lives.end_input())
                 break
             self.cut(choose, limits)
         return True
 
-    def cut(self, choose: st.DataObject, limits: Ask) -> None:
+    def cut(self, choose: st.DataObject, limits: CutBatches) -> None:
         first, most = self.cut_to, 1
         while first + most < self.n_records and most < (limits.records or self.n_records):
             if limits.units and self.units(first, first + most) >= limits.units:
@@ -97,7 +112,9 @@ class World:
         count = choose.draw(st.integers(1, most), "records cut") if self.bad or not self.sizes else most
         self.largest = max(self.largest, count)
         self.cut_to = first + count
-        self.do(self.lives.batch_cut(part(self.remember(first, self.cut_to), count, self.units(first, self.cut_to))))
+        self.do(
+            self.lives.add_cut_batch(part(self.remember(first, self.cut_to), count, self.units(first, self.cut_to)))
+        )
         self.most_in_hand = max(self.most_in_hand, len(self.batches))
 
     def remember(self, first: int, last: int) -> int:
@@ -109,7 +126,7 @@ class World:
         """A batch that runs goes on as several, as in the search of its candidates."""
         del self.batches[batch]
         parts = [(self.remember(first, last), last - first, self.units(first, last)) for first, last in extents]
-        self.lives.batch_divided(batch, [part(*each) for each in parts])
+        self.lives.replace_divided_batch(batch, [part(*each) for each in parts])
         self.running += [part for part, _, _ in parts]
         self.begun.update(self.running)
 
@@ -120,17 +137,17 @@ class World:
         culprit = next((record for record in range(first, last) if record in self.bad), None)
         if culprit is None and self.executions not in self.flaky:
             self.done.extend(range(first, last))
-            self.do(ended(self.lives, batch, Result.DONE, seconds=0.01 * self.units(first, last)))
+            self.do(ended(self.lives, batch, AttemptResult.DONE, seconds=0.01 * self.units(first, last)))
         elif culprit in self.timed_out:
-            self.do(ended(self.lives, batch, Result.TIMED_OUT, "timeout"))
+            self.do(ended(self.lives, batch, AttemptResult.TIMED_OUT, "timeout"))
         else:
             said = self.bad[culprit] if culprit is not None else "flaky"
-            self.do(ended(self.lives, batch, Result.FAILED, said))
+            self.do(ended(self.lives, batch, AttemptResult.FAILED, said))
 
-    def do(self, actions: list[Step]) -> None:
+    def do(self, actions: list[BatchStep]) -> None:
         for action in actions:
             match action:
-                case Run(batch, _, urgent):
+                case RunBatch(batch, _, urgent):
                     assert batch in self.batches
                     assert batch not in self.queued and batch not in self.running, "a batch runs twice at once"
                     if not self.bad and not urgent and batch not in self.begun:
@@ -138,27 +155,27 @@ class World:
                         assert self.units(*self.batches[batch]) == max(left), "a larger one waits"
                     self.begun.add(batch)
                     (self.queued.appendleft if urgent else self.queued.append)(batch)
-                case Split(batch, records):
+                case SplitBatch(batch, records):
                     first, last = self.batches.pop(batch)
                     assert 0 < records < last - first
                     middle = first + records
                     parts = [
                         (self.remember(a, b), b - a, self.units(a, b)) for a, b in ((first, middle), (middle, last))
                     ]
-                    self.do(self.lives.batch_split(batch, [part(*each) for each in parts]))
-                case Quarantine(batch):
+                    self.do(self.lives.replace_split_batch(batch, [part(*each) for each in parts]))
+                case QuarantineBatch(batch):
                     first, last = self.batches[batch]
                     assert last - first == 1
                     self.quarantined.append(first)
-                    self.do(self.lives.batch_quarantined(batch))
-                case Release(batch):
+                    self.do(self.lives.drop_quarantined_batch(batch))
+                case ReleaseBatch(batch):
                     del self.batches[batch]
-                case Stop():
+                case StopRun():
                     self.stopped = action
                     return
 
 
-def a_lives(slots: int = 2, retries: int = 1, *, proven: bool = False) -> Lives:
+def a_lives(slots: int = 2, retries: int = 1, *, proven: bool = False) -> BatchLifecycle:
     return lives_of(slots, CostHint(unit="bytes"), retries, (5, 0), proven=proven, limit=QuarantineLimit(share=1.0))
 
 
@@ -180,9 +197,9 @@ def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose:
     world.run(choose)
     if world.stopped:
         # The tool is given up only while nothing has succeeded, and after enough single records.
-        assert world.stopped.why is Why.TOOL and not world.done and not world.quarantined
+        assert world.stopped.why is StopReason.TOOL and not world.done and not world.quarantined
         failed_alone = world.tried & bad.keys()
-        assert len(failed_alone) >= min(WITNESSES, n_records)
+        assert len(failed_alone) >= min(MIN_FAILURES_TO_BLAME_TOOL, n_records)
         return
     assert sorted(world.done + world.quarantined) == list(range(n_records))
     assert sorted(world.quarantined) == sorted(bad)
@@ -196,12 +213,12 @@ def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose:
 def test_a_batch_for_which_something_was_away_is_run_again_as_it_is(proven: bool) -> None:
     """However often, even if nothing is to be tried again and nothing has succeeded yet."""
     lives = a_lives(retries=0, proven=proven)
-    lives.ask(None)
-    first = lives.batch_cut(part(1, 5, 5))
-    assert first == [Run(BatchId(1), 1)]
+    lives.request_batches(None)
+    first = lives.add_cut_batch(part(1, 5, 5))
+    assert first == [RunBatch(BatchId(1), 1)]
     for _ in range(5):
-        assert ended(lives, 1, Result.AWAY) == [Run(BatchId(1), 1, urgent=True)]
-    assert Release(BatchId(1)) in ended(lives, 1, Result.DONE)
+        assert ended(lives, 1, AttemptResult.FILESYSTEM_GONE) == [RunBatch(BatchId(1), 1, urgent=True)]
+    assert ReleaseBatch(BatchId(1)) in ended(lives, 1, AttemptResult.DONE)
 
 
 SIZES = st.lists(st.one_of(st.integers(1, 50), st.integers(1, 5000)), min_size=1, max_size=120)
@@ -224,27 +241,29 @@ def test_every_record_of_any_size_ends_once_and_of_what_waits_the_largest_goes_f
     assert sorted(world.done + world.quarantined) == list(range(len(sizes)))
     assert sorted(world.quarantined) == sorted(bad)
     assert not world.batches, "a batch was not released"
-    assert world.most_in_hand <= slots * (1 + MOST_READY) + 2 + 2 * len(bad)
+    assert world.most_in_hand <= slots * (1 + MAX_READY_BATCHES) + 2 + 2 * len(bad)
 
 
-def measured(slots: int, unit: str = "residues", fixed: tuple[int, int] = (0, 0), longest: int = 5000) -> Lives:
+def measured(
+    slots: int, unit: str = "residues", fixed: tuple[int, int] = (0, 0), longest: int = 5000
+) -> BatchLifecycle:
     """A lives that has seen batches of 1000 units, a millisecond each."""
     lives = lives_of(slots, CostHint(unit=unit, startup_seconds=0.0, longest=longest), 1, fixed)
     for number in range(-slots, 0):
-        assert lives.ask(1e9)
-        lives.batch_cut(part(number, 1, 1000))
+        assert lives.request_batches(1e9)
+        lives.add_cut_batch(part(number, 1, 1000))
     for number in range(-slots, 0):
-        ended(lives, number, Result.DONE, seconds=1.0)
+        ended(lives, number, AttemptResult.DONE, seconds=1.0)
     return lives
 
 
-def cut(lives: Lives, units: list[int], remaining: float) -> tuple[list[Run], list[int]]:
+def cut(lives: BatchLifecycle, units: list[int], remaining: float) -> tuple[list[RunBatch], list[int]]:
     """Cut batches of one record, of so many units, as long as any are wanted; what is started, and not cut."""
-    runs: list[Run] = []
+    runs: list[RunBatch] = []
     for number, size in enumerate(units):
-        if lives.ask(remaining) is None:
+        if lives.request_batches(remaining) is None:
             return runs, units[number:]
-        runs += [action for action in lives.batch_cut(part(number, 1, size)) if isinstance(action, Run)]
+        runs += [action for action in lives.add_cut_batch(part(number, 1, size)) if isinstance(action, RunBatch)]
     return runs, []
 
 
@@ -252,15 +271,15 @@ def test_of_the_last_batches_the_largest_go_first() -> None:
     lives = measured(1, fixed=(1, 0))
     runs, left = cut(lives, [500, 600, 100, 900, 200, 800], 3000)
     assert [run.batch for run in runs] == [0, 1] and not left
-    lives.input_ended()
+    lives.end_input()
     order = []
     for _ in range(6):
         run = runs.pop(0)
         order.append(run.batch)
-        actions = ended(lives, run.batch, Result.DONE, seconds=1.0)
-        runs += [action for action in actions if isinstance(action, Run)]
+        actions = ended(lives, run.batch, AttemptResult.DONE, seconds=1.0)
+        runs += [action for action in actions if isinstance(action, RunBatch)]
     assert order == [0, 1, 3, 5, 4, 2]
-    assert lives.done
+    assert lives.is_done
 
 
 @pytest.mark.parametrize(
@@ -268,7 +287,7 @@ def test_of_the_last_batches_the_largest_go_first() -> None:
     [
         (2, "residues", 18_000, 5000, "much is left"),
         (2, "records", 900, 5000, "the sizes of records are unknown"),
-        (4, "residues", MOST_TAIL + 1.0, 5000, "it would take too much space"),
+        (4, "residues", MAX_TAIL_BYTES + 1.0, 5000, "it would take too much space"),
         (2, "residues", None, 5000, "the end is not known"),
         (2, "residues", 9000, 0, "no record is known to be long"),
         (1, "residues", 7000, 5000, "nobody waits"),
@@ -279,24 +298,27 @@ def test_what_is_left_is_not_cut_beforehand_if(
 ) -> None:
     lives = measured(slots, unit, longest=longest)
     for number in range(2 * slots):
-        assert lives.ask(remaining) is not None
-        lives.batch_cut(part(number, 1, 1000))
-    assert lives.ask(remaining) is None, why
+        assert lives.request_batches(remaining) is not None
+        lives.add_cut_batch(part(number, 1, 1000))
+    assert lives.request_batches(remaining) is None, why
 
 
 def test_a_record_far_longer_than_the_batch_runs_alone_and_before_those_that_wait() -> None:
     lives = measured(2)
-    limits = lives.ask(30_000.0)
+    limits = lives.request_batches(30_000.0)
     assert limits and limits.units == 8000  # much is left, so this is not the end
-    assert lives.batch_cut(part(1, 5, 40_000)) == [Split(1, 4)]
-    assert lives.batch_split(1, [part(2, 4, 7000), part(3, 1, 33_000)]) == [Run(3, 1, urgent=True), Run(2, 1)]
-    assert ended(lives, 2, Result.FAILED, "x") == [Run(2, 2, urgent=True)]  # it has its retries
+    assert lives.add_cut_batch(part(1, 5, 40_000)) == [SplitBatch(1, 4)]
+    assert lives.replace_split_batch(1, [part(2, 4, 7000), part(3, 1, 33_000)]) == [
+        RunBatch(3, 1, urgent=True),
+        RunBatch(2, 1),
+    ]
+    assert ended(lives, 2, AttemptResult.FAILED, "x") == [RunBatch(2, 2, urgent=True)]  # it has its retries
 
 
 def test_a_batch_that_is_to_stay_whole_is_not_split_for_its_size() -> None:
     lives = measured(2)
-    assert lives.ask(30_000.0)
-    assert lives.batch_cut(part(1, 5, 40_000), stays_whole=True) == [Run(1, 1)]
+    assert lives.request_batches(30_000.0)
+    assert lives.add_cut_batch(part(1, 5, 40_000), stays_whole=True) == [RunBatch(1, 1)]
 
 
 @settings(max_examples=150)
@@ -320,15 +342,18 @@ def test_a_tool_that_never_works_is_stopped_soon(ways: str, choose: st.DataObjec
     timed_out = frozenset(bad if ways == "timeout" else ())
     world = World(lives_of(slots, CostHint(unit="bytes"), 1, (50, 0)), n_records, bad, timed_out)
     world.run(choose)
-    assert world.stopped and world.stopped.why is Why.TOOL
+    assert world.stopped and world.stopped.why is StopReason.TOOL
     assert not world.quarantined
-    assert world.executions <= 2 * slots + 2 * MOST_WITNESSES
+    assert world.executions <= 2 * slots + 2 * MIN_MIXED_FAILURES_TO_BLAME_TOOL
 
 
 @settings(max_examples=50)
 @given(st.data())
 def test_records_without_units_are_no_witnesses_against_a_tool_that_works(choose: st.DataObject) -> None:
-    n_empty = choose.draw(st.integers(WITNESSES, 2 * MOST_WITNESSES), "empty records, before one that is not")
+    n_empty = choose.draw(
+        st.integers(MIN_FAILURES_TO_BLAME_TOOL, 2 * MIN_MIXED_FAILURES_TO_BLAME_TOOL),
+        "empty records, before one that is not",
+    )
     lives = lives_of(
         choose.draw(st.integers(1, 4), "slots"), CostHint(unit="bytes"), 1, (choose.draw(st.integers(1, 9), "batch"), 0),
         limit=QuarantineLimit(share=1.0),
@@ -350,25 +375,27 @@ def test_few_records_that_fail_each_in_its_own_way_are_quarantined_one_by_one(ch
 
 def test_a_fatal_status_stops_at_once() -> None:
     lives = a_lives()
-    lives.ask(None)
-    lives.batch_cut(part(1, 5, 5))
-    assert ended(lives, 1, Result.FATAL) == [Stop(1, Why.TOOL, Failure(Result.FATAL))]
+    lives.request_batches(None)
+    lives.add_cut_batch(part(1, 5, 5))
+    assert ended(lives, 1, AttemptResult.FATAL) == [StopRun(1, StopReason.TOOL, TaskFailure(AttemptResult.FATAL))]
 
 
 def test_stop_on_failure_ends_at_the_first_record_given_up() -> None:
     lives = lives_of(1, CostHint(unit="bytes"), 0, (1, 0), stop_on_failure=True, proven=True)
-    lives.ask(None)
-    lives.batch_cut(part(1, 1, 1))
-    assert ended(lives, 1, Result.FAILED, "x") == [Stop(1, Why.RECORD, Failure(Result.FAILED, "x"))]
+    lives.request_batches(None)
+    lives.add_cut_batch(part(1, 1, 1))
+    assert ended(lives, 1, AttemptResult.FAILED, "x") == [
+        StopRun(1, StopReason.RECORD, TaskFailure(AttemptResult.FAILED, "x"))
+    ]
 
 
 def test_a_failing_batch_is_tried_again_before_it_is_split() -> None:
     lives = a_lives(proven=True)
-    lives.ask(None)
-    assert lives.batch_cut(part(1, 4, 4)) == [Run(1, 1)]
-    assert ended(lives, 1, Result.FAILED, "x") == [Run(1, 2, urgent=True)]
-    assert ended(lives, 1, Result.FAILED, "x") == [Split(1, 2, Failure(Result.FAILED, "x"))]
-    assert lives.batch_split(1, [part(2, 2, 2), part(3, 2, 2)]) == [
-        Run(2, 1, urgent=True),
-        Run(3, 1, urgent=True),
+    lives.request_batches(None)
+    assert lives.add_cut_batch(part(1, 4, 4)) == [RunBatch(1, 1)]
+    assert ended(lives, 1, AttemptResult.FAILED, "x") == [RunBatch(1, 2, urgent=True)]
+    assert ended(lives, 1, AttemptResult.FAILED, "x") == [SplitBatch(1, 2, TaskFailure(AttemptResult.FAILED, "x"))]
+    assert lives.replace_split_batch(1, [part(2, 2, 2), part(3, 2, 2)]) == [
+        RunBatch(2, 1, urgent=True),
+        RunBatch(3, 1, urgent=True),
     ]

@@ -9,35 +9,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.ids import BatchId, TaskId
-from millrace.schedule.dispatcher import Dispatcher
-from millrace.schedule.holders import Holders
-from millrace.schedule.local_first import RULES, LocalFirst
-from millrace.schedule.placement import Placement
-from millrace.tasks import Search, Task
+from millrace.schedule.dispatcher import TaskDispatcher
+from millrace.schedule.holders import FragmentHolders
+from millrace.schedule.local_first import RULES, LocalSearchQueue
+from millrace.schedule.placement import TaskPlacement
+from millrace.tasks import SearchTask, SlotTask
 
 
 class Run:
     """Nodes that search fragments as a dispatcher tells them; who asks next is drawn."""
 
     def __init__(self, slots: list[int], replicas: dict[int, list[int]], rule: str = "sdaft") -> None:
-        placement = Placement()
-        placement.local = LocalFirst(RULES[rule])
-        self.one: Dispatcher[int] = Dispatcher(len(replicas), placement)
+        placement = TaskPlacement()
+        placement.local = LocalSearchQueue(RULES[rule])
+        self.one: TaskDispatcher[int] = TaskDispatcher(len(replicas), placement)
         for node, many in enumerate(slots):
-            self.one.joined(node, many, 0.0)
-        self.one.hold(replicas)
+            self.one.add_node(node, many, 0.0)
+        self.one.set_replicas(replicas)
         self.out: list[tuple[int, TaskId]] = []
         self.done: list[TaskId] = []
         self.now = 0.0
 
     def submit(self, fragments: list[int]) -> None:
         for number, fragment in enumerate(fragments, 1):
-            self.one.submit(Task(id=TaskId(number), batch=BatchId(1), kind=Search(fragment)), number, 1.0, self.now)
+            self.one.submit_task(
+                SlotTask(id=TaskId(number), batch=BatchId(1), kind=SearchTask(fragment)), number, 1.0, self.now
+            )
         self.turn()
 
     def turn(self) -> None:
-        self.one.look(self.now)
-        self.out += [(send.node, TaskId(send.task)) for send, _ in self.one.take()]
+        self.one.send_waiting(self.now)
+        self.out += [(send.node, TaskId(send.task)) for send, _ in self.one.pop_sends()]
 
     def end(self, chance: random.Random) -> None:
         self._end(chance.randrange(len(self.out)))
@@ -48,12 +50,12 @@ class Run:
     def _end(self, place: int) -> None:
         node, task = self.out.pop(place)
         self.now += 1.0
-        if self.one.ended(node, task, 1.0, self.now, counts=True):
+        if self.one.mark_ended(node, task, 1.0, self.now, counts=True):
             self.done.append(task)
         self.turn()
 
     def lose(self, node: int) -> None:
-        self.one.lost(node, self.now)
+        self.one.remove_node(node, self.now)
         self.out = [each for each in self.out if each[0] != node]
         self.turn()
 
@@ -85,7 +87,7 @@ def test_the_searches_of_several_batches_stay_where_the_first_one_fetched_the_fr
 
 def test_a_replica_that_moved_is_searched_at_its_new_node() -> None:
     run = Run([1, 1], {1: [0], 2: [0], 3: [0], 4: [0]})
-    run.one.hold({3: [1], 4: [1]})
+    run.one.set_replicas({3: [1], 4: [1]})
     run.submit([1, 2, 3, 4])
     assert {(node, int(task)) for node, task in run.out} == {(0, 1), (0, 2), (1, 3), (1, 4)}
 
@@ -93,7 +95,7 @@ def test_a_replica_that_moved_is_searched_at_its_new_node() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_of_its_own_a_node_first_takes_that_of_which_it_holds_most(rule: str) -> None:
     run = Run([1, 1], {1: [], 2: [], 3: [], 4: []}, rule)
-    run.one.hold({1: {0: 1.0, 1: 0.8}, 2: {0: 0.8, 1: 1.0}, 3: {0: 0.8, 1: 1.0}, 4: {0: 1.0, 1: 0.8}})
+    run.one.set_replicas({1: {0: 1.0, 1: 0.8}, 2: {0: 0.8, 1: 1.0}, 3: {0: 0.8, 1: 1.0}, 4: {0: 1.0, 1: 0.8}})
     run.submit([1, 2, 3, 4])
     taken = {*run.out}
     for node in (0, 1):
@@ -117,19 +119,19 @@ def test_whatever_is_lost_each_search_is_done_once(seed: int) -> None:
             run.lose(node := chance.choice(sorted(there)))
             there.remove(node)
         elif deed < 0.2:
-            run.one.hold({chance.randint(1, n): chance.sample([*nodes], 1)})
+            run.one.set_replicas({chance.randint(1, n): chance.sample([*nodes], 1)})
         else:
             run.end(chance)
     assert sorted(run.done) == [*range(1, len(tasks) + 1)]
 
 
 def test_a_node_that_was_lost_comes_back_with_its_replicas_and_without_its_copies() -> None:
-    holders = Holders({1: [0], 2: [1]})
-    holders.fetched(2, 0)
+    holders = FragmentHolders({1: [0], 2: [1]})
+    holders.add_copy(2, 0)
     assert holders.nodes_of == {1: (0,), 2: (0, 1)}
-    holders.lost(0)
+    holders.remove_node(0)
     assert holders.nodes_of == {1: (), 2: (1,)}
-    holders.joined(0)
+    holders.add_node(0)
     assert holders.nodes_of == {1: (0,), 2: (1,)}
 
 
@@ -137,7 +139,7 @@ def test_withdrawn_searches_are_forgotten() -> None:
     run = Run([1], {1: [0], 2: [0], 3: [0]})
     run.submit([1, 2, 3, 1, 2, 3])
     n_out = len(run.out)
-    assert len(run.one.withdraw()) == 6 - n_out
+    assert len(run.one.withdraw_tasks()) == 6 - n_out
     while run.out:
         run.end(random.Random(0))
     assert len(run.done) == n_out

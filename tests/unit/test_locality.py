@@ -7,7 +7,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.locality import Homes
+from millrace.schedule.locality import FragmentAffinity
 
 
 @given(
@@ -17,47 +17,47 @@ from millrace.schedule.locality import Homes
 def test_a_node_is_home_to_its_share_of_what_it_searched(
     n: int, slots: list[int], sends: list[tuple[int, int]]
 ) -> None:
-    homes = Homes(n)
+    homes = FragmentAffinity(n)
     for node, own in enumerate(slots):
-        homes.joined(node, own)
+        homes.add_node(node, own)
     searched = {(1 + fragment % n, node) for fragment, node in sends}
     for fragment, node in sends:
-        homes.sent(1 + fragment % n, node)
+        homes.record_search(1 + fragment % n, node)
     for node, own in enumerate(slots):
-        kept = [fragment for fragment in range(1, n + 1) if node in homes.of(fragment)]
+        kept = [fragment for fragment in range(1, n + 1) if node in homes.get_home_nodes(fragment)]
         assert {(fragment, node) for fragment in kept} <= searched
         assert len(kept) <= ceil(n * own / sum(slots))
     for fragment in range(1, n + 1):
-        *enough, _ = (slots[node] for node in homes.of(fragment) or (0,))
+        *enough, _ = (slots[node] for node in homes.get_home_nodes(fragment) or (0,))
         assert sum(enough) * n < sum(slots), "none is kept by more nodes than it needs"
 
 
 def test_nodes_share_the_fragments_evenly_and_again_when_one_is_lost() -> None:
-    homes = Homes(4)
+    homes = FragmentAffinity(4)
     for node in (1, 2):
-        homes.joined(node, 8)
+        homes.add_node(node, 8)
     for _ in range(2):
         for node in (1, 2):
             for fragment in range(1, 5):
-                homes.sent(fragment, node)
-    assert [homes.of(fragment) for fragment in range(1, 5)] == [(1,), (1,), (2,), (2,)]
-    homes.lost(1)
-    homes.sent(1, 2)
-    assert [homes.of(fragment) for fragment in range(1, 5)] == [(2,), (), (2,), (2,)]
+                homes.record_search(fragment, node)
+    assert [homes.get_home_nodes(fragment) for fragment in range(1, 5)] == [(1,), (1,), (2,), (2,)]
+    homes.remove_node(1)
+    homes.record_search(1, 2)
+    assert [homes.get_home_nodes(fragment) for fragment in range(1, 5)] == [(2,), (), (2,), (2,)]
 
 
 def test_fewer_fragments_than_nodes_are_kept_by_several() -> None:
-    homes = Homes(2)
+    homes = FragmentAffinity(2)
     for node in range(4):
-        homes.joined(node, 4)
+        homes.add_node(node, 4)
     for node in range(4):
-        homes.sent(1, node)
-        homes.sent(2, node)
-    assert [homes.of(1), homes.of(2)] == [(0, 1), (2, 3)]
+        homes.record_search(1, node)
+        homes.record_search(2, node)
+    assert [homes.get_home_nodes(1), homes.get_home_nodes(2)] == [(0, 1), (2, 3)]
 
 
 def test_a_whole_database_has_no_home() -> None:
-    homes = Homes(0)
-    homes.joined(0, 4)
-    homes.sent(0, 0)
-    assert homes.of(0) == ()
+    homes = FragmentAffinity(0)
+    homes.add_node(0, 4)
+    homes.record_search(0, 0)
+    assert homes.get_home_nodes(0) == ()

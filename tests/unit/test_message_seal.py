@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cluster.message_seal import KEY_BYTES, SEAL_BYTES, MessageSeal, draw_secret, key_of
+from millrace.cluster.message_seal import KEY_BYTES, SEAL_BYTES, MessageSeal, derive_start_key, draw_secret
 from millrace.errors import CorruptError
 
 KEY = bytes(range(KEY_BYTES))
@@ -82,6 +82,10 @@ def test_a_forgery_does_not_disturb_what_is_genuine() -> None:
 
 
 def test_keys_differ_by_secret_and_by_what_was_handed() -> None:
-    keys = {key_of(secret, handed) for secret in (bytes(32), bytes([1] * 32)) for handed in (b"", b"a", b"a" * 999)}
+    keys = {
+        derive_start_key(secret, handed)
+        for secret in (bytes(32), bytes([1] * 32))
+        for handed in (b"", b"a", b"a" * 999)
+    }
     assert len(keys) == 6 and {len(key) for key in keys} == {KEY_BYTES}
     assert draw_secret() != draw_secret()

@@ -18,10 +18,10 @@ def a_use(source: str, dest: str) -> ToolUse:
     )
 
 
-def built(use: ToolUse, cwd: Path, slot: Path) -> tuple[mirror.Mirror, list[bytes]]:
-    layout = mirror.lay_out(use, cwd)
-    layout.build(slot)
-    return layout, mirror.render(use.argv, use, layout, [], {})
+def built(use: ToolUse, cwd: Path, slot: Path) -> tuple[mirror.SlotLayout, list[bytes]]:
+    layout = mirror.lay_out_mirror(use, cwd)
+    layout.build_skeleton(slot)
+    return layout, mirror.render_argv(use.argv, use, layout, [], {})
 
 
 def test_relative_paths_keep_their_text_and_are_not_links(tmp_path: Path) -> None:
@@ -67,5 +67,7 @@ def test_the_skeleton_is_all_that_was_made(tmp_path: Path) -> None:
 
 def test_hidden_folders_are_not_seen(tmp_path: Path) -> None:
     (tmp_path / "cwd" / "out.millrace").mkdir(parents=True)
-    layout = mirror.lay_out(a_use("in.fa", "out"), tmp_path / "cwd", frozenset({tmp_path / "cwd" / "out.millrace"}))
+    layout = mirror.lay_out_mirror(
+        a_use("in.fa", "out"), tmp_path / "cwd", frozenset({tmp_path / "cwd" / "out.millrace"})
+    )
     assert not layout.links

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from millrace.storage.mounts import View, why_not
+from millrace.storage.mounts import CopyMounts, find_mount_problem
 
 
 @pytest.fixture(scope="module")
 def possible(tmp_path_factory: pytest.TempPathFactory) -> None:
-    if reason := why_not(str(tmp_path_factory.mktemp("trial"))):
+    if reason := find_mount_problem(str(tmp_path_factory.mktemp("trial"))):
         pytest.skip(reason)
 
 
@@ -22,7 +22,7 @@ def test_a_copy_is_seen_in_the_place_of_its_file_also_by_links(tmp_path: Path) -
     for name in ("a b", "file", "other"):
         (tmp_path / name).write_text(name)
     (tmp_path / "link").symlink_to("file")
-    view = View([(str(tmp_path / "a b"), str(tmp_path / "file"))])
+    view = CopyMounts([(str(tmp_path / "a b"), str(tmp_path / "file"))])
     mount = f"/proc/self/fd/{view.namespaces[-1]}"
     seen = subprocess.run(
         ["nsenter", f"--mount={mount}", "cat", *(str(tmp_path / name) for name in ("file", "link", "other"))],
@@ -37,5 +37,5 @@ def test_a_copy_is_seen_in_the_place_of_its_file_also_by_links(tmp_path: Path) -
 @pytest.mark.usefixtures("possible")
 def test_what_cannot_be_mounted_is_an_error_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        View([(str(tmp_path / "absent"), str(tmp_path / "file"))])
+        CopyMounts([(str(tmp_path / "absent"), str(tmp_path / "file"))])
     assert os.listdir(tmp_path) == []

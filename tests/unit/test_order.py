@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace import _core
-from millrace.output.order import Ordered, effective_tasks
-from millrace.task_numbers import number_of
-from millrace.tasks import Rank, Slice
+from millrace.output.order import ReorderBuffer, select_effective_tasks
+from millrace.task_numbers import encode_task_kind
+from millrace.tasks import RankTask, SliceTask
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.randoms(use_true_random=False))
@@ -19,7 +19,7 @@ def test_batches_leave_in_input_order_as_soon_as_they_can(sizes: list[int], rand
         first += size
     arrived = list(extents)
     random.shuffle(arrived)  # type: ignore[attr-defined]
-    ordered: Ordered[int] = Ordered()
+    ordered: ReorderBuffer[int] = ReorderBuffer()
     left: list[tuple[int, int, int]] = []
     for n, (begin, end) in enumerate(arrived, 1):
         left.extend(ordered.push(begin, end, begin))
@@ -32,7 +32,7 @@ def test_batches_leave_in_input_order_as_soon_as_they_can(sizes: list[int], rand
 
 
 def test_the_one_batch_of_an_empty_input_leaves_once() -> None:
-    ordered: Ordered[str] = Ordered()
+    ordered: ReorderBuffer[str] = ReorderBuffer()
     assert list(ordered.push(0, 0, "header")) == [(0, 0, "header")]
     assert ordered.waiting == 0
 
@@ -44,20 +44,20 @@ def task(fragment: int) -> _core.TaskRef:
 
 @given(st.integers(1, 5), st.data())
 def test_slices_count_when_all_are_there_in_their_order(n: int, data: st.DataObject) -> None:
-    codes = [number_of(Slice(number, n)) for number in range(n)]
+    codes = [encode_task_kind(SliceTask(number, n)) for number in range(n)]
     # A fragment, ranks, and most of another cut.
     others = [
         7,
-        *(number_of(Rank(number, n)) for number in range(n)),
-        *(number_of(Slice(number, n + 1)) for number in range(n)),
+        *(encode_task_kind(RankTask(number, n)) for number in range(n)),
+        *(encode_task_kind(SliceTask(number, n + 1)) for number in range(n)),
     ]
     here = data.draw(st.lists(st.sampled_from([*codes, *others]), max_size=15))
-    counting = effective_tasks(map(task, here))
+    counting = select_effective_tasks(map(task, here))
     if set(codes) <= set(here):
         assert [[block.offset for block in result.blocks] for result in counting] == [codes]
         assert [(result.first, result.last, [*result.inputs]) for result in counting] == [(3, 4, [(9, 9)])]
     else:
         assert not counting
-    assert [result.blocks[0].offset for result in effective_tasks(map(task, [0, *here]))] == [0], (
+    assert [result.blocks[0].offset for result in select_effective_tasks(map(task, [0, *here]))] == [0], (
         "what came first counts"
     )

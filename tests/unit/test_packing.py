@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace import _core
-from millrace.schedule.packing import SMALLEST, TELLING, Packing
+from millrace.schedule.packing import MIN_MESSAGE_BYTES, MIN_TIMED_BYTES, MessageCompression
 
 
 def test_what_is_packed_comes_back() -> None:
@@ -19,25 +19,25 @@ def test_what_is_packed_comes_back() -> None:
 
 
 def test_a_slow_network_is_worth_it_and_a_fast_one_is_not() -> None:
-    packing = Packing()
-    assert not packing.pays(1 << 30), "nothing is known"
-    packing.sent(4 << 20, (4 << 20) / 1e9)
-    assert not packing.pays(4 << 20)
-    slow = Packing()
-    slow.sent(4 << 20, (4 << 20) / 50e6)
-    assert slow.pays(4 << 20)
-    assert not slow.pays(SMALLEST - 1)
-    slow.sent(TELLING - 1, 1e-6)
-    assert slow.pays(4 << 20), "a short piece says nothing"
-    slow.sent(4 << 20, 0.001)
-    assert not slow.pays(4 << 20), "it only had to wait"
+    packing = MessageCompression()
+    assert not packing.should_compress(1 << 30), "nothing is known"
+    packing.observe_send(4 << 20, (4 << 20) / 1e9)
+    assert not packing.should_compress(4 << 20)
+    slow = MessageCompression()
+    slow.observe_send(4 << 20, (4 << 20) / 50e6)
+    assert slow.should_compress(4 << 20)
+    assert not slow.should_compress(MIN_MESSAGE_BYTES - 1)
+    slow.observe_send(MIN_TIMED_BYTES - 1, 1e-6)
+    assert slow.should_compress(4 << 20), "a short piece says nothing"
+    slow.observe_send(4 << 20, 0.001)
+    assert not slow.should_compress(4 << 20), "it only had to wait"
 
 
 def test_bytes_that_do_not_shrink_are_soon_sent_as_they_are() -> None:
-    packing = Packing()
-    packing.sent(4 << 20, 0.05)
+    packing = MessageCompression()
+    packing.observe_send(4 << 20, 0.05)
     tries = 0
-    while packing.pays(4 << 20):
-        packing.packed(4 << 20, 4 << 20, 0.01)
+    while packing.should_compress(4 << 20):
+        packing.observe_compression(4 << 20, 4 << 20, 0.01)
         tries += 1
         assert tries < 30

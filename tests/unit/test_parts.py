@@ -11,7 +11,7 @@ import pytest
 from millrace import _core
 from millrace.errors import CorruptError
 from millrace.model import OutputUse
-from millrace.output.parts import ExtentWriter, Part, number_of, why_alone
+from millrace.output.parts import ExtentWriter, OutputPart, explain_lone_writer, read_inode_number
 
 OUTPUTS = (OutputUse(name="out", path="out"), OutputUse(name="other", path="other"))
 
@@ -49,13 +49,13 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
 
 def test_blocks_are_put_where_they_belong_and_told_when_they_are_on_disk(site: Site) -> None:
     large = len(CONTENTS[3])
-    site.writer.put(Part(0, 1, [(large, site.block(0)), (large + 6, site.block(2))]))
-    site.writer.put(Part(1, 2, [(0, site.block(0)), (6, site.block(1)), (6, site.block(0))]))
-    site.writer.put(Part(0, 3, [(0, site.block(3))]))
+    site.writer.add_part(OutputPart(0, 1, [(large, site.block(0)), (large + 6, site.block(2))]))
+    site.writer.add_part(OutputPart(1, 2, [(0, site.block(0)), (6, site.block(1)), (6, site.block(0))]))
+    site.writer.add_part(OutputPart(0, 3, [(0, site.block(3))]))
     parts, safe = [], []
     while len(safe) < 3:
         site.wait()
-        for written in site.writer.take():
+        for written in site.writer.pop_written():
             parts += written.parts
             safe += written.safe
             assert set(safe) <= set(parts)
@@ -66,31 +66,31 @@ def test_blocks_are_put_where_they_belong_and_told_when_they_are_on_disk(site: S
 
 def test_a_part_that_is_held_is_written_when_its_turn_comes(site: Site) -> None:
     large = len(CONTENTS[3])
-    site.writer.put(Part(0, 2, [(large, site.block(0)), (large + 6, site.block(2))], held=True))
-    site.writer.put(Part(0, 1, [(0, site.block(3))]))
+    site.writer.add_part(OutputPart(0, 2, [(large, site.block(0)), (large + 6, site.block(2))], held=True))
+    site.writer.add_part(OutputPart(0, 1, [(0, site.block(3))]))
     site.wait()
-    assert site.writer.take()[0].parts == [(0, 1)]
+    assert site.writer.pop_written()[0].parts == [(0, 1)]
     assert (site.folder / "out").read_bytes() == CONTENTS[3]
     (site.folder / "journal").write_bytes(b"fetched before")
-    site.writer.release(0, 2)
+    site.writer.release_part(0, 2)
     parts = []
     while not parts:
         site.wait()
-        parts = [part for written in site.writer.take() for part in written.parts]
+        parts = [part for written in site.writer.pop_written() for part in written.parts]
     assert parts == [(0, 2)]
     assert (site.folder / "out").read_bytes() == CONTENTS[3] + CONTENTS[0] + CONTENTS[2]
 
 
 def test_a_block_that_is_not_what_was_committed_is_an_error(site: Site) -> None:
-    site.writer.put(Part(0, 1, [(0, site.block(0, checksum=1))]))
+    site.writer.add_part(OutputPart(0, 1, [(0, site.block(0, checksum=1))]))
     site.wait()
     assert isinstance(site.writer.error, CorruptError)
     assert "checksum" in str(site.writer.error)
 
 
 def test_nothing_is_written_when_the_coordinator_was_not_heard_for_too_long(site: Site) -> None:
-    site.writer.allow(0.0)
-    site.writer.put(Part(0, 1, [(0, site.block(0))]))
+    site.writer.renew_lease(0.0)
+    site.writer.add_part(OutputPart(0, 1, [(0, site.block(0))]))
     site.wait()
     assert isinstance(site.writer.error, TimeoutError)
     assert (site.folder / "out").read_bytes() == b""
@@ -103,22 +103,22 @@ def test_only_plain_files_beside_the_run_directory_are_shared(tmp_path: Path) ->
     (tmp_path / "fifo").symlink_to("/dev/null")
 
     def why(**what: str) -> str:
-        return why_alone(OutputUse(**{"name": "out", "path": "out", **what}), tmp_path, run_dir)  # type: ignore[arg-type]
+        return explain_lone_writer(OutputUse(**{"name": "out", "path": "out", **what}), tmp_path, run_dir)  # type: ignore[arg-type]
 
     assert why() == ""
     assert why(path="-") == why(path="fifo") == why(path="missing") == "it is not a regular file"
     assert "as a whole" in why(layout="directory")
     assert "one after the other" in why(join="blast-xml")
     volatile = OutputUse(name="out", path="out", volatile=("^# Time.*",))
-    assert "two runs" in why_alone(volatile, tmp_path, run_dir)
-    assert "another filesystem" in why_alone(OUTPUTS[0], tmp_path, Path("/proc"))
+    assert "two runs" in explain_lone_writer(volatile, tmp_path, run_dir)
+    assert "another filesystem" in explain_lone_writer(OUTPUTS[0], tmp_path, Path("/proc"))
 
 
 def test_a_file_is_known_by_its_number(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     (tmp_path / "b").touch()
     (tmp_path / "link").symlink_to("a")
-    assert number_of(tmp_path / "a", tmp_path) == number_of(tmp_path / "link", tmp_path)
-    assert number_of(tmp_path / "a", tmp_path) != number_of(tmp_path / "b", tmp_path)
-    assert number_of(tmp_path / "missing", tmp_path) is None
-    assert number_of(tmp_path / "a", Path("/proc")) is None
+    assert read_inode_number(tmp_path / "a", tmp_path) == read_inode_number(tmp_path / "link", tmp_path)
+    assert read_inode_number(tmp_path / "a", tmp_path) != read_inode_number(tmp_path / "b", tmp_path)
+    assert read_inode_number(tmp_path / "missing", tmp_path) is None
+    assert read_inode_number(tmp_path / "a", Path("/proc")) is None

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from millrace.schedule.node_load import MOST_AHEAD
-from millrace.schedule.placement import Placement, Send
+from millrace.schedule.node_load import MAX_AHEAD_PER_SLOT
+from millrace.schedule.placement import SendTask, TaskPlacement
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -22,7 +22,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @initialize(latency=st.sampled_from([0.0, 0.001, 1.0]))
     def begin(self, latency: float) -> None:
-        self.placement = Placement(latency)
+        self.placement = TaskPlacement(latency)
         self.now = 0.0
         self.slots: dict[int, int] = {}
         self.out: dict[int, list[int]] = {}  # by node, oldest first
@@ -34,10 +34,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.copied: Counter[int] = Counter()
         self.tasks = self.nodes = 0
 
-    def take(self, sends: list[Send]) -> None:
+    def take(self, sends: list[SendTask]) -> None:
         for send in sends:
             assert send.node in self.slots, "sent to a node that is not there"
-            assert len(self.out[send.node]) < self.placement.depth(send.node), "beyond the queue depth"
+            assert len(self.out[send.node]) < self.placement.get_depth(send.node), "beyond the queue depth"
             assert send.task not in self.out[send.node]
             elsewhere = any(send.task in tasks for tasks in self.out.values())
             assert send.duplicate == elsewhere
@@ -57,7 +57,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.nodes += 1
         self.slots[self.nodes] = slots
         self.out[self.nodes] = []
-        self.take(self.placement.node_joined(self.nodes, slots, self.now))
+        self.take(self.placement.add_node(self.nodes, slots, self.now))
 
     @precondition(lambda self: self.slots)
     @rule(choose=st.data())
@@ -68,13 +68,13 @@ class AnyOrder(RuleBasedStateMachine):
         alone = [
             task for task in tasks if task not in self.ended and not any(task in other for other in self.out.values())
         ]
-        back, sends = self.placement.node_lost(node, self.now)
+        back, sends = self.placement.remove_node(node, self.now)
         assert back == alone
         self.waits.update(alone)
         self.urgent.update(alone)
         self.lost.update(alone)
         self.take(sends)
-        assert self.placement.task_ended(node, tasks[0] if tasks else 0, 1.0, self.now) == []
+        assert self.placement.end_task(node, tasks[0] if tasks else 0, 1.0, self.now) == []
 
     @rule(units=st.integers(0, 100), urgent=st.booleans(), prefer=st.lists(st.integers(1, 6), max_size=2))
     def ready(self, units: int, urgent: bool, prefer: list[int]) -> None:
@@ -82,26 +82,26 @@ class AnyOrder(RuleBasedStateMachine):
         self.waits.add(self.tasks)
         if urgent:
             self.urgent.add(self.tasks)
-        self.take(self.placement.task_ready(self.tasks, units, self.now, urgent=urgent, prefer=prefer))
+        self.take(self.placement.add_task(self.tasks, units, self.now, urgent=urgent, prefer=prefer))
 
     @precondition(lambda self: any(self.out.values()))
     @rule(choose=st.data(), seconds=st.floats(0, 10), counts=st.booleans())
     def end(self, choose: st.DataObject, seconds: float, counts: bool) -> None:
         node = choose.draw(st.sampled_from([node for node, tasks in self.out.items() if tasks]))
         task = choose.draw(st.sampled_from(self.out[node]))
-        assert self.placement.is_open(task) == (task not in self.ended)
+        assert self.placement.is_task_open(task) == (task not in self.ended)
         self.out[node].remove(task)
         if counts or not any(task in tasks for tasks in self.out.values()):
             self.ended.add(task)
         self.now += seconds
-        self.take(self.placement.task_ended(node, task, seconds, self.now, counts=counts))
-        assert self.placement.is_open(task) == (task not in self.ended)
-        assert set(self.placement.holders(task)) == {node for node, tasks in self.out.items() if task in tasks}
+        self.take(self.placement.end_task(node, task, seconds, self.now, counts=counts))
+        assert self.placement.is_task_open(task) == (task not in self.ended)
+        assert set(self.placement.get_task_nodes(task)) == {node for node, tasks in self.out.items() if task in tasks}
 
     @rule(seconds=st.floats(0, 100))
     def straggle(self, seconds: float) -> None:
         self.now += seconds
-        sends = self.placement.straggling(self.now)
+        sends = self.placement.duplicate_stragglers(self.now)
         assert all(send.duplicate and send.task not in self.ended for send in sends)
         for send in sends:
             assert len(self.out[send.node]) < self.slots[send.node], "a duplicate on a slot that is not idle"
@@ -110,17 +110,17 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def withdraw(self) -> None:
-        assert set(self.placement.withdraw()) == self.waits
+        assert set(self.placement.withdraw_tasks()) == self.waits
         self.waits.clear()
 
     @invariant()
     def nothing_waits_while_a_slot_is_idle(self) -> None:
         if not hasattr(self, "placement"):
             return
-        assert self.placement.waiting == len(self.waits)
-        assert self.placement.slots == sum(self.slots.values())
+        assert self.placement.n_waiting == len(self.waits)
+        assert self.placement.n_slots == sum(self.slots.values())
         for node, slots in self.slots.items():
-            assert slots <= self.placement.depth(node) <= slots * (1 + MOST_AHEAD)
+            assert slots <= self.placement.get_depth(node) <= slots * (1 + MAX_AHEAD_PER_SLOT)
             if self.waits:
                 assert len(self.out[node]) >= slots, f"task {min(self.waits)} waits and node {node} is idle"
 
@@ -133,7 +133,7 @@ TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=50)
 class Cluster:
     """Nodes with a clock: a message takes ``delay`` each way, a task its units over the speed of its node."""
 
-    placement: Placement
+    placement: TaskPlacement
     speeds: dict[int, float]
     slots: int
     delay: float
@@ -149,10 +149,10 @@ class Cluster:
         """Run all tasks; return when the last one ended for the first time."""
         for node in self.speeds:
             self.free[node], self.queued[node] = self.slots, []
-            self.take(self.placement.node_joined(node, self.slots, 0.0))
+            self.take(self.placement.add_node(node, self.slots, 0.0))
         for number, units in enumerate(tasks):
             self.units[number] = units
-            self.take(self.placement.task_ready(number, units, 0.0))
+            self.take(self.placement.add_task(number, units, 0.0))
         last = 0.0
         while self.events:
             self.now, _, what, node, task = heapq.heappop(self.events)
@@ -164,11 +164,11 @@ class Cluster:
                 self.start(node)
                 self.later(self.delay, "is told", node, task)
             else:
-                if self.placement.is_open(task):
+                if self.placement.is_task_open(task):
                     last = self.now
-                self.take(self.placement.task_ended(node, task, self.units[task] / self.speeds[node], self.now))
+                self.take(self.placement.end_task(node, task, self.units[task] / self.speeds[node], self.now))
                 if straggling:
-                    self.take(self.placement.straggling(self.now))
+                    self.take(self.placement.duplicate_stragglers(self.now))
         return last
 
     def start(self, node: int) -> None:
@@ -178,7 +178,7 @@ class Cluster:
             self.ran[task] += 1
             self.later(self.units[task] / self.speeds[node], "ends", node, task)
 
-    def take(self, sends: list[Send]) -> None:
+    def take(self, sends: list[SendTask]) -> None:
         for send in sends:
             self.later(self.delay, "arrives", send.node, send.task)
 
@@ -188,148 +188,148 @@ class Cluster:
 
 
 def test_tasks_go_to_idle_slots_first_and_spread_evenly() -> None:
-    placement = Placement(0.1)
+    placement = TaskPlacement(0.1)
     for node in (1, 2):
-        assert placement.node_joined(node, 2, 0.0) == []
-    sends = [placement.task_ready(task, 1.0, 0.0)[0].node for task in range(6)]
+        assert placement.add_node(node, 2, 0.0) == []
+    sends = [placement.add_task(task, 1.0, 0.0)[0].node for task in range(6)]
     assert sends == [1, 2, 1, 2, 1, 2]  # two a node fill the slots, the third waits there
-    assert placement.task_ready(6, 1.0, 0.0) == []
-    assert placement.waiting == 1
+    assert placement.add_task(6, 1.0, 0.0) == []
+    assert placement.n_waiting == 1
 
 
 def test_an_urgent_task_is_next() -> None:
-    placement = Placement(0.0)
-    placement.node_joined(1, 1, 0.0)
-    assert placement.task_ready(0, 1.0, 0.0) == [Send(1, 0)]
-    assert placement.task_ready(1, 1.0, 0.0) == []
-    assert placement.task_ready(2, 1.0, 0.0, urgent=True) == []
-    assert placement.task_ended(1, 0, 1.0, 1.0) == [Send(1, 2)]
-    assert placement.task_ended(1, 2, 1.0, 2.0) == [Send(1, 1)]
+    placement = TaskPlacement(0.0)
+    placement.add_node(1, 1, 0.0)
+    assert placement.add_task(0, 1.0, 0.0) == [SendTask(1, 0)]
+    assert placement.add_task(1, 1.0, 0.0) == []
+    assert placement.add_task(2, 1.0, 0.0, urgent=True) == []
+    assert placement.end_task(1, 0, 1.0, 1.0) == [SendTask(1, 2)]
+    assert placement.end_task(1, 2, 1.0, 2.0) == [SendTask(1, 1)]
 
 
 def test_a_lost_node_gives_its_tasks_back_before_all_others() -> None:
-    placement = Placement(0.0)
-    placement.node_joined(1, 2, 0.0)
-    placement.node_joined(2, 1, 0.0)
+    placement = TaskPlacement(0.0)
+    placement.add_node(1, 2, 0.0)
+    placement.add_node(2, 1, 0.0)
     for task in range(5):
-        placement.task_ready(task, 1.0, 0.0)
-    back, sends = placement.node_lost(1, 1.0)
+        placement.add_task(task, 1.0, 0.0)
+    back, sends = placement.remove_node(1, 1.0)
     assert back == [0, 2] and sends == []
-    assert placement.task_ended(2, 1, 1.0, 1.0) == [Send(2, 0)]
-    assert placement.task_ended(2, 0, 1.0, 2.0) == [Send(2, 2)]
-    assert placement.task_ended(2, 2, 1.0, 3.0) == [Send(2, 3)]
+    assert placement.end_task(2, 1, 1.0, 1.0) == [SendTask(2, 0)]
+    assert placement.end_task(2, 0, 1.0, 2.0) == [SendTask(2, 2)]
+    assert placement.end_task(2, 2, 1.0, 3.0) == [SendTask(2, 3)]
 
 
 def test_tasks_of_a_lost_node_spread_over_the_idle_slots_of_all_others() -> None:
-    placement = Placement(1.0)
-    placement.node_joined(1, 4, 0.0)
+    placement = TaskPlacement(1.0)
+    placement.add_node(1, 4, 0.0)
     for task in range(4):
-        placement.task_ready(task, 1.0, 0.0)
+        placement.add_task(task, 1.0, 0.0)
     for node in (2, 3):
-        placement.node_joined(node, 2, 0.0)
-    _, sends = placement.node_lost(1, 1.0)
+        placement.add_node(node, 2, 0.0)
+    _, sends = placement.remove_node(1, 1.0)
     assert sorted(send.node for send in sends) == [2, 2, 3, 3]
 
 
 def test_a_preferred_node_is_taken_where_that_leaves_no_slot_idle() -> None:
-    placement = Placement(0.01)
+    placement = TaskPlacement(0.01)
     for node in (1, 2):
-        placement.node_joined(node, 1, 0.0)
-    assert placement.task_ready(0, 1.0, 0.0, prefer=(2,)) == [Send(2, 0)]
-    assert placement.task_ready(1, 1.0, 0.0, prefer=(2,)) == [Send(1, 1)], "a slot is idle: nothing waits"
-    assert placement.task_ready(2, 1.0, 0.0, prefer=(2,)) == [Send(2, 2)], "no slot is idle: its node's queue"
-    assert placement.task_ready(3, 1.0, 0.0, prefer=(2,)) == [], "its node will have room soon"
-    assert placement.task_ready(4, 1.0, 0.0) == [Send(1, 4)]
-    assert placement.task_ended(1, 1, 0.1, 0.1) == [], "the other node has a task: this one waits for its own"
-    assert placement.task_ended(2, 0, 0.1, 0.1) == [Send(2, 3)]
+        placement.add_node(node, 1, 0.0)
+    assert placement.add_task(0, 1.0, 0.0, prefer=(2,)) == [SendTask(2, 0)]
+    assert placement.add_task(1, 1.0, 0.0, prefer=(2,)) == [SendTask(1, 1)], "a slot is idle: nothing waits"
+    assert placement.add_task(2, 1.0, 0.0, prefer=(2,)) == [SendTask(2, 2)], "no slot is idle: its node's queue"
+    assert placement.add_task(3, 1.0, 0.0, prefer=(2,)) == [], "its node will have room soon"
+    assert placement.add_task(4, 1.0, 0.0) == [SendTask(1, 4)]
+    assert placement.end_task(1, 1, 0.1, 0.1) == [], "the other node has a task: this one waits for its own"
+    assert placement.end_task(2, 0, 0.1, 0.1) == [SendTask(2, 3)]
 
 
 def test_a_preference_passes_others_over_for_a_while_only() -> None:
-    placement = Placement(0.0)
+    placement = TaskPlacement(0.0)
     for node in (1, 2):
-        placement.node_joined(node, 1, 0.0)
-    placement.task_ready(0, 1.0, 0.0)
-    placement.task_ready(1, 1.0, 0.0)
+        placement.add_node(node, 1, 0.0)
+    placement.add_task(0, 1.0, 0.0)
+    placement.add_task(1, 1.0, 0.0)
     for task in (2, 3, 4, 5, 6):
-        placement.task_ready(task, 1.0, 0.0, prefer=(2,) if task > 2 else (1,))
+        placement.add_task(task, 1.0, 0.0, prefer=(2,) if task > 2 else (1,))
     order = []
     running = 1
     for second in range(4):
-        (send,) = placement.task_ended(2, running, 1.0, second + 1.0)
+        (send,) = placement.end_task(2, running, 1.0, second + 1.0)
         order.append(running := send.task)
     assert order == [3, 4, 2, 5], "two slots: task 2 is passed over by two"
 
 
 def test_the_queue_hides_the_measured_delay() -> None:
-    placement = Placement(0.0)
-    placement.node_joined(1, 4, 0.0)
-    assert placement.depth(1) == 4
-    placement.task_ready(0, 1.0, 0.0)
-    placement.task_ended(1, 0, 1.0, 1.5)  # ran for 1 s, was away for 1.5 s
-    assert 4 + 2 < placement.depth(1) <= 4 + 8
+    placement = TaskPlacement(0.0)
+    placement.add_node(1, 4, 0.0)
+    assert placement.get_depth(1) == 4
+    placement.add_task(0, 1.0, 0.0)
+    placement.end_task(1, 0, 1.0, 1.5)  # ran for 1 s, was away for 1.5 s
+    assert 4 + 2 < placement.get_depth(1) <= 4 + 8
 
 
 def test_a_copy_that_failed_leaves_the_other_one_to_be_waited_for() -> None:
-    placement = Placement(0.0)
+    placement = TaskPlacement(0.0)
     for node in (1, 2):
-        placement.node_joined(node, 1, 0.0)
-    placement.task_ready(0, 1.0, 0.0)
-    placement.task_ready(1, 1.0, 0.0)
-    placement.task_ended(2, 1, 1.0, 1.0)
-    assert placement.straggling(9.0) == [Send(2, 0, duplicate=True)]
-    assert placement.task_ended(2, 0, 1.0, 10.0, counts=False) == []
-    assert placement.is_open(0)
-    assert placement.node_lost(1, 11.0) == ([0], [Send(2, 0)])
+        placement.add_node(node, 1, 0.0)
+    placement.add_task(0, 1.0, 0.0)
+    placement.add_task(1, 1.0, 0.0)
+    placement.end_task(2, 1, 1.0, 1.0)
+    assert placement.duplicate_stragglers(9.0) == [SendTask(2, 0, duplicate=True)]
+    assert placement.end_task(2, 0, 1.0, 10.0, counts=False) == []
+    assert placement.is_task_open(0)
+    assert placement.remove_node(1, 11.0) == ([0], [SendTask(2, 0)])
 
 
 def test_what_waits_at_a_node_that_stands_still_is_copied_too() -> None:
-    placement = Placement(2.0)  # longer than a task, so that a new run seems to take longer than a short wait
+    placement = TaskPlacement(2.0)  # longer than a task, so that a new run seems to take longer than a short wait
     for node in (1, 2):
-        placement.node_joined(node, 1, 0.0)
+        placement.add_node(node, 1, 0.0)
     held: dict[int, list[int]] = {1: [], 2: []}
     for task in range(4):
-        for send in placement.task_ready(task, 1.0, 0.0):
+        for send in placement.add_task(task, 1.0, 0.0):
             held[send.node].append(send.task)
     now = 0.0
     for task in held[2]:
-        placement.task_ended(2, task, 1.0, now := now + 3.0)
+        placement.end_task(2, task, 1.0, now := now + 3.0)
     copied: set[int] = set()
     while len(copied) < 2 and now < 60:
         now += 0.25
-        for send in placement.straggling(now):
+        for send in placement.duplicate_stragglers(now):
             assert send.node == 2 and send.duplicate
             copied.add(send.task)
-            placement.task_ended(2, send.task, 1.0, now)
+            placement.end_task(2, send.task, 1.0, now)
     assert copied == set(held[1]), "a task is lost with its node"
 
 
 def test_a_partition_gets_a_task_ahead_for_each_of_its_nodes() -> None:
-    placement = Placement(0.001)
-    placement.node_joined(1, 96, 0.0, members=8)
-    placement.node_joined(2, 96, 0.0)
-    assert (placement.depth(1), placement.depth(2)) == (96 + 8, 96 + 1)
+    placement = TaskPlacement(0.001)
+    placement.add_node(1, 96, 0.0, members=8)
+    placement.add_node(2, 96, 0.0)
+    assert (placement.get_depth(1), placement.get_depth(2)) == (96 + 8, 96 + 1)
 
 
 def test_without_prefetch_a_node_gets_no_more_than_its_slots() -> None:
-    placement = Placement(1.0, most_ahead=0)
-    placement.node_joined(1, 4, 0.0, members=2)
-    placement.task_ready(0, 1.0, 0.0)
-    placement.task_ended(1, 0, 0.1, 2.0)
-    assert placement.depth(1) == 4
+    placement = TaskPlacement(1.0, most_ahead=0)
+    placement.add_node(1, 4, 0.0, members=2)
+    placement.add_task(0, 1.0, 0.0)
+    placement.end_task(1, 0, 0.1, 2.0)
+    assert placement.get_depth(1) == 4
 
 
 @pytest.mark.parametrize("delay", [0.001, 0.02, 0.1])
 def test_no_slot_waits_for_the_network(delay: float) -> None:
     rng = random.Random(1)
     tasks = [rng.lognormvariate(0, 0.5) for _ in range(4000)]
-    at_once = Cluster(Placement(0.0), dict.fromkeys(range(8), 1.0), 8, 0.0).run(tasks)
-    assert Cluster(Placement(), dict.fromkeys(range(8), 1.0), 8, delay).run(tasks) < 1.02 * at_once + 4 * delay
+    at_once = Cluster(TaskPlacement(0.0), dict.fromkeys(range(8), 1.0), 8, 0.0).run(tasks)
+    assert Cluster(TaskPlacement(), dict.fromkeys(range(8), 1.0), 8, delay).run(tasks) < 1.02 * at_once + 4 * delay
 
 
 def test_a_slow_node_gets_less_and_its_last_tasks_are_run_elsewhere() -> None:
     speeds = {0: 1.0, 1: 1.0, 2: 0.1}
-    plain = Cluster(Placement(0.001), speeds, 4, 0.001).run([1.0] * 200)
-    cluster = Cluster(Placement(0.001), speeds, 4, 0.001)
+    plain = Cluster(TaskPlacement(0.001), speeds, 4, 0.001).run([1.0] * 200)
+    cluster = Cluster(TaskPlacement(0.001), speeds, 4, 0.001)
     better = cluster.run([1.0] * 200, straggling=True)
     assert better < plain - 5
     assert max(cluster.ran.values()) == 2 and sum(cluster.ran.values()) <= 200 + 8
@@ -340,12 +340,12 @@ def test_nodes_share_the_work_by_their_measured_speed() -> None:
     rng = random.Random(2)
     tasks = [rng.lognormvariate(0, 0.5) for _ in range(3000)]
     speeds = {0: 1.0, 1: 0.5, 2: 2.0, 3: 0.25}
-    ended = Cluster(Placement(), speeds, 8, 0.005).run(tasks, straggling=True)
+    ended = Cluster(TaskPlacement(), speeds, 8, 0.005).run(tasks, straggling=True)
     assert ended < 1.05 * sum(tasks) / (8 * sum(speeds.values()))
 
 
 def test_nothing_is_copied_where_all_go_well() -> None:
-    cluster = Cluster(Placement(0.001), dict.fromkeys(range(4), 1.0), 4, 0.001)
+    cluster = Cluster(TaskPlacement(0.001), dict.fromkeys(range(4), 1.0), 4, 0.001)
     cluster.run([1.0] * 160, straggling=True)
     assert sum(cluster.ran.values()) == 160
 
@@ -353,7 +353,7 @@ def test_nothing_is_copied_where_all_go_well() -> None:
 @settings(max_examples=30)
 @given(st.integers(1, 20), st.integers(1, 8), st.lists(st.floats(0.01, 100), min_size=1, max_size=300), st.booleans())
 def test_every_task_runs_whatever_its_time(nodes: int, slots: int, tasks: list[float], straggling: bool) -> None:
-    cluster = Cluster(Placement(), {node: 1.0 + node % 3 for node in range(nodes)}, slots, 0.01)
+    cluster = Cluster(TaskPlacement(), {node: 1.0 + node % 3 for node in range(nodes)}, slots, 0.01)
     ended = cluster.run(tasks, straggling=straggling)
     assert set(cluster.ran) == set(range(len(tasks)))
     if not straggling:

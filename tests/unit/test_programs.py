@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from millrace.cluster.messages import Ready
-from millrace.cluster.programs import Programs
+from millrace.cluster.messages import NodeReady
+from millrace.cluster.programs import ClusterPrograms
 from millrace.errors import RefusedError, ToolError
-from millrace.job import from_values
+from millrace.job import make_job
 from millrace.plan import fingerprint
 from millrace.plan import plan as planner
 from millrace.rundir import RunDir
@@ -20,7 +20,7 @@ HERE = os.uname().machine
 
 
 @pytest.fixture
-def programs(tmp_path: Path) -> Programs:
+def programs(tmp_path: Path) -> ClusterPrograms:
     (tmp_path / "tool").write_text("#!/bin/sh\n")
     (tmp_path / "tool").chmod(0o755)
     (tmp_path / "in.fa").write_text(">a\nAC\n")
@@ -31,33 +31,35 @@ def programs(tmp_path: Path) -> Programs:
         "output": "out.fa",
         "arch": {HERE: {"exe": "./tool"}, "vax": {"exe": "tool-vax"}},
     }
-    plan = planner.make(from_values(values), tmp_path, os.environ)
-    return Programs(plan, RunDir(tmp_path / "run"))
+    plan = planner.make_plan(make_job(values), tmp_path, os.environ)
+    return ClusterPrograms(plan, RunDir(tmp_path / "run"))
 
 
-def own(tmp_path: Path) -> Ready:
-    return Ready("tool", fingerprint.of_content(tmp_path / "tool"), "")
+def own(tmp_path: Path) -> NodeReady:
+    return NodeReady("tool", fingerprint.fingerprint_content(tmp_path / "tool"), "")
 
 
-def test_each_architecture_has_its_name_for_the_program(programs: Programs) -> None:
-    assert programs.name_on("a", HERE) == "./tool"
-    assert programs.name_on("b", "vax") == "tool-vax"
+def test_each_architecture_has_its_name_for_the_program(programs: ClusterPrograms) -> None:
+    assert programs.choose_program_name("a", HERE) == "./tool"
+    assert programs.choose_program_name("b", "vax") == "tool-vax"
     with pytest.raises(RefusedError, match=r"c is of architecture pdp11, the job's programs are for "):
-        programs.name_on("c", "pdp11")
+        programs.choose_program_name("c", "pdp11")
 
 
-def test_one_file_on_each_architecture(programs: Programs, tmp_path: Path) -> None:
+def test_one_file_on_each_architecture(programs: ClusterPrograms, tmp_path: Path) -> None:
     same = own(tmp_path)
-    programs.check([("a", HERE, same), ("b", "vax", Ready("t", "V", "")), ("c", "vax", Ready("t", "V", ""))])
+    programs.check_same_programs(
+        [("a", HERE, same), ("b", "vax", NodeReady("t", "V", "")), ("c", "vax", NodeReady("t", "V", ""))]
+    )
     with pytest.raises(ToolError, match=r"a: .* that the coordinator has"):
-        programs.check([("a", HERE, msgspec.structs.replace(same, content="other"))])
+        programs.check_same_programs([("a", HERE, msgspec.structs.replace(same, content="other"))])
     with pytest.raises(ToolError, match=r"c: .* that other nodes of vax have"):
-        programs.check([("c", "vax", Ready("t", "W", ""))])  # the same as in the earlier start
+        programs.check_same_programs([("c", "vax", NodeReady("t", "W", ""))])  # the same as in the earlier start
 
 
-def test_one_release_on_all(programs: Programs) -> None:
+def test_one_release_on_all(programs: ClusterPrograms) -> None:
     with pytest.raises(ToolError, match="b: tool-vax: is tool 2, the coordinator's"):
-        programs.check([("b", "vax", Ready("tool-vax", "V", "tool 2"))])
+        programs.check_same_programs([("b", "vax", NodeReady("tool-vax", "V", "tool 2"))])
 
 
 @pytest.mark.parametrize(
@@ -66,4 +68,4 @@ def test_one_release_on_all(programs: Programs) -> None:
 )
 def test_a_program_must_be_named(arch: object, words: str) -> None:
     with pytest.raises(RefusedError, match=words):
-        from_values({"command": "tool", "arch": arch})
+        make_job({"command": "tool", "arch": arch})

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from millrace.job import ProgressMode
-from millrace.model import Snapshot
-from millrace.report.eta import History, estimate
-from millrace.report.progress import make
+from millrace.model import ProgressSnapshot
+from millrace.report.eta import ProgressHistory, estimate_remaining
+from millrace.report.progress import make_progress
 
 
 class Terminal(io.StringIO):
@@ -33,17 +33,17 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def snapshot(elapsed: float, done: int, **fields: Any) -> Snapshot:
+def snapshot(elapsed: float, done: int, **fields: Any) -> ProgressSnapshot:
     known = {
         "slots": 8, "slots_busy": 8, "units_done": done * 300, "unit": "residues",
         "bytes_done": done * 330, "bytes_total": 1000 * 330,
     }  # fmt: skip
-    return Snapshot(elapsed=elapsed, records_done=done, **{**known, **fields})
+    return ProgressSnapshot(elapsed=elapsed, records_done=done, **{**known, **fields})
 
 
 def test_plain_writes_a_line_at_once_and_at_each_tenth_and_no_more() -> None:
     stream = io.StringIO()
-    with make("plain", stream) as progress:
+    with make_progress("plain", stream) as progress:
         for step in range(1001):
             progress.update(snapshot(step / 10, step))
     lines = stream.getvalue().splitlines()
@@ -57,11 +57,11 @@ def test_plain_writes_a_line_at_once_and_at_each_tenth_and_no_more() -> None:
 
 def test_plain_is_quiet_in_a_fast_run_and_speaks_once_a_minute_in_a_slow_one() -> None:
     fast, slow = io.StringIO(), io.StringIO()
-    with make("plain", fast) as progress:
+    with make_progress("plain", fast) as progress:
         for step in range(1001):
             progress.update(snapshot(step / 1000, step))
     assert len(fast.getvalue().splitlines()) == 2
-    with make("plain", slow) as progress:
+    with make_progress("plain", slow) as progress:
         for second in range(0, 600, 2):
             progress.update(snapshot(second, second // 100))
         assert len(slow.getvalue().splitlines()) == 10
@@ -69,8 +69,8 @@ def test_plain_is_quiet_in_a_fast_run_and_speaks_once_a_minute_in_a_slow_one() -
 
 def test_json_lines_are_objects_with_all_fields() -> None:
     stream = io.StringIO()
-    with make("json", stream) as progress:
-        progress.message("record 7 failed")
+    with make_progress("json", stream) as progress:
+        progress.write_message("record 7 failed")
         for step in range(100):
             progress.update(snapshot(step / 10, step, quarantined=1))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -96,7 +96,7 @@ def test_a_bar_only_where_it_can_be_drawn(
 ) -> None:
     monkeypatch.setenv("TERM", term)
     stream = Terminal() if terminal else io.StringIO()
-    with make(mode, stream) as progress:
+    with make_progress(mode, stream) as progress:
         progress.update(snapshot(1, 10))
     assert ("\x1b" in stream.getvalue()) == bar
 
@@ -106,10 +106,10 @@ def test_bar_shows_counts_and_messages_and_cleans_up(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.delenv("NO_COLOR", raising=False)
     stream = Terminal()
-    with make("bar", stream) as progress:
+    with make_progress("bar", stream) as progress:
         for step in range(0, 500, 10):
             progress.update(snapshot(step / 10, step, quarantined=2, retries=1, records_resumed=3))
-        progress.message("record 7 (sp|P1) [bold]failed[/bold]")
+        progress.write_message("record 7 (sp|P1) [bold]failed[/bold]")
     shown = stream.getvalue()
     assert "record 7 (sp|P1) [bold]failed[/bold]\n" in shown
     for part in ("49 %", "490 records", "8/8 slots busy", "3 resumed", "1 retry", "2 quarantined", " left ("):
@@ -121,7 +121,7 @@ def test_a_narrow_terminal_shows_what_went_wrong(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
-    with make("bar", stream) as progress:
+    with make_progress("bar", stream) as progress:
         for step in range(2):
             progress.update(
                 snapshot(4000.0 * step, 123_456 * step, quarantined=1234, retries=2345, records_resumed=99_999)
@@ -134,7 +134,7 @@ def test_no_color_keeps_the_bar_and_drops_the_colour(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal()
-    with make("auto", stream) as progress:
+    with make_progress("auto", stream) as progress:
         progress.update(snapshot(1, 500))
     assert "50 %" in stream.getvalue()
     assert "\x1b[32m" not in stream.getvalue() and "\x1b[36m" not in stream.getvalue()
@@ -143,7 +143,7 @@ def test_no_color_keeps_the_bar_and_drops_the_colour(monkeypatch: pytest.MonkeyP
 def test_without_a_known_size_there_is_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     for stream, mode in ((Terminal(), "bar"), (io.StringIO(), "plain")):
-        with make(mode, stream) as progress:  # type: ignore[arg-type]
+        with make_progress(mode, stream) as progress:  # type: ignore[arg-type]
             progress.update(snapshot(3, 10, bytes_total=None))
         assert "10 records" in stream.getvalue() and "%" not in stream.getvalue()
 
@@ -151,29 +151,29 @@ def test_without_a_known_size_there_is_no_share(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("mode", ["bar", "plain", "json"])
 def test_a_lost_terminal_does_not_hurt(monkeypatch: pytest.MonkeyPatch, mode: ProgressMode) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    with make(mode, Gone()) as progress:
+    with make_progress(mode, Gone()) as progress:
         for step in range(10):
-            progress.message("hello")
+            progress.write_message("hello")
             progress.update(snapshot(step * 10, step))
 
 
 def test_rich_is_loaded_only_for_a_bar() -> None:
     code = (
-        "import sys, io; from millrace.report.progress import make; make('plain', io.StringIO());"
+        "import sys, io; from millrace.report.progress import make_progress; make_progress('plain', io.StringIO());"
         "sys.exit(any(name in sys.modules for name in ('rich', 'jinja2', 'plotly')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_nothing_is_said_before_something_is_known() -> None:
-    assert estimate([], 10) is None
-    assert estimate([(0, 0), (5, 1), (10, 2)], 10) is None
-    assert estimate([(0, 0), (1, 1), (2, 2), (3, 3)], 3) == (0, 0, 0)
+    assert estimate_remaining([], 10) is None
+    assert estimate_remaining([(0, 0), (5, 1), (10, 2)], 10) is None
+    assert estimate_remaining([(0, 0), (1, 1), (2, 2), (3, 3)], 3) == (0, 0, 0)
 
 
 def test_an_uneven_rate_gives_a_wider_range() -> None:
-    even = estimate([(t, 10 * t) for t in range(25)], 1000)
-    uneven = estimate([(t, 10 * t + (t % 5) * 8) for t in range(25)], 1000)
+    even = estimate_remaining([(t, 10 * t) for t in range(25)], 1000)
+    uneven = estimate_remaining([(t, 10 * t + (t % 5) * 8) for t in range(25)], 1000)
     assert even and uneven
     assert even[1] == pytest.approx(76, rel=0.01)
     assert uneven[2] - uneven[0] > 2 * (even[2] - even[0])
@@ -181,13 +181,13 @@ def test_an_uneven_rate_gives_a_wider_range() -> None:
 
 def test_a_slowing_run_reaches_beyond_its_mean_rate() -> None:
     history = [(float(t), 100 * t**0.6) for t in range(1, 60)]
-    found = estimate(history, 100 * 120**0.6)
+    found = estimate_remaining(history, 100 * 120**0.6)
     assert found and found[0] < 61 < found[2]
 
 
 def test_a_resumed_run_counts_only_what_it_did_itself() -> None:
-    fresh = estimate([(t, 10 * t) for t in range(20)], 190 + 500)
-    resumed = estimate([(t, 5000 + 10 * t) for t in range(20)], 5000 + 190 + 500)
+    fresh = estimate_remaining([(t, 10 * t) for t in range(20)], 190 + 500)
+    resumed = estimate_remaining([(t, 5000 + 10 * t) for t in range(20)], 5000 + 190 + 500)
     assert fresh == pytest.approx(resumed)
 
 
@@ -203,12 +203,12 @@ def test_the_truth_lies_in_the_range_most_of_the_time() -> None:
             free[slot] += cost
             ends.append(free[slot])
         ends.sort()
-        history = History()
-        history.add(0.0, 0)
+        history = ProgressHistory()
+        history.add_point(0.0, 0)
         for done, end in enumerate(ends, 1):
-            history.add(end, done)
+            history.add_point(end, done)
             if done in (60, 120, 180, 240):
-                found = history.estimate(300)
+                found = history.estimate_remaining(300)
                 assert found
                 asked += 1
                 inside += found[0] <= ends[-1] - end <= found[2]

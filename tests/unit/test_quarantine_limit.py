@@ -11,8 +11,8 @@ def given_up(limit: QuarantineLimit, n_done: int, ways: int) -> int:
     """Records given up before the run stops, each after ``n_done`` that are done, in so many different ways."""
     for n in range(10_000):
         if n_done:
-            limit.done(n_done)
-        if limit.give_up(f"way {n % ways}"):
+            limit.count_done(n_done)
+        if limit.count_given_up(f"way {n % ways}"):
             return n
     return 10_000
 
@@ -40,29 +40,29 @@ def test_a_run_stops_when_too_many_are_given_up(limit: QuarantineLimit, n_done: 
 def test_a_run_stops_when_nothing_but_the_same_failures_comes_any_more(ways: int, n_done: int) -> None:
     """Though a million records went well before; each record that is done begins a new row."""
     limit = QuarantineLimit()
-    limit.done(1_000_000)
+    limit.count_done(1_000_000)
     assert given_up(limit, n_done, ways) == (10_000 if n_done else 49 * ways)
 
 
 def test_what_an_earlier_run_gave_up_counts() -> None:
     limit = QuarantineLimit(most=5)
-    limit.resumed(4, 4)
-    assert [limit.give_up("x"), limit.give_up("x")] == [False, True]
+    limit.add_resumed(4, 4)
+    assert [limit.count_given_up("x"), limit.count_given_up("x")] == [False, True]
 
 
 def test_what_earlier_starts_have_done_counts() -> None:
     limit = QuarantineLimit(share=0.1)
-    limit.resumed(545, 35)
+    limit.add_resumed(545, 35)
     assert limit.n_done == 510
-    assert not limit.give_up("no"), "36 of 546"
+    assert not limit.count_given_up("no"), "36 of 546"
 
 
 def test_a_run_stops_when_the_tool_dies_on_several_records() -> None:
     limit = QuarantineLimit()
-    limit.done(100)
-    assert [limit.give_up(f"way {each}", died=True) for each in range(3)] == [False, False, True]
+    limit.count_done(100)
+    assert [limit.count_given_up(f"way {each}", died=True) for each in range(3)] == [False, False, True]
     limit = QuarantineLimit()
-    limit.done(1_000_000)
-    assert not any(limit.give_up(f"way {each}", died=True) for each in range(9))
+    limit.count_done(1_000_000)
+    assert not any(limit.count_given_up(f"way {each}", died=True) for each in range(9))
     limit = QuarantineLimit(most=5)
-    assert not any(limit.give_up("way", died=True) for each in range(5))
+    assert not any(limit.count_given_up("way", died=True) for each in range(5))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.model import CostHint, InputUse, Learnt, ToolUse
-from millrace.plan.queries import Queries
-from millrace.plan.reads import BATCHES, expected
+from millrace.model import CostHint, CostSums, InputUse, ToolUse
+from millrace.plan.queries import QueryEstimate
+from millrace.plan.reads import MIN_BATCHES_PER_SLOT, estimate_database_reads
 from millrace.schedule.sizing import CostModel
 
-QUERIES = Queries(records=1000, units=300_000, longest=900)
+QUERIES = QueryEstimate(records=1000, units=300_000, longest=900)
 
 
 def use(adapter: str = "blast", **cost: object) -> ToolUse:
@@ -17,21 +17,21 @@ def use(adapter: str = "blast", **cost: object) -> ToolUse:
     return ToolUse(adapter=adapter, argv=(), inputs=(InputUse(path="q", format="fasta"),), outputs=(), cost=hint)
 
 
-def learnt(seconds_per_unit: float) -> Learnt:
+def learnt(seconds_per_unit: float) -> CostSums:
     model = CostModel(CostHint(unit="residues"))
     for units in (1000, 5000, 20_000):
-        model.observe(units, 0.05 + units * seconds_per_unit, 10)
-    assert model.learnt
-    return model.learnt
+        model.observe_task(units, 0.05 + units * seconds_per_unit, 10)
+    assert model.cost_sums
+    return model.cost_sums
 
 
 @pytest.mark.parametrize(
     ("asked", "wanted"),
     [
-        ((use(), (0, 0), None, 4, 1), 4 * BATCHES),
-        ((use(), (0, 0), QUERIES, 4, 1), 4 * BATCHES),
-        ((use(), (0, 0), QUERIES, 4, 5), 4 * BATCHES),
-        ((use(), (0, 0), Queries(records=3, units=900, longest=300), 8, 1), 3),
+        ((use(), (0, 0), None, 4, 1), 4 * MIN_BATCHES_PER_SLOT),
+        ((use(), (0, 0), QUERIES, 4, 1), 4 * MIN_BATCHES_PER_SLOT),
+        ((use(), (0, 0), QUERIES, 4, 5), 4 * MIN_BATCHES_PER_SLOT),
+        ((use(), (0, 0), QueryEstimate(records=3, units=900, longest=300), 8, 1), 3),
         ((use(), (100, 0), QUERIES, 4, 1), 10),
         ((use(), (100, 0), QUERIES, 4, 2), 5),
         ((use(), (0, 30_000), QUERIES, 4, 1), 10),
@@ -40,11 +40,11 @@ def learnt(seconds_per_unit: float) -> Learnt:
         ((use("hmmer"), (0, 0), QUERIES, 4, 4), 250),
     ],
 )
-def test_reads_of_a_node(asked: tuple[ToolUse, tuple[int, int], Queries | None, int, int], wanted: int) -> None:
-    assert expected(*asked) == wanted
+def test_reads_of_a_node(asked: tuple[ToolUse, tuple[int, int], QueryEstimate | None, int, int], wanted: int) -> None:
+    assert estimate_database_reads(*asked) == wanted
 
 
 def test_what_takes_longer_is_cut_into_more_batches() -> None:
-    quick, slow = (expected(use(learnt=learnt(rate)), (0, 0), QUERIES, 4) for rate in (1e-6, 1e-2))
+    quick, slow = (estimate_database_reads(use(learnt=learnt(rate)), (0, 0), QUERIES, 4) for rate in (1e-6, 1e-2))
     assert 1 <= quick < slow <= QUERIES.records
     assert slow >= 300_000 * 1e-2 / 30, "a batch takes 30 s at most"

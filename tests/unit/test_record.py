@@ -112,7 +112,7 @@ def test_a_header_has_its_limit(tmp_path: Path) -> None:
 def test_variants_are_told_by_name_and_first_line(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(BELOW_A_HEADER["vcf"][0]))
-    assert formats.detect(str(path)) == formats.by_suffix("x.vcf.gz") == "vcf"
+    assert formats.detect_format(str(path)) == formats.find_format_by_suffix("x.vcf.gz") == "vcf"
 
 
 def test_cost_is_residues_and_limits_end_a_batch_when_reached(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_compressed_input_is_told_by_its_bytes(codec: str, members: int, tmp_pat
     source = reader([path])
     assert b"".join(part for _, part in cut_all(source, tmp_path / "batch", 7, 0, 0)) == data
     assert source.offset == source.total == path.stat().st_size
-    assert formats.detect(str(path)) == "fasta"
+    assert formats.detect_format(str(path)) == "fasta"
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
@@ -405,7 +405,7 @@ def test_control_c_ends_the_wait_for_input() -> None:
 )  # fmt: skip
 def test_real_data(name: str, record_format: str, n_records: int, data: Path, tmp_path: Path) -> None:
     path = data / name
-    assert formats.detect(str(path)) == record_format
+    assert formats.detect_format(str(path)) == record_format
     source = reader([path], record_format)
     parts = [part for _, part in cut_all(source, tmp_path / "batch", 7, 0, 0)]
     assert b"".join(parts) == path.read_bytes()
@@ -439,7 +439,7 @@ def test_detect_trusts_the_name_but_for_text_and_sequences(tmp_path: Path) -> No
     def detect(name: str, content: bytes) -> str | None:
         path = tmp_path / name
         path.write_bytes(content)
-        return formats.detect(str(path))
+        return formats.detect_format(str(path))
 
     fasta, fastq = b">a\nAC\n", b"@a\nAC\n+\nII\n"
     assert detect("a.fa", fasta) == "fasta"
@@ -452,8 +452,8 @@ def test_detect_trusts_the_name_but_for_text_and_sequences(tmp_path: Path) -> No
     assert detect("a.hmm", b"# STOCKHOLM 1.0\n") == "hmm"
     assert detect("noname", b"HMMER3/f [3.3.2 | Nov 2020]\n") == "hmm"
     assert detect("noname", b"what\n") is None
-    assert formats.detect("-") is None
-    assert formats.detect(str(tmp_path / "missing.faa")) == "fasta"
+    assert formats.detect_format("-") is None
+    assert formats.detect_format(str(tmp_path / "missing.faa")) == "fasta"
 
 
 def test_parse_input_takes_a_format_from_the_end_of_a_name(tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ def test_a_program_belongs_to_one_family_alone() -> None:
 @pytest.mark.parametrize("family", registry.FAMILIES)
 def test_each_family_has_its_own_adapter_by_name_and_by_path(family: str) -> None:
     for program in registry.FAMILIES[family]:
-        adapter = registry.find(f"/opt/bin/{program}")
-        assert adapter is registry.find(program)
+        adapter = registry.find_adapter(f"/opt/bin/{program}")
+        assert adapter is registry.find_adapter(program)
         assert f"{type(adapter).__module__}.".startswith(f"millrace.tools.{family}.")
 
 
 def test_any_other_program_has_the_generic_adapter() -> None:
-    assert type(registry.find("./my-tool")).__module__ == "millrace.tools.generic"
+    assert type(registry.find_adapter("./my-tool")).__module__ == "millrace.tools.generic"

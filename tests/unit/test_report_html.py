@@ -13,17 +13,25 @@ from event_stories import story, write
 
 from millrace.errors import MillraceError
 from millrace.report import charts, html
-from millrace.report.events import AnyEvent, EndEvent, QuarantineEvent, RunEvent, TaskEvent, VolumesEvent, read
-from millrace.report.remarks import remarks
-from millrace.report.runs import load
-from millrace.report.summary import of_runs
+from millrace.report.events import (
+    AnyLogEvent,
+    EndEvent,
+    QuarantineEvent,
+    RunEvent,
+    TaskEvent,
+    VolumesEvent,
+    read_events,
+)
+from millrace.report.remarks import make_remarks
+from millrace.report.runs import load_runs
+from millrace.report.summary import summarise_runs
 
 
-def report(tmp_path: Path, events: list[AnyEvent]) -> str:
+def report(tmp_path: Path, events: list[AnyLogEvent]) -> str:
     run_dir = tmp_path / "hits.tsv.millrace"
     run_dir.mkdir()
     write(run_dir / "events.jsonl", events)
-    html.write(run_dir, tmp_path / "report.html")
+    html.write_report(run_dir, tmp_path / "report.html")
     return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -75,16 +83,16 @@ def test_every_task_is_a_bar_and_runs_follow_one_another(tmp_path: Path) -> None
 
 
 def test_work_in_the_charts_is_the_work_that_was_done(tmp_path: Path) -> None:
-    runs = load(read(write(tmp_path / "events.jsonl", story(n_tasks=300))))
-    along = charts.axis(runs)
-    through = charts.throughput(runs, along)
+    runs = load_runs(read_events(write(tmp_path / "events.jsonl", story(n_tasks=300))))
+    along = charts.make_axis(runs)
+    through = charts.make_throughput(runs, along)
     step = along.length / (len(through["x"]) - 1)
-    summary = of_runs(runs)
+    summary = summarise_runs(runs)
     assert sum(through["y"][:-1]) * step == pytest.approx(summary.units_done, rel=1e-3)
-    load_ = charts.load(runs, along)
+    load_ = charts.make_load(runs, along)
     assert sum(load_["cores"][:-1]) * step == pytest.approx(summary.cpu, rel=1e-3)
     assert max(load_["busy"]) <= 8.01
-    cost = charts.cost([task for run in runs for task in run.done])
+    cost = charts.make_cost_classes([task for run in runs for task in run.done_tasks])
     assert sum(cost["records"]) == summary.records_done
     assert sum(cost["share"]) == pytest.approx(1, abs=0.01)
 
@@ -99,32 +107,32 @@ def test_very_many_tasks_make_a_small_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("events", [[RunEvent(slots=4)], story(1, 1, None, 0), [TaskEvent(t=1, last=1)]])
-def test_next_to_nothing_has_a_report_too(tmp_path: Path, events: list[AnyEvent]) -> None:
+def test_next_to_nothing_has_a_report_too(tmp_path: Path, events: list[AnyLogEvent]) -> None:
     assert "records done" in report(tmp_path, events)
 
 
 def test_no_events_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(MillraceError, match=r"no events.jsonl\n\nhint: give the run directory"):
-        html.write(tmp_path, tmp_path / "report.html")
+        html.write_report(tmp_path, tmp_path / "report.html")
     (tmp_path / "events.jsonl").touch()
     with pytest.raises(MillraceError, match="no events yet"):
-        html.write(tmp_path, tmp_path / "report.html")
+        html.write_report(tmp_path, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
 
 def test_a_remark_tells_how_many_volumes_were_searched_where_they_are() -> None:
-    runs = load(
+    runs = load_runs(
         [RunEvent(), VolumesEvent(searches=32, local=31, volume_bytes=64_000_000, range_bytes=5000), EndEvent()]
     )
-    assert remarks(runs, of_runs(runs))[-1].startswith(
+    assert make_remarks(runs, summarise_runs(runs))[-1].startswith(
         "fragments in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB"
     )
 
 
 def test_remarks_say_where_the_time_went() -> None:
     def said(*tasks: TaskEvent, slots: int = 2) -> str:
-        runs = load({"event": "run", "slots": slots} if not task else _dict(task) for task in (None, *tasks))
-        return " ".join(remarks(runs, of_runs(runs)))
+        runs = load_runs({"event": "run", "slots": slots} if not task else _dict(task) for task in (None, *tasks))
+        return " ".join(make_remarks(runs, summarise_runs(runs)))
 
     waiting = [TaskEvent(slot=i % 2, start=i // 2, t=i // 2 + 1, first=i, last=i + 1, cpu=0.3) for i in range(20)]
     assert "had a core only 30 % of the time" in said(*waiting)
@@ -146,7 +154,7 @@ def _dict(task: TaskEvent) -> dict[str, Any]:
         pytest.param([RunEvent(slots=4)], id="no task", marks=pytest.mark.slow),
     ],
 )
-def test_a_browser_draws_the_page_without_a_word_or_a_request(tmp_path: Path, events: list[AnyEvent]) -> None:
+def test_a_browser_draws_the_page_without_a_word_or_a_request(tmp_path: Path, events: list[AnyLogEvent]) -> None:
     report(tmp_path, events)
     command = [
         "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

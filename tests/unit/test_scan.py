@@ -5,26 +5,26 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.finish.divided import finish_parts
-from millrace.schedule.finish.shares import WORTH_A_SEARCH
+from millrace.schedule.finish.divided import count_finish_parts
+from millrace.schedule.finish.shares import MIN_SEARCH_BYTES
 from millrace.schedule.scan import SharedScan
 
 
 def test_batches_join_where_the_scan_stands() -> None:
     scan = SharedScan(3)
-    scan.add(1, [1, 2, 3])
-    assert [scan.next(), scan.next()] == [(1, 1), (1, 2)]
-    scan.add(2, [1, 2, 3])
-    assert [scan.next() for _ in range(4)] == [(2, 2), (1, 3), (2, 3), (2, 1)]
-    assert scan.next() is None and len(scan) == 0
+    scan.add_batch(1, [1, 2, 3])
+    assert [scan.pop_next_search(), scan.pop_next_search()] == [(1, 1), (1, 2)]
+    scan.add_batch(2, [1, 2, 3])
+    assert [scan.pop_next_search() for _ in range(4)] == [(2, 2), (1, 3), (2, 3), (2, 1)]
+    assert scan.pop_next_search() is None and len(scan) == 0
 
 
 def test_a_batch_that_is_dropped_is_not_searched() -> None:
     scan = SharedScan(2)
-    scan.add(1, [1, 2])
-    scan.add(2, [2])
-    scan.drop(1)
-    assert (scan.next(), scan.next()) == ((2, 2), None)
+    scan.add_batch(1, [1, 2])
+    scan.add_batch(2, [2])
+    scan.drop_batch(1)
+    assert (scan.pop_next_search(), scan.pop_next_search()) == ((2, 2), None)
 
 
 @given(n=st.integers(1, 9), most=st.integers(1, 5), script=st.lists(st.integers(0, 2), max_size=120))
@@ -40,8 +40,8 @@ def test_each_search_is_handed_out_once_and_none_waits_longer_than_a_round(
         if word == 0 and len(left) < most:
             number += 1
             left[number], steps[number], arrived[number] = set(range(1, n + 1)), [], moves
-            scan.add(number, sorted(left[number]))
-        elif (search := scan.next()) is not None:
+            scan.add_batch(number, sorted(left[number]))
+        elif (search := scan.pop_next_search()) is not None:
             batch, fragment = search
             left[batch].remove(fragment)
             moves += last not in (0, fragment)
@@ -51,7 +51,7 @@ def test_each_search_is_handed_out_once_and_none_waits_longer_than_a_round(
             if not left[batch]:
                 del left[batch]
         assert len(scan) == sum(map(len, left.values()))
-    assert not left and scan.next() is None
+    assert not left and scan.pop_next_search() is None
 
 
 @given(n=st.integers(1, 9), places=st.integers(1, 12), batches=st.integers(1, 6), drop=st.none() | st.integers(0, 5))
@@ -60,12 +60,12 @@ def test_a_scan_at_several_places_hands_out_everything_once_and_keeps_them_apart
 ) -> None:
     scan = SharedScan(n, places)
     for batch in range(batches):
-        scan.add(batch, range(1, n + 1))
-    found = [scan.next() for _ in range(min(places, n))]
+        scan.add_batch(batch, range(1, n + 1))
+    found = [scan.pop_next_search() for _ in range(min(places, n))]
     assert len({search[1] for search in found if search}) == min(places, n), "each place has a fragment of its own"
     if drop is not None:
-        scan.drop(drop)
-    found += iter(scan.next, None)
+        scan.drop_batch(drop)
+    found += iter(scan.pop_next_search, None)
     searches = [search for search in found if search]
     assert len(set(searches)) == len(searches)
     assert {(b, f) for b in range(batches) for f in range(1, n + 1) if b != drop} <= set(searches)
@@ -75,13 +75,13 @@ def test_a_scan_at_several_places_hands_out_everything_once_and_keeps_them_apart
 def test_all_batches_that_are_ready_use_a_fragment_before_the_next_one(n: int, batches: int) -> None:
     scan = SharedScan(n)
     for batch in range(batches):
-        scan.add(batch, range(1, n + 1))
-    order = [fragment for _, fragment in iter(scan.next, None)]
+        scan.add_batch(batch, range(1, n + 1))
+    order = [fragment for _, fragment in iter(scan.pop_next_search, None)]
     assert order == [fragment for fragment in range(1, n + 1) for _ in range(batches)]
 
 
 @given(queries=st.integers(1, 1000), size=st.integers(0, 1 << 40), idle=st.integers(-500, 500))
 def test_candidates_are_searched_in_parts_only_by_slots_that_are_idle(queries: int, size: int, idle: int) -> None:
-    n = finish_parts(queries, size, idle)
+    n = count_finish_parts(queries, size, idle)
     assert 1 <= n <= queries
-    assert n == 1 or (n <= idle and n * WORTH_A_SEARCH <= size)
+    assert n == 1 or (n <= idle and n * MIN_SEARCH_BYTES <= size)

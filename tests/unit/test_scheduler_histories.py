@@ -12,16 +12,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millrace.schedule.dispatcher import Dispatcher
-from millrace.schedule.finish.rank_shares import RankShares
-from millrace.schedule.finish.slices import Slices
+from millrace.schedule.dispatcher import TaskDispatcher
+from millrace.schedule.finish.rank_shares import RankSharing
+from millrace.schedule.finish.slices import SlicedFinish
 from millrace.schedule.fragments import FragmentSearch
-from millrace.schedule.interruption import Interruption
-from millrace.schedule.lives import Lives
-from millrace.schedule.placement import Placement
-from millrace.schedule.protocol import Failure, Output, Quarantine, Release, Result, Retry, Split, Stop, Why
-from millrace.schedule.scheduler import Scheduler
-from millrace.schedule.searches import Searches
+from millrace.schedule.interruption import RunInterruption
+from millrace.schedule.lives import BatchLifecycle
+from millrace.schedule.placement import TaskPlacement
+from millrace.schedule.protocol import (
+    AttemptResult,
+    OutputBatch,
+    QuarantineBatch,
+    ReleaseBatch,
+    ReportRetry,
+    SplitBatch,
+    StopReason,
+    StopRun,
+    TaskFailure,
+)
+from millrace.schedule.scheduler import BatchScheduler
+from millrace.schedule.searches import SearchProgress
 
 #: Histories in which a planted fault is found, at most.
 MOST = 3000
@@ -49,8 +59,8 @@ Change = Callable[..., Any]
 def twice(real: Change) -> Change:
     """Each result is put into the output once more."""
 
-    def changed(self: Scheduler, *words: Any) -> Any:
-        return [each for action in real(self, *words) for each in [action] * (1 + isinstance(action, Output))]
+    def changed(self: BatchScheduler, *words: Any) -> Any:
+        return [each for action in real(self, *words) for each in [action] * (1 + isinstance(action, OutputBatch))]
 
     return changed
 
@@ -60,18 +70,18 @@ def loses_the_rest(real: Change) -> Change:
 
 
 def of_other_records(real: Change) -> Change:
-    def changed(self: Scheduler, *words: Any) -> Any:
+    def changed(self: BatchScheduler, *words: Any) -> Any:
         actions = real(self, *words)
         for k, action in enumerate(actions):
-            if isinstance(action, Output):
+            if isinstance(action, OutputBatch):
                 other = histories.Ref(action.result.first, action.result.last + 1, 0, list(action.result.blocks))  # type: ignore[arg-type]
-                actions[k] = Output(action.batch, other, action.seconds, action.cpu_seconds)  # type: ignore[arg-type]
+                actions[k] = OutputBatch(action.batch, other, action.seconds, action.cpu_seconds)  # type: ignore[arg-type]
         return actions
 
     return changed
 
 
-OTHER = Failure(Result.FAILED)
+OTHER = TaskFailure(AttemptResult.FAILED)
 
 
 def tries_for_ever(real: Change) -> Change:
@@ -79,15 +89,17 @@ def tries_for_ever(real: Change) -> Change:
 
 
 def gives_up_at_once(real: Change) -> Change:
-    def changed(self: Lives, batch: Any, failure: Failure) -> Any:
-        return [Quarantine(batch, failure)] if self._batches[batch].records == 1 else real(self, batch, failure)
+    def changed(self: BatchLifecycle, batch: Any, failure: TaskFailure) -> Any:
+        return [QuarantineBatch(batch, failure)] if self._batches[batch].records == 1 else real(self, batch, failure)
 
     return changed
 
 
 def gives_up_with_others(real: Change) -> Change:
-    def changed(self: Lives, *words: Any) -> Any:
-        return [Quarantine(step.batch, OTHER) if isinstance(step, Split) else step for step in real(self, *words)]
+    def changed(self: BatchLifecycle, *words: Any) -> Any:
+        return [
+            QuarantineBatch(step.batch, OTHER) if isinstance(step, SplitBatch) else step for step in real(self, *words)
+        ]
 
     return changed
 
@@ -95,7 +107,7 @@ def gives_up_with_others(real: Change) -> Change:
 def gives_up_unasked(real: Change) -> Change:
     """With --on-failure stop too."""
 
-    def changed(self: Lives, *words: Any) -> Any:
+    def changed(self: BatchLifecycle, *words: Any) -> Any:
         self.stop_on_failure = False
         return real(self, *words)
 
@@ -103,9 +115,10 @@ def gives_up_unasked(real: Change) -> Change:
 
 
 def accuses_the_tool(real: Change) -> Change:
-    def changed(self: Lives, *words: Any) -> Any:
+    def changed(self: BatchLifecycle, *words: Any) -> Any:
         return [
-            Stop(step.batch, Why.TOOL, OTHER) if isinstance(step, Quarantine) else step for step in real(self, *words)
+            StopRun(step.batch, StopReason.TOOL, OTHER) if isinstance(step, QuarantineBatch) else step
+            for step in real(self, *words)
         ]
 
     return changed
@@ -130,7 +143,7 @@ def always(real: Change) -> Change:
 def goes_on(real: Change) -> Change:
     """The first signal changes nothing."""
 
-    def changed(self: Interruption, now: float) -> Any:
+    def changed(self: RunInterruption, now: float) -> Any:
         actions = real(self, now)
         self._since = None
         return actions
@@ -141,7 +154,7 @@ def goes_on(real: Change) -> Change:
 def part_of_it(real: Change) -> Change:
     """A slice is taken for the result."""
     return lambda self, task, ended: (
-        real(self, task, ended) or (ended.committed if type(task.kind).__name__ == "Slice" else None)
+        real(self, task, ended) or (ended.committed if type(task.kind).__name__ == "SliceTask" else None)
     )
 
 
@@ -165,7 +178,7 @@ def forgets_a_share(real: Change) -> Change:
 def sends_nothing_on(real: Change) -> Change:
     """The tasks of a lost node stay with it."""
 
-    def changed(self: Placement, node: int, now: float) -> Any:
+    def changed(self: TaskPlacement, node: int, now: float) -> Any:
         back, _ = real(self, node, now)
         return back, []
 
@@ -174,21 +187,21 @@ def sends_nothing_on(real: Change) -> Change:
 
 def keeps(real: Change) -> Change:
     """A batch that is done is not released."""
-    return lambda self, *words: [step for step in real(self, *words) if not isinstance(step, Release)]
+    return lambda self, *words: [step for step in real(self, *words) if not isinstance(step, ReleaseBatch)]
 
 
 def releases_early(real: Change) -> Change:
     return lambda self, *words: [
         each
         for action in real(self, *words)
-        for each in ([action, Release(action.batch)] if isinstance(action, Retry) else [action])
+        for each in ([action, ReleaseBatch(action.batch)] if isinstance(action, ReportRetry) else [action])
     ]
 
 
 def keeps_the_whole(real: Change) -> Change:
     """A batch that is divided goes on as a whole, too."""
 
-    def changed(self: Lives, whole: Any, parts: Any) -> None:
+    def changed(self: BatchLifecycle, whole: Any, parts: Any) -> None:
         item = self._batches[whole]
         real(self, whole, parts)
         self._batches[whole] = item
@@ -197,31 +210,36 @@ def keeps_the_whole(real: Change) -> Change:
 
 
 PLANTED: list[tuple[str, type, str, Callable[[Change], Change]]] = [
-    ("a result is put into the output twice", Scheduler, "_ended", twice),
-    ("a part of a split batch is lost", Scheduler, "_batch_split", loses_the_rest),
-    ("a part of a divided batch is lost", FragmentSearch, "divided", loses_the_rest),
-    ("a result is of other records", Scheduler, "_ended", of_other_records),
-    ("a slice is taken for the result", FragmentSearch, "done", part_of_it),
-    ("a failing batch is tried for ever", Lives, "_suspect_record", tries_for_ever),
-    ("slices that are of no use are tried for ever", Searches, "ready", changes(was_sliced=lambda was: False)),
-    ("a record is given up at its first failure", Lives, "_suspect_record", gives_up_at_once),
-    ("records are given up with a culprit", Lives, "_suspect_record", gives_up_with_others),
-    ("records are given up though the user wants none to be", Lives, "_suspect_record", gives_up_unasked),
-    ("a tool that works is given up", Lives, "_suspect_record", accuses_the_tool),
-    ("a failed search is never settled", Searches, "settled", never),
-    ("a batch is finished before all is found", Searches, "found", always),
-    ("a finish has not all candidates", Searches, "ready", changes(found=lambda found: found[:-1])),
-    ("a batch goes on without its last slice", Slices, "begin", forgets_a_share),
-    ("slices are written by the ranks of a part", RankShares, "begin", forgets_a_share),
-    ("several records are written in slices", Searches, "ready", changes(n_records=lambda n: 1)),
-    ("held batches are never looked at again", Lives, "_verdict", nothing),
-    ("a ready batch waits for one that is held", Lives, "_hand_out", nothing),
-    ("new work begins after a signal", Interruption, "signalled", goes_on),
-    ("the tasks of a lost node are lost", Placement, "node_lost", sends_nothing_on),
-    ("a task that was out twice is told of twice", Dispatcher, "ended", always),
-    ("a batch is not released", Lives, "attempt_done", keeps),
-    ("a batch is released before its next attempt", Scheduler, "_attempt_failed", releases_early),
-    ("a divided batch goes on as a whole, too", Lives, "batch_divided", keeps_the_whole),
+    ("a result is put into the output twice", BatchScheduler, "_handle_ended_task", twice),
+    ("a part of a split batch is lost", BatchScheduler, "_handle_split", loses_the_rest),
+    ("a part of a divided batch is lost", FragmentSearch, "finish_divided", loses_the_rest),
+    ("a result is of other records", BatchScheduler, "_handle_ended_task", of_other_records),
+    ("a slice is taken for the result", FragmentSearch, "record_done", part_of_it),
+    ("a failing batch is tried for ever", BatchLifecycle, "_suspect_record", tries_for_ever),
+    (
+        "slices that are of no use are tried for ever",
+        SearchProgress,
+        "make_ready_batch",
+        changes(was_sliced=lambda was: False),
+    ),
+    ("a record is given up at its first failure", BatchLifecycle, "_suspect_record", gives_up_at_once),
+    ("records are given up with a culprit", BatchLifecycle, "_suspect_record", gives_up_with_others),
+    ("records are given up though the user wants none to be", BatchLifecycle, "_suspect_record", gives_up_unasked),
+    ("a tool that works is given up", BatchLifecycle, "_suspect_record", accuses_the_tool),
+    ("a failed search is never settled", SearchProgress, "pop_setback", never),
+    ("a batch is finished before all is found", SearchProgress, "record_search", always),
+    ("a finish has not all candidates", SearchProgress, "make_ready_batch", changes(found=lambda found: found[:-1])),
+    ("a batch goes on without its last slice", SlicedFinish, "plan_tasks", forgets_a_share),
+    ("slices are written by the ranks of a part", RankSharing, "plan_tasks", forgets_a_share),
+    ("several records are written in slices", SearchProgress, "make_ready_batch", changes(n_records=lambda n: 1)),
+    ("held batches are never looked at again", BatchLifecycle, "_decide_if_tool_works", nothing),
+    ("a ready batch waits for one that is held", BatchLifecycle, "_start_ready_batches", nothing),
+    ("new work begins after a signal", RunInterruption, "handle_signal", goes_on),
+    ("the tasks of a lost node are lost", TaskPlacement, "remove_node", sends_nothing_on),
+    ("a task that was out twice is told of twice", TaskDispatcher, "mark_ended", always),
+    ("a batch is not released", BatchLifecycle, "finish_attempt", keeps),
+    ("a batch is released before its next attempt", BatchScheduler, "_handle_failed_attempt", releases_early),
+    ("a divided batch goes on as a whole, too", BatchLifecycle, "replace_divided_batch", keeps_the_whole),
 ]
 
 

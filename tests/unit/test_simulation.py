@@ -11,38 +11,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.errors import RefusedError, ToolError
-from millrace.simulate.bounds import in_order_seconds, static_seconds
-from millrace.simulate.cluster import Simulation
-from millrace.simulate.machine import Machine, Outcome
-from millrace.simulate.trace import POOL, Trace, load
+from millrace.simulate.bounds import compute_in_order_seconds, compute_static_seconds
+from millrace.simulate.cluster import ClusterSimulation
+from millrace.simulate.machine import SimulatedCluster, SimulationOutcome
+from millrace.simulate.trace import POOL, CostTrace, load_cost_trace
 
 BLASTP = Path(__file__).parents[2] / "bench" / "traces" / "blastp.jsonl"
 
 
-def run(machine: Machine, trace: Trace, records: int) -> Outcome:
-    return Simulation(machine, trace, records).run()
+def run(machine: SimulatedCluster, trace: CostTrace, records: int) -> SimulationOutcome:
+    return ClusterSimulation(machine, trace, records).run()
 
 
-def alike(seconds: float = 1.0, startup: float = 0.0) -> Trace:
-    return Trace(([1], [seconds]), "records", startup, "alike")
+def alike(seconds: float = 1.0, startup: float = 0.0) -> CostTrace:
+    return CostTrace(([1], [seconds]), "records", startup, "alike")
 
 
 @pytest.mark.parametrize("partition_size", [None, 1, 3])
 def test_one_core_takes_the_time_of_the_records(partition_size: int | None) -> None:
-    found = run(Machine(1, 1, 0.0, 0.0, partition_size), alike(), 50)
+    found = run(SimulatedCluster(1, 1, 0.0, 0.0, partition_size), alike(), 50)
     assert found.seconds == pytest.approx(50.0)
     assert found.efficiency == pytest.approx(1.0)
 
 
 def test_records_that_fit_evenly_keep_all_cores_busy() -> None:
-    found = run(Machine(4, 3, 0.0, 0.0, batch=1), alike(), 120)
+    found = run(SimulatedCluster(4, 3, 0.0, 0.0, batch=1), alike(), 120)
     assert found.seconds == pytest.approx(10.0)
     assert found.tasks == 120 and found.copies == 0
 
 
 def test_without_prefetch_every_task_waits_for_its_messages() -> None:
     with_it, without = (
-        run(Machine(4, 4, 0.05, 0.0, prefetch=prefetch, batch=1), alike(), 1600) for prefetch in (True, False)
+        run(SimulatedCluster(4, 4, 0.05, 0.0, prefetch=prefetch, batch=1), alike(), 1600) for prefetch in (True, False)
     )
     assert without.efficiency == pytest.approx(1 / 1.1, rel=0.01)  # a message there and one back, for each second
     assert with_it.efficiency > 0.99
@@ -50,23 +50,23 @@ def test_without_prefetch_every_task_waits_for_its_messages() -> None:
 
 def test_a_busy_coordinator_is_the_limit() -> None:
     # 20 ms a message, two for each task of 1 s: 25 tasks a second, for 100 cores.
-    found = run(Machine(25, 4, 0.0, 0.02, batch=1), alike(), 1000)
+    found = run(SimulatedCluster(25, 4, 0.0, 0.02, batch=1), alike(), 1000)
     assert found.seconds == pytest.approx(1000 * 2 * 0.02, rel=0.1)
     assert found.coordinator_share == pytest.approx(1.0, rel=0.1)
 
 
 def test_larger_batches_take_the_load_from_the_coordinator() -> None:
-    fixed = run(Machine(25, 4, 0.005, 0.02, batch=1), alike(0.1), 4000)
-    sized = run(Machine(25, 4, 0.005, 0.02), alike(0.1), 4000)
+    fixed = run(SimulatedCluster(25, 4, 0.005, 0.02, batch=1), alike(0.1), 4000)
+    sized = run(SimulatedCluster(25, 4, 0.005, 0.02), alike(0.1), 4000)
     assert sized.seconds < 0.3 * fixed.seconds
 
 
 def test_slow_nodes_do_not_hold_up_the_others() -> None:
     speeds = [1.0] * 7 + [0.25]
-    machine = Machine(8, 4, speeds=speeds)
+    machine = SimulatedCluster(8, 4, speeds=speeds)
     found = run(machine, alike(0.5), 30_000)
     assert found.efficiency > 0.94
-    plain = run(Machine(8, 4, speeds=speeds, copies=False), alike(0.5), 30_000)
+    plain = run(SimulatedCluster(8, 4, speeds=speeds, copies=False), alike(0.5), 30_000)
     assert found.seconds < plain.seconds - 20
 
 
@@ -74,9 +74,9 @@ def test_slow_nodes_do_not_hold_up_the_others() -> None:
 @given(st.data())
 def test_everything_is_done_within_what_any_schedule_needs(choose: st.DataObject) -> None:
     costs = choose.draw(st.lists(st.floats(0.01, 50), min_size=1, max_size=40), "seconds of the records")
-    trace = Trace(([1 + k % 3 for k in range(len(costs))], costs), "bytes", 0.01, "drawn")
+    trace = CostTrace(([1 + k % 3 for k in range(len(costs))], costs), "bytes", 0.01, "drawn")
     records = choose.draw(st.integers(1, 400), "records")
-    machine = Machine(
+    machine = SimulatedCluster(
         choose.draw(st.integers(1, 12), "nodes"), choose.draw(st.integers(1, 5), "cores"),
         choose.draw(st.sampled_from([0.0, 0.001, 0.3]), "latency"), choose.draw(st.sampled_from([0.0, 0.001]), "service"),
         choose.draw(st.sampled_from([None, 1, 2, 5]), "partition size"), batch=choose.draw(st.sampled_from([0, 1, 7]), "batch"),
@@ -94,8 +94,8 @@ def test_everything_is_done_within_what_any_schedule_needs(choose: st.DataObject
 
 
 def test_the_same_simulation_gives_the_same_figures() -> None:
-    machine = Machine(20, 3, partition_size=6)
-    assert len({run(machine, load("lognormal:1,1"), 3000) for _ in range(2)}) == 1
+    machine = SimulatedCluster(20, 3, partition_size=6)
+    assert len({run(machine, load_cost_trace("lognormal:1,1"), 3000) for _ in range(2)}) == 1
 
 
 # Faults
@@ -103,7 +103,7 @@ def test_the_same_simulation_gives_the_same_figures() -> None:
 
 @pytest.mark.parametrize("partition_size", [None, 4])
 def test_a_node_that_dies_costs_what_it_had_and_what_it_would_have_done(partition_size: int | None) -> None:
-    whole = Machine(8, 4, partition_size=partition_size)
+    whole = SimulatedCluster(8, 4, partition_size=partition_size)
     trace = alike(0.5)
     usual, without = run(whole, trace, 8000), run(replace(whole, deaths=[(20.0, 3), (20.0, 7)]), trace, 8000)
     lost = 2 * 4 * (usual.seconds - 20.0)  # slot seconds
@@ -112,14 +112,14 @@ def test_a_node_that_dies_costs_what_it_had_and_what_it_would_have_done(partitio
 
 
 def test_all_nodes_but_the_first_may_die() -> None:
-    found = run(Machine(5, 2, deaths=[(float(node), node) for node in range(1, 5)]), alike(), 100)
+    found = run(SimulatedCluster(5, 2, deaths=[(float(node), node) for node in range(1, 5)]), alike(), 100)
     assert 100 / 2 - 5 < found.seconds < 100
 
 
 @pytest.mark.parametrize(("nodes", "partition_size", "node"), [(4, None, 0), (6, 3, 3), (4, None, 4)])
 def test_a_node_without_which_a_run_starts_again_cannot_die(nodes: int, partition_size: int | None, node: int) -> None:
     with pytest.raises(ValueError, match=f"node {node} "):
-        Simulation(Machine(nodes, 2, partition_size=partition_size, deaths=[(1.0, node)]), alike(), 10)
+        ClusterSimulation(SimulatedCluster(nodes, 2, partition_size=partition_size, deaths=[(1.0, node)]), alike(), 10)
 
 
 @settings(max_examples=25)
@@ -127,7 +127,7 @@ def test_a_node_without_which_a_run_starts_again_cannot_die(nodes: int, partitio
 def test_records_that_fail_are_given_up_and_no_others(choose: st.DataObject) -> None:
     records = choose.draw(st.integers(200, 400), "records")
     failing = choose.draw(st.sets(st.integers(0, records - 1), max_size=5), "failing")
-    machine = Machine(
+    machine = SimulatedCluster(
         choose.draw(st.integers(2, 6), "nodes"), choose.draw(st.integers(1, 3), "cores"),
         partition_size=choose.draw(st.sampled_from([None, 3]), "partition size"),
         fragments=choose.draw(st.sampled_from([0, 3]), "fragments"),
@@ -141,7 +141,7 @@ def test_records_that_fail_are_given_up_and_no_others(choose: st.DataObject) -> 
 
 def test_a_job_that_fails_too_often_says_so() -> None:
     with pytest.raises(ToolError, match="the run would end before its time"):
-        run(Machine(4, 4, failing=range(2000)), alike(), 2000)
+        run(SimulatedCluster(4, 4, failing=range(2000)), alike(), 2000)
 
 
 # The published experiments, small enough for every day; docs/scaling.md has them whole.
@@ -149,9 +149,11 @@ def test_a_job_that_fails_too_often_says_so() -> None:
 
 def test_weak_scaling_of_hsp_wrap() -> None:
     """Its runs took 1724 s on 48 cores and 1707 s on 12,288: level, though the records differ."""
-    trace = load(str(BLASTP), mean_seconds=1.0)
+    trace = load_cost_trace(str(BLASTP), mean_seconds=1.0)
     times = [
-        run(Machine(nodes, 12, partition_size=size), trace, round(600 * nodes * 12 / trace.mean_seconds)).seconds
+        run(
+            SimulatedCluster(nodes, 12, partition_size=size), trace, round(600 * nodes * 12 / trace.mean_seconds)
+        ).seconds
         for nodes, size in ((4, None), (24, None), (24, 6))
     ]
     assert max(times) < 1.03 * min(times)
@@ -159,30 +161,31 @@ def test_weak_scaling_of_hsp_wrap() -> None:
 
 def test_skewed_queries_need_fragments_to_end_together() -> None:
     whole, split = (
-        run(Machine(8, 12), load("skewed", fragments=fragments), 12_000 * fragments) for fragments in (1, 16)
+        run(SimulatedCluster(8, 12), load_cost_trace("skewed", fragments=fragments), 12_000 * fragments)
+        for fragments in (1, 16)
     )
     assert split.efficiency > 0.93 > whole.efficiency
-    assert static_seconds(load("skewed"), 12_000, 96) > 1.1 * split.seconds
+    assert compute_static_seconds(load_cost_trace("skewed"), 12_000, 96) > 1.1 * split.seconds
 
 
 def test_no_run_ends_much_before_records_taken_one_by_one_would() -> None:
-    trace = load("lognormal:1,1", seed=3)
+    trace = load_cost_trace("lognormal:1,1", seed=3)
     records = 60 * 96
-    ideal = in_order_seconds(trace, records, 96)
-    assert ideal >= trace.seconds(records) / 96
-    found = run(Machine(8, 12), trace, records)
+    ideal = compute_in_order_seconds(trace, records, 96)
+    assert ideal >= trace.sum_seconds_before(records) / 96
+    found = run(SimulatedCluster(8, 12), trace, records)
     assert 0.97 * ideal < found.seconds < 1.1 * ideal
 
 
 def test_where_length_tells_the_time_long_records_do_not_end_last() -> None:
-    known, unknown = load("lengths:1,1", seed=3), load("lognormal:1,1", seed=3)
-    long, blind = (run(Machine(8, 12), trace, 60 * 96) for trace in (known, unknown))
+    known, unknown = load_cost_trace("lengths:1,1", seed=3), load_cost_trace("lognormal:1,1", seed=3)
+    long, blind = (run(SimulatedCluster(8, 12), trace, 60 * 96) for trace in (known, unknown))
     assert long.efficiency > 0.93 > blind.efficiency + 0.04
 
 
 def test_nodes_that_are_given_again_what_they_have_read_read_less() -> None:
-    trace = load("lognormal:1,0.5")
-    machine = Machine(8, 4, batch=4, fragments=16, resident=2, load_seconds=1.0)
+    trace = load_cost_trace("lognormal:1,0.5")
+    machine = SimulatedCluster(8, 4, batch=4, fragments=16, resident=2, load_seconds=1.0)
     found = run(machine, trace, 3000)
     scattered = run(replace(machine, homes=False), trace, 3000)
     assert found.tasks == scattered.tasks == 750 * (16 + 1)
@@ -193,7 +196,7 @@ def test_nodes_that_are_given_again_what_they_have_read_read_less() -> None:
 
 
 def test_a_database_in_fragments_is_searched_whole_by_every_batch_in_partitions_too() -> None:
-    machine = Machine(6, 2, 0.0, 0.0, 2, batch=5, fragments=3)
+    machine = SimulatedCluster(6, 2, 0.0, 0.0, 2, batch=5, fragments=3)
     found = run(machine, alike(), 60)
     assert found.tasks == 12 * (3 + 1), "with the search of the candidates"
     assert found.seconds == pytest.approx(5.0, abs=1.7)
@@ -206,8 +209,8 @@ def test_a_database_in_fragments_is_searched_whole_by_every_batch_in_partitions_
 @pytest.mark.parametrize("partition_size", [None, 2])
 def test_a_long_record_is_finished_in_slices(passes: int, partition_size: int | None) -> None:
     """Its candidates take 100 s in one task, while all other slots have nothing to do."""
-    trace = Trace(([1], [1000.0]), "records", 0.1, "long")
-    machine = Machine(4, 4, partition_size=partition_size, fragments=16, finish=0.1)
+    trace = CostTrace(([1], [1000.0]), "records", 0.1, "long")
+    machine = SimulatedCluster(4, 4, partition_size=partition_size, fragments=16, finish=0.1)
     alone, sliced = (run(replace(machine, passes=n), trace, 1) for n in (0, passes))
     assert alone.slices == 0 and sliced.slices >= 16 * passes
     assert alone.seconds == pytest.approx(1000 / 16 + 100, abs=2.0)
@@ -215,8 +218,8 @@ def test_a_long_record_is_finished_in_slices(passes: int, partition_size: int | 
 
 
 def test_what_many_records_have_found_is_finished_in_parts() -> None:
-    trace = Trace(([1], [10.0]), "records", 0.1, "alike")
-    machine = Machine(2, 4, fragments=8, finish=0.5, batch=16)
+    trace = CostTrace(([1], [10.0]), "records", 0.1, "alike")
+    machine = SimulatedCluster(2, 4, fragments=8, finish=0.5, batch=16)
     found = run(machine, trace, 16)
     assert found.tasks == 8 + 8, "the searches, and a part for each slot"
     assert found.seconds == pytest.approx(16 * 10 / 8 + 16 * 5 / 8, abs=2.0)
@@ -227,7 +230,7 @@ def test_what_many_records_have_found_is_finished_in_parts() -> None:
 def test_slices_and_parts_end_whatever_is_lost_or_fails(choose: st.DataObject) -> None:
     records = choose.draw(st.integers(1, 60), "records")
     failing = choose.draw(st.sets(st.integers(0, records - 1), max_size=2), "failing") if records > 20 else set[int]()
-    machine = Machine(
+    machine = SimulatedCluster(
         choose.draw(st.integers(2, 5), "nodes"), choose.draw(st.integers(1, 3), "cores"), batch=choose.draw(st.sampled_from([0, 1, 9]), "batch"),
         fragments=choose.draw(st.integers(2, 5), "fragments"), finish=choose.draw(st.sampled_from([0.1, 1.0]), "finish"),
         passes=choose.draw(st.sampled_from([0, 1, 2]), "passes"), deaths=choose.draw(st.sampled_from([[], [(4.0, 1)], [(40.0, 1)]]), "deaths"),
@@ -238,29 +241,29 @@ def test_slices_and_parts_end_whatever_is_lost_or_fails(choose: st.DataObject) -
 
 
 def test_a_measured_trace_has_the_time_of_its_run() -> None:
-    trace = load(str(BLASTP))
+    trace = load_cost_trace(str(BLASTP))
     assert trace.unit == "residues"
     assert 0.01 < trace.startup_seconds < 0.1
-    per_residue = trace.seconds(POOL) / trace.units(POOL)
+    per_residue = trace.sum_seconds_before(POOL) / trace.count_units_before(POOL)
     assert trace.mean_seconds == pytest.approx(0.163, rel=0.1)
     assert per_residue == pytest.approx(0.163 / 490, rel=0.2)
 
 
 def test_a_run_is_replayed_with_its_own_records_in_their_order() -> None:
     tasks = [json.loads(line) for line in BLASTP.read_text().splitlines()[1:]]
-    trace = load(str(BLASTP), replay=True)
+    trace = load_cost_trace(str(BLASTP), replay=True)
     assert trace.n_records == len(tasks) == 500
-    assert [trace.units(k + 1) - trace.units(k) for k in range(500)] == [
+    assert [trace.count_units_before(k + 1) - trace.count_units_before(k) for k in range(500)] == [
         task["units"] for task in sorted(tasks, key=lambda task: task["first"])
     ]
-    in_parts = load(str(BLASTP), fragments=4, replay=True)
+    in_parts = load_cost_trace(str(BLASTP), fragments=4, replay=True)
     assert in_parts.n_records == 2000
-    assert in_parts.seconds(2000) == pytest.approx(trace.seconds(500))
+    assert in_parts.sum_seconds_before(2000) == pytest.approx(trace.sum_seconds_before(500))
 
 
 def test_the_event_log_of_a_run_directory_is_found(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_bytes(BLASTP.read_bytes())
-    assert load(str(tmp_path)).words == load(str(BLASTP)).words
+    assert load_cost_trace(str(tmp_path)).words == load_cost_trace(str(BLASTP)).words
 
 
 @pytest.mark.parametrize(
@@ -274,14 +277,14 @@ def test_the_event_log_of_a_run_directory_is_found(tmp_path: Path) -> None:
     ],
 )
 def test_distributions_have_the_mean_that_they_say(source: str, mean: float, longest: float) -> None:
-    trace = load(source)
+    trace = load_cost_trace(source)
     assert trace.mean_seconds == pytest.approx(mean, rel=0.03)
     assert trace.longest_seconds <= longest
-    assert load(source, mean_seconds=7.0).mean_seconds == pytest.approx(7.0)
+    assert load_cost_trace(source, mean_seconds=7.0).mean_seconds == pytest.approx(7.0)
 
 
 def test_fragments_share_the_time_of_a_record() -> None:
-    trace = load("fixed:8", fragments=4)
+    trace = load_cost_trace("fixed:8", fragments=4)
     assert trace.mean_seconds == trace.longest_seconds == 2.0
 
 
@@ -290,13 +293,13 @@ def test_fragments_share_the_time_of_a_record() -> None:
 )
 def test_what_is_no_trace_is_refused(source: str) -> None:
     with pytest.raises(RefusedError):
-        load(source)
+        load_cost_trace(source)
 
 
 def test_a_log_without_tasks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text('{"event":"run"}\n')
     with pytest.raises(RefusedError, match="no task was done"):
-        load(str(tmp_path))
+        load_cost_trace(str(tmp_path))
 
 
 @given(
@@ -306,8 +309,8 @@ def test_a_log_without_tasks_is_refused(tmp_path: Path) -> None:
 def test_a_batch_ends_with_the_record_that_reaches_its_limit(
     sizes: list[int], first: int, more: int, records: int, units: int
 ) -> None:
-    trace = Trace((sizes, [1.0] * len(sizes)), "bytes", 0.0, "drawn")
-    last = trace.cut(first, first + more, records, units)
+    trace = CostTrace((sizes, [1.0] * len(sizes)), "bytes", 0.0, "drawn")
+    last = trace.find_batch_end(first, first + more, records, units)
     taken = [sizes[k % len(sizes)] for k in range(first, last)]
     assert 1 <= len(taken) <= min(more, records or more)
     if units:

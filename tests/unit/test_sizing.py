@@ -14,20 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lives import ended, lives_of, part
 
-from millrace.engine.intake import Intake
-from millrace.model import CostHint, Learnt
-from millrace.node.batch import Batch
-from millrace.schedule.lives import Run, Step
-from millrace.schedule.protocol import Result, Split
+from millrace.engine.intake import InputMeter
+from millrace.model import CostHint, CostSums
+from millrace.node.batch import SpooledBatch
+from millrace.schedule.lives import BatchStep, RunBatch
+from millrace.schedule.protocol import AttemptResult, SplitBatch
 from millrace.schedule.sizing import (
-    GROWTH,
     HANDLING_SECONDS,
-    MOST_BYTES,
-    MOST_BYTES_OF_ALL,
+    MAX_ALL_BATCHES_BYTES,
+    MAX_BATCH_BYTES,
+    MAX_GROWTH,
     SPREAD,
     CostModel,
-    next_units,
-    to_end,
+    compute_batch_units,
+    fit_to_record_end,
 )
 
 
@@ -54,9 +54,9 @@ def play(
 
     def feed() -> None:
         nonlocal at, left
-        while limits := lives.ask(float(left), several=is_file):
+        while limits := lives.request_batches(float(left), several=is_file):
             if at == len(sizes):
-                lives.input_ended()
+                lives.end_input()
                 continue
             begin, units = at, 0
             while at < len(sizes):
@@ -70,33 +70,33 @@ def play(
                 ):
                     break
             left -= units
-            do(lives.batch_cut(part(*batch(begin, at))))
-        do(lives.turn())
+            do(lives.add_cut_batch(part(*batch(begin, at))))
+        do(lives.end_tick())
 
     def batch(first: int, last: int) -> tuple[int, int, int]:
         extents.append((first, last))
         costs.append(start + sum(seconds[first:last]))
         return len(costs) - 1, last - first, sum(sizes[first:last])
 
-    def do(actions: list[Step]) -> None:
+    def do(actions: list[BatchStep]) -> None:
         for action in actions:
             match action:
-                case Run(number, _, urgent):
+                case RunBatch(number, _, urgent):
                     waiting.insert(0 if urgent else len(waiting), number)
                     played.batches.append(sum(sizes[slice(*extents[number])]))
-                case Split(number, records):
+                case SplitBatch(number, records):
                     first, last = extents[number]
                     parts = [batch(first, first + records), batch(first + records, last)]
-                    do(lives.batch_split(number, [part(*each) for each in parts]))
+                    do(lives.replace_split_batch(number, [part(*each) for each in parts]))
 
     feed()
-    while not lives.done:
+    while not lives.is_done:
         while waiting and len(running) < slots:
             number = waiting.pop(0)
             heapq.heappush(running, (played.wall + costs[number], number, costs[number]))
         played.wall, number, cost = heapq.heappop(running)
         played.busy += cost
-        do(ended(lives, number, Result.DONE, seconds=cost))
+        do(ended(lives, number, AttemptResult.DONE, seconds=cost))
         feed()
     return played
 
@@ -134,46 +134,46 @@ def test_a_tool_that_takes_no_time_still_gets_batches() -> None:
     # The fit from the first batches is all start and no slope, which once sent all that was left in one batch.
     n_records = 200_000
     played = play([1000] * n_records, [1e-7] * n_records, 0.002, 2, CostHint())
-    assert max(played.batches) < MOST_BYTES + 1000  # the record that reaches the limit belongs to the batch
+    assert max(played.batches) < MAX_BATCH_BYTES + 1000  # the record that reaches the limit belongs to the batch
     assert len(played.batches) >= 12
 
 
 def test_a_batch_grows_only_so_far_beyond_what_was_measured() -> None:
     model = CostModel(CostHint())
-    model.observe(1000, 0.01)
-    assert next_units(model, 2, 1e9) == int(1000 * GROWTH)
+    model.observe_task(1000, 0.01)
+    assert compute_batch_units(model, 2, 1e9) == int(1000 * MAX_GROWTH)
 
 
 def test_before_anything_is_measured_each_slot_gets_one_small_batch() -> None:
     lives = lives_of(4, CostHint())
     asked = []
-    while limits := lives.ask(1e6):
+    while limits := lives.request_batches(1e6):
         asked.append(limits)
-        lives.batch_cut(part(len(asked), 3, limits.units))
+        lives.add_cut_batch(part(len(asked), 3, limits.units))
     assert len(asked) == 4
     assert all(0 < limits.units <= 1000 for limits in asked)
 
 
 def test_batches_of_a_tool_with_passes_are_whole_passes() -> None:
     model = CostModel(CostHint(unit="residues", pass_units=10_000))
-    model.observe(10_000, 1.0)
-    assert next_units(model, 2, 100_000) == 40_000
+    model.observe_task(10_000, 1.0)
+    assert compute_batch_units(model, 2, 100_000) == 40_000
 
 
 @pytest.mark.parametrize(("longest", "units"), [(0, 40_000), (1000, 40_000), (20_000, 20_000)])
 def test_near_the_end_a_batch_is_half_of_a_slots_share_if_there_are_records_worth_it(longest: int, units: int) -> None:
     model = CostModel(CostHint(unit="residues", pass_units=10_000, startup_seconds=0.06, longest=longest))
-    model.observe(10_000, 1.06)
-    assert next_units(model, 2, 100_000) == units
+    model.observe_task(10_000, 1.06)
+    assert compute_batch_units(model, 2, 100_000) == units
 
 
 def test_short_batches_wait_in_numbers_and_long_or_large_ones_do_not() -> None:
     def ready(units: int, seconds: float, unit: str = "bytes") -> int:
         model = CostModel(CostHint(unit=unit))
-        assert model.ready == 1
+        assert model.n_ready == 1
         for _ in range(20):
-            model.observe(units, seconds)
-        return model.ready
+            model.observe_task(units, seconds)
+        return model.n_ready
 
     assert ready(1000, 0.02) == 10
     assert ready(1000, 0.0001) == 32
@@ -185,8 +185,8 @@ def test_short_batches_wait_in_numbers_and_long_or_large_ones_do_not() -> None:
 def test_many_slots_get_batches_that_a_coordinator_can_hand_out() -> None:
     model = CostModel(CostHint(unit="records", startup_seconds=0.0))
     for _ in range(20):
-        model.observe(10, 1.0, records=10)
-    few, many = next_units(model, 64, 1000.0), next_units(model, 100_000, 1000.0)
+        model.observe_task(10, 1.0, records=10)
+    few, many = compute_batch_units(model, 64, 1000.0), compute_batch_units(model, 100_000, 1000.0)
     share = 1000 / 64
     assert few == int(share / (1 + SPREAD / share**0.5))
     assert many * 0.1 == pytest.approx(100_000 * HANDLING_SECONDS)
@@ -217,10 +217,10 @@ def test_starts_take_a_small_part_of_a_long_run(slots: int, start: float, guess:
 
 def test_on_a_guess_several_slots_get_no_more_than_some_starts_worth() -> None:
     model = CostModel(CostHint(unit="residues", startup_seconds=0.1, start_units=100))
-    assert next_units(model, 2, 3_000_000) == 4000
-    assert next_units(model, 1, 30_000) == 30_000  # nobody waits for it
+    assert compute_batch_units(model, 2, 3_000_000) == 4000
+    assert compute_batch_units(model, 1, 30_000) == 30_000  # nobody waits for it
     model = CostModel(CostHint(unit="residues", startup_seconds=0.1, start_units=100, longest=400))
-    assert next_units(model, 2, 6000) < 0.85 * 3000  # a record may be a large part of a share
+    assert compute_batch_units(model, 2, 6000) < 0.85 * 3000  # a record may be a large part of a share
 
 
 def test_a_start_that_nobody_knew_is_learnt_from_the_first_tasks() -> None:
@@ -231,55 +231,55 @@ def test_a_start_that_nobody_knew_is_learnt_from_the_first_tasks() -> None:
     assert 60.0 * len(played.batches) < 0.1 * played.busy
     model = CostModel(CostHint())
     for units in (1000, 1000, 4000, 4000, 30_000):
-        model.observe(units, 60.0 + 1e-3 * units)
+        model.observe_task(units, 60.0 + 1e-3 * units)
     assert (model.startup, model.longest_startup) == pytest.approx((60.0, 60.0), abs=0.1)
-    assert model.longest == pytest.approx(40 * 60.0, rel=0.01)
+    assert model.max_batch_seconds == pytest.approx(40 * 60.0, rel=0.01)
 
 
 def test_records_of_very_different_cost_are_not_taken_for_a_start() -> None:
     rng = random.Random(3)
     model = CostModel(CostHint(startup_seconds=0.0))
     for units in (1600, 1600, 7000, 7000):
-        model.observe(units, units * 3e-3 * rng.lognormvariate(0, 0.25))
-    assert model.longest == 30.0
+        model.observe_task(units, units * 3e-3 * rng.lognormvariate(0, 0.25))
+    assert model.max_batch_seconds == 30.0
 
 
 def test_bytes_in_memory_are_bounded_whatever_the_start_costs() -> None:
     for slots in (1, 2, 7, 100):
         short, long = (CostModel(starts_long(start, 1 << 40)) for start in (0.01, 600.0))
-        assert short.most_bytes(slots) == MOST_BYTES
-        assert long.most_bytes(slots) == max(MOST_BYTES, MOST_BYTES_OF_ALL // (2 * slots))
+        assert short.compute_max_bytes(slots) == MAX_BATCH_BYTES
+        assert long.compute_max_bytes(slots) == max(MAX_BATCH_BYTES, MAX_ALL_BATCHES_BYTES // (2 * slots))
         lives = lives_of(slots, starts_long(600.0, 1 << 40))
-        limits = lives.ask(1e12)
-        assert limits and limits.bytes == long.most_bytes(slots)
+        limits = lives.request_batches(1e12)
+        assert limits and limits.bytes == long.compute_max_bytes(slots)
 
 
 def test_what_was_learnt_spares_the_next_run_its_probes() -> None:
     sizes, seconds = [350] * 3000, [0.01] * 3000
     first = lives_of(2, CostHint(unit="residues"))
     for units in (1000, 1000, 4000, 4000, 160_000):
-        first.cutting.cost.observe(units, 5.0 + units * 1e-5, units // 350)
-    learnt = first.cutting.cost.learnt
+        first.cutting.cost.observe_task(units, 5.0 + units * 1e-5, units // 350)
+    learnt = first.cutting.cost.cost_sums
     assert learnt
     hint = CostHint(unit="residues", learnt=learnt)
     assert CostModel(hint).startup == pytest.approx(5.0, rel=0.01)
-    assert CostModel(hint).learnt is None  # nothing new
+    assert CostModel(hint).cost_sums is None  # nothing new
     again = play(sizes, seconds, 5.0, 2, hint)
     assert len(again.batches) == 2 < len(play(sizes, seconds, 5.0, 2, CostHint(unit="residues")).batches)
     # It counts for few tasks: another input, of which a residue takes a hundred times as long, is soon known.
     model = CostModel(hint)
     for _ in range(20):
-        model.observe(10_000, 15.0)
+        model.observe_task(10_000, 15.0)
     assert model.per_unit == pytest.approx(1e-3, rel=0.4)
 
 
 def test_one_slot_gets_as_few_batches_as_may_be() -> None:
     model = CostModel(CostHint(startup_seconds=0.01))
     for units in (1000, 100_000):
-        model.observe(units, 0.01 + units * 1e-4)
-    assert next_units(model, 1, 250_000) == 250_000
-    assert next_units(model, 1, 360_000) == 360_000  # 36 s
-    assert next_units(model, 1, 400_000) == 200_000
+        model.observe_task(units, 0.01 + units * 1e-4)
+    assert compute_batch_units(model, 1, 250_000) == 250_000
+    assert compute_batch_units(model, 1, 360_000) == 360_000  # 36 s
+    assert compute_batch_units(model, 1, 400_000) == 200_000
 
 
 @pytest.mark.parametrize(("learnt", "slots", "remaining"), [(True, 2, 400.0), (True, 1, 1000.0), (False, 2, 1000.0)])
@@ -287,33 +287,33 @@ def test_the_first_of_several_slots_gets_no_more_than_its_share_where_the_cost_i
     learnt: bool, slots: int, remaining: float
 ) -> None:
     """A file has more bytes than units, which only reading it tells."""
-    known = Learnt(sums=(4.0, 4e3, 4.0, 4e6, 4e3), plain=(4.0, 4e3, 4.0, 40.0), shortest=1.0, largest=1000)
-    assert Intake(CostHint(learnt=known if learnt else None), 1000, slots).remaining == remaining
+    known = CostSums(sums=(4.0, 4e3, 4.0, 4e6, 4e3), plain=(4.0, 4e3, 4.0, 40.0), shortest=1.0, largest=1000)
+    assert InputMeter(CostHint(learnt=known if learnt else None), 1000, slots).remaining_units == remaining
 
 
-def known_to_take(seconds_per_unit: float, start: float, largest: int) -> Learnt:
+def known_to_take(seconds_per_unit: float, start: float, largest: int) -> CostSums:
     """What earlier runs, with batches of very different sizes, told."""
     model = CostModel(CostHint(unit="residues"))
     for units in (largest // 100, largest) * 4:
-        model.observe(units, start + units * seconds_per_unit)
-    assert model.learnt
-    return model.learnt
+        model.observe_task(units, start + units * seconds_per_unit)
+    assert model.cost_sums
+    return model.cost_sums
 
 
 def test_what_is_counted_before_the_run_is_left_until_it_is_read() -> None:
-    intake = Intake(CostHint(unit="residues", units=700, counted=True), 1000, 2)
-    assert intake.remaining == 700.0
-    intake.read(Batch(0, 2, 300, 340, (), (), (), 340), 300)
-    assert intake.remaining == 400.0
-    intake.read(Batch(2, 4, 400, 660, (), (), (), 1000), 400)
-    assert intake.remaining == 0.0
+    intake = InputMeter(CostHint(unit="residues", units=700, counted=True), 1000, 2)
+    assert intake.remaining_units == 700.0
+    intake.count_part(SpooledBatch(0, 2, 300, 340, (), (), (), 340), 300)
+    assert intake.remaining_units == 400.0
+    intake.count_part(SpooledBatch(2, 4, 400, 660, (), (), (), 1000), 400)
+    assert intake.remaining_units == 0.0
 
 
 def test_what_was_estimated_before_the_run_is_of_use_until_something_is_read() -> None:
-    intake = Intake(CostHint(unit="records", units=12), 1000, 2)
-    assert intake.remaining == 12.0
-    intake.read(Batch(0, 2, 2, 250, (), (), (), 250), 2)
-    assert intake.remaining == 6.0
+    intake = InputMeter(CostHint(unit="records", units=12), 1000, 2)
+    assert intake.remaining_units == 12.0
+    intake.count_part(SpooledBatch(0, 2, 2, 250, (), (), (), 250), 2)
+    assert intake.remaining_units == 6.0
 
 
 def test_a_small_input_of_known_size_is_a_task_for_each_slot() -> None:
@@ -349,7 +349,7 @@ def test_a_batch_ends_with_the_record_that_is_nearest_to_its_size(
     ends = [*accumulate(sizes)]
     begun = data.draw(st.sampled_from([0, *ends]), "units cut before")
     remaining = ends[-1] - begun
-    got = to_end(ends, float(remaining), units)
+    got = fit_to_record_end(ends, float(remaining), units)
     assert got >= 1
     if remaining < 1.5 * units:
         assert got == max(1, remaining)
@@ -361,5 +361,5 @@ def test_a_batch_ends_with_the_record_that_is_nearest_to_its_size(
 def test_a_start_that_is_known_in_units_follows_what_the_options_make_of_it() -> None:
     model = CostModel(CostHint(unit="residues", startup_seconds=1.0, start_units=2_000_000))
     assert model.startup == 1.0
-    model.observe(48_000_000, 100.0)  # --sensitive: four times as long as the hint says
+    model.observe_task(48_000_000, 100.0)  # --sensitive: four times as long as the hint says
     assert model.startup == pytest.approx(4.0) and model.per_unit == pytest.approx(2e-6)

@@ -7,20 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.plan.costs import Cost, Line, corrected, guess
-from millrace.plan.sources import BROADCAST, IN_PLACE, PASSED_ON, REPLICA, STAGE, Question, Source, in_words, ways
+from millrace.plan.costs import ReadCost, ReadCostLine, correct_read_cost, guess_read_cost
+from millrace.plan.sources import (
+    BROADCAST,
+    IN_PLACE,
+    PASSED_ON,
+    REPLICA,
+    STAGE,
+    ReadQuestion,
+    ReadSource,
+    describe_read_ways,
+    rank_read_ways,
+)
 
 GB = 10**9
-DISK = Source(place="/data", cost=guess("disk"), is_own=True)
-SHARED = Source(place="/nfs", cost=guess("shared"))
+DISK = ReadSource(place="/data", cost=guess_read_cost("disk"), is_own=True)
+SHARED = ReadSource(place="/nfs", cost=guess_read_cost("shared"))
 
 
-def line(rate: float, start: float = 0.001) -> Cost:
-    return Cost(lines=(Line(readers=1, start_seconds=start, seconds_per_byte=1 / rate),))
+def line(rate: float, start: float = 0.001) -> ReadCost:
+    return ReadCost(lines=(ReadCostLine(readers=1, start_seconds=start, seconds_per_byte=1 / rate),))
 
 
-def question(here: Source = SHARED, size: int = GB, nodes: int = 4, **more: object) -> Question:
-    return msgspec.structs.replace(Question(size=size, lacking=size, reads=8, nodes=nodes, here=here), **more)
+def question(here: ReadSource = SHARED, size: int = GB, nodes: int = 4, **more: object) -> ReadQuestion:
+    return msgspec.structs.replace(ReadQuestion(size=size, lacking=size, reads=8, nodes=nodes, here=here), **more)
 
 
 @pytest.mark.parametrize(
@@ -31,19 +41,19 @@ def question(here: Source = SHARED, size: int = GB, nodes: int = 4, **more: obje
         (question(nodes=1), IN_PLACE),
         (question(size=1000), IN_PLACE),
         # It does not stay in the memory of the node, which has a faster disk.
-        (question(nodes=1, is_kept=False, local=guess("disk")), STAGE),
+        (question(nodes=1, is_kept=False, local=guess_read_cost("disk")), STAGE),
         # An earlier job has left copies.
         (question(lacking=0), STAGE),
-        (question(elsewhere=(Source(place="s3://b", cost=line(5e8)),)), PASSED_ON),
-        (question(elsewhere=(Source(place="s3://b", cost=line(5e7)),)), BROADCAST),
-        (question(nodes=1, elsewhere=(Source(place="s3://b", cost=line(5e8)),)), REPLICA),
+        (question(elsewhere=(ReadSource(place="s3://b", cost=line(5e8)),)), PASSED_ON),
+        (question(elsewhere=(ReadSource(place="s3://b", cost=line(5e7)),)), BROADCAST),
+        (question(nodes=1, elsewhere=(ReadSource(place="s3://b", cost=line(5e8)),)), REPLICA),
         # As far as is known both take as long (280 and 285 ms), and one asks the server for a quarter of what the other does.
-        (question(Source(place="/nfs", cost=line(1.2e8)), size=8_000_000), BROADCAST),
-        (question(Source(place="/nfs", cost=line(2e8)), size=8_000_000), IN_PLACE),
+        (question(ReadSource(place="/nfs", cost=line(1.2e8)), size=8_000_000), BROADCAST),
+        (question(ReadSource(place="/nfs", cost=line(2e8)), size=8_000_000), IN_PLACE),
     ],
 )
-def test_the_cheapest_way(asked: Question, way: str) -> None:
-    assert ways(asked)[0].name == way
+def test_the_cheapest_way(asked: ReadQuestion, way: str) -> None:
+    assert rank_read_ways(asked)[0].name == way
 
 
 @given(
@@ -53,12 +63,12 @@ def test_the_cheapest_way(asked: Question, way: str) -> None:
 def test_more_nodes_never_make_a_shared_place_faster_and_one_reader_is_never_slower_than_all(
     size: int, reads: int, nodes: int, rate: float, start: float, lacking: float
 ) -> None:
-    source = Source(place="/nfs", cost=line(rate, start))
+    source = ReadSource(place="/nfs", cost=line(rate, start))
     asked = question(source, size, nodes, reads=reads, lacking=int(lacking * size))
-    found = {way.name: way.seconds for way in ways(asked)}
-    more = {way.name: way.seconds for way in ways(msgspec.structs.replace(asked, nodes=nodes + 1))}
+    found = {way.name: way.seconds for way in rank_read_ways(asked)}
+    more = {way.name: way.seconds for way in rank_read_ways(msgspec.structs.replace(asked, nodes=nodes + 1))}
     assert more[IN_PLACE] >= found[IN_PLACE] and more[STAGE] >= found[STAGE]
-    best, *others = ways(asked)
+    best, *others = rank_read_ways(asked)
     assert [way.seconds for way in others] == sorted(way.seconds for way in others)
     cheapest = min(way.seconds for way in (best, *others))
     assert best.seconds <= 1.1 * cheapest
@@ -66,13 +76,15 @@ def test_more_nodes_never_make_a_shared_place_faster_and_one_reader_is_never_slo
     if nodes > 1:
         assert (
             found[BROADCAST]
-            <= max(found[STAGE], found[STAGE] - source.seconds(asked.lacking, nodes) + 1e-3 + 2e-9 * asked.lacking)
+            <= max(
+                found[STAGE], found[STAGE] - source.predict_seconds(asked.lacking, nodes) + 1e-3 + 2e-9 * asked.lacking
+            )
             + 1e-6
         )
 
 
 def test_three_lines_say_why() -> None:
-    lines = in_words(question())
+    lines = describe_read_ways(question())
     assert lines == [
         "databases: 1.0 GB, of which each of 4 nodes lacks 1.0 GB and reads all about 8 times",
         "databases: one reader for all 12 s (first 10 s); in place 42 s (first 40 s); each its copy 42 s (first 40 s) "
@@ -82,10 +94,12 @@ def test_three_lines_say_why() -> None:
 
 
 def test_first_line_says_what_is_read_again() -> None:
-    assert in_words(question(is_kept=False))[0].endswith("about 8 times; what is read in place does not stay in memory")
+    assert describe_read_ways(question(is_kept=False))[0].endswith(
+        "about 8 times; what is read in place does not stay in memory"
+    )
 
 
 def test_a_transfer_corrects_what_was_measured_by_a_part_of_what_it_missed() -> None:
     cost = line(1e8, 0.0)
-    assert corrected(cost, 10**8, 2.0, 0.3).seconds(10**8, 1) == pytest.approx(1.3)
-    assert corrected(cost, 10**8, 1.0, 0.3).seconds(10**8, 1) == pytest.approx(1.0)
+    assert correct_read_cost(cost, 10**8, 2.0, 0.3).predict_seconds(10**8, 1) == pytest.approx(1.3)
+    assert correct_read_cost(cost, 10**8, 1.0, 0.3).predict_seconds(10**8, 1) == pytest.approx(1.0)

@@ -14,36 +14,36 @@ from pathlib import Path
 
 import pytest
 
-from millrace.plan.staging import File
-from millrace.storage.cache import Cache
-from millrace.storage.cache_files import PART, NoRoom
+from millrace.plan.staging import DatabaseFile
+from millrace.storage.cache import NodeCache
+from millrace.storage.cache_files import PART, NoRoomError
 
 MUCH = 1 << 40
 
 
-def file(name: str, size: int = 1000) -> File:
-    return File(path=f"/data/{name}", size=size, mtime_ns=123_000_000_000, inode=1, mode=0o640, ctime_ns=9)
+def file(name: str, size: int = 1000) -> DatabaseFile:
+    return DatabaseFile(path=f"/data/{name}", size=size, mtime_ns=123_000_000_000, inode=1, mode=0o640, ctime_ns=9)
 
 
-def fill(cache: Cache, *files: File, budget: int = MUCH) -> None:
-    for part in cache.begin(files, budget):
+def fill(cache: NodeCache, *files: DatabaseFile, budget: int = MUCH) -> None:
+    for part in cache.start_copies(files, budget):
         os.pwrite(part.descriptor, b"x" * part.file.size, 0)
-        cache.finish(part)
+        cache.publish_part(part)
 
 
-def names(cache: Cache) -> list[str]:
+def names(cache: NodeCache) -> list[str]:
     return sorted(path.name.partition("-")[2] for path in cache.folder.iterdir() if not path.name.startswith("."))
 
 
 def test_a_copy_is_there_for_the_next_job_with_the_times_of_its_file(tmp_path: Path) -> None:
-    first = Cache(tmp_path)
-    assert first.look([file("a")]).held == frozenset()
+    first = NodeCache(tmp_path)
+    assert first.hold_and_survey([file("a")]).held == frozenset()
     fill(first, file("a"))
     first.close()
-    second = Cache(tmp_path)
-    found = second.look([file("a"), file("b")])
+    second = NodeCache(tmp_path)
+    found = second.hold_and_survey([file("a"), file("b")])
     assert found.held == {file("a").key}
-    about = second.path_of(file("a")).stat()
+    about = second.make_copy_path(file("a")).stat()
     assert (about.st_mtime_ns, about.st_mode & 0o777, about.st_size) == (123_000_000_000, 0o640, 1000)
 
 
@@ -52,24 +52,24 @@ def test_without_flock_copies_are_used_and_never_taken_away(tmp_path: Path, monk
         raise OSError(errno.ENOSYS, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", none)
-    first, second = Cache(tmp_path), Cache(tmp_path)
+    first, second = NodeCache(tmp_path), NodeCache(tmp_path)
     fill(first, file("a"))
-    assert second.look([file("a")]).held == {file("a").key}
+    assert second.hold_and_survey([file("a")]).held == {file("a").key}
     first.close()
     second.close()
-    with pytest.raises(NoRoom):
-        Cache(tmp_path).begin([file("b")], 1500)
+    with pytest.raises(NoRoomError):
+        NodeCache(tmp_path).start_copies([file("b")], 1500)
     assert names(first) == [file("a").key.partition("-")[2]]
 
 
 def test_a_copy_that_is_not_whole_is_nobodys(tmp_path: Path) -> None:
-    cache, other = Cache(tmp_path), Cache(tmp_path)
-    (part,) = cache.begin([file("a")], MUCH)
-    there = other.look([file("a")])
+    cache, other = NodeCache(tmp_path), NodeCache(tmp_path)
+    (part,) = cache.start_copies([file("a")], MUCH)
+    there = other.hold_and_survey([file("a")])
     assert there.held == frozenset()
     assert there.busy == 1000, "it counts as if it were whole"
-    cache.drop(part)
-    assert other.look([file("a")]).busy == 0
+    cache.discard_part(part)
+    assert other.hold_and_survey([file("a")]).busy == 0
 
 
 def test_what_a_killed_process_left_half_done_is_swept_away(tmp_path: Path) -> None:
@@ -77,53 +77,53 @@ def test_what_a_killed_process_left_half_done_is_swept_away(tmp_path: Path) -> N
 import sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_stage_cache import *
-cache = Cache(Path({str(tmp_path)!r}))
+cache = NodeCache(Path({str(tmp_path)!r}))
 fill(cache, file("whole"))
-cache.begin([file("half")], MUCH)
+cache.start_copies([file("half")], MUCH)
 print("begun", flush=True)
 time.sleep(600)
 """
     maker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert maker.stdout
     assert maker.stdout.readline() == b"begun\n"
-    cache = Cache(tmp_path)
-    there = cache.look([])
+    cache = NodeCache(tmp_path)
+    there = cache.hold_and_survey([])
     assert (there.busy, there.idle) == (2000, 0), "both are the other's as long as it lives"
     maker.send_signal(signal.SIGKILL)
     maker.wait()
     maker.stdout.close()
-    there = cache.look([])
+    there = cache.hold_and_survey([])
     assert (there.busy, there.idle) == (0, 1000)
     assert not list(cache.folder.glob(f".*{PART}"))
 
 
 def test_the_longest_unused_go_first_and_those_in_use_stay(tmp_path: Path) -> None:
-    old = Cache(tmp_path)
+    old = NodeCache(tmp_path)
     for name in ("a", "b", "c"):
         fill(old, file(name))
     old.close()
-    user = Cache(tmp_path)
-    user.look([file("a")])
-    cache = Cache(tmp_path)
-    cache.look([])
+    user = NodeCache(tmp_path)
+    user.hold_and_survey([file("a")])
+    cache = NodeCache(tmp_path)
+    cache.hold_and_survey([])
     fill(cache, file("new", 1500), budget=3000)
     assert names(cache) == ["a", "new"], "b and c had to go, a is in use"
-    with pytest.raises(NoRoom):
-        cache.begin([file("more", 2000)], 3000)
+    with pytest.raises(NoRoomError):
+        cache.start_copies([file("more", 2000)], 3000)
     assert names(cache) == ["a", "new"]
 
 
 def test_two_jobs_that_copy_the_same_file_end_with_one(tmp_path: Path) -> None:
-    one, two = Cache(tmp_path), Cache(tmp_path)
-    (first,), (second,) = one.begin([file("a")], MUCH), two.begin([file("a")], MUCH)
-    one.finish(first)
-    two.finish(second)
+    one, two = NodeCache(tmp_path), NodeCache(tmp_path)
+    (first,), (second,) = one.start_copies([file("a")], MUCH), two.start_copies([file("a")], MUCH)
+    one.publish_part(first)
+    two.publish_part(second)
     assert names(one) == ["a"]
     one.close()
-    with pytest.raises(NoRoom):
-        Cache(tmp_path).begin([file("b")], 1500)  # in use by the second
+    with pytest.raises(NoRoomError):
+        NodeCache(tmp_path).start_copies([file("b")], 1500)  # in use by the second
     two.close()
-    fill(Cache(tmp_path), file("b"), budget=1500)
+    fill(NodeCache(tmp_path), file("b"), budget=1500)
     assert names(one) == ["b"]
 
 
@@ -135,9 +135,9 @@ def test_a_database_may_have_more_files_than_a_process_may_open(tmp_path: Path) 
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
     try:
         files = [file(f"db.{k:03}", 10) for k in range(300)]
-        cache = Cache(tmp_path)
+        cache = NodeCache(tmp_path)
         fill(cache, *files)
-        assert len(Cache(tmp_path).look(files).held) == 300
+        assert len(NodeCache(tmp_path).hold_and_survey(files).held) == 300
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == limit
         cache.close()
     finally:
@@ -149,8 +149,8 @@ def test_a_database_may_have_more_files_than_a_process_may_open(tmp_path: Path) 
     ids=["open to others", "a link"],
 )  # fmt: skip
 def test_a_folder_that_others_could_write_is_not_used(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
-    usual = Cache(tmp_path).folder
+    usual = NodeCache(tmp_path).folder
     spoil(usual)
-    found = Cache(tmp_path).folder
+    found = NodeCache(tmp_path).folder
     assert found != usual and found.stat().st_mode & 0o777 == 0o700
-    assert Cache(tmp_path).folder == found, "the next job finds what this one has copied"
+    assert NodeCache(tmp_path).folder == found, "the next job finds what this one has copied"

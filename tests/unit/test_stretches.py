@@ -9,48 +9,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.schedule.stretches import (
-    COST,
     FREE_SECONDS,
-    MOST_ALONE,
+    MAX_ALONE_RECORDS,
+    MAX_COST_SHARE,
+    MAX_START_RECORDS,
+    MIN_SLOW_SECONDS,
     SHARE,
-    SLOW_SECONDS,
     START_PATIENCE_SECONDS,
-    START_RECORDS,
-    Choice,
-    Extent,
-    Stretches,
-    variants,
+    RecordExtent,
+    StretchChoice,
+    VerificationStretches,
+    list_variants,
 )
 
 sizes = st.lists(st.integers(1, 20), min_size=1, max_size=40)
 shares = st.sampled_from([None, 0.0, 0.05, 0.5, 1.0])
 
 
-def extents_of(sizes: list[int]) -> list[Extent]:
+def extents_of(sizes: list[int]) -> list[RecordExtent]:
     return list(pairwise([0, *accumulate(sizes)]))
 
 
 def run(
-    stretches: Stretches, sizes: list[int], shuffle: random.Random, seconds: float = 0.01
-) -> list[tuple[Extent, ...]]:
+    stretches: VerificationStretches, sizes: list[int], shuffle: random.Random, seconds: float = 0.01
+) -> list[tuple[RecordExtent, ...]]:
     """Cut in order, commit in some other; all stretches that were looked at."""
-    waiting, found = list[Extent](), list[tuple[Extent, ...]]()
+    waiting, found = list[RecordExtent](), list[tuple[RecordExtent, ...]]()
     extents = extents_of(sizes)
     left = list(extents)
     while left or waiting:
         if left and (not waiting or shuffle.random() < 0.5):
-            stretches.cut(*left[0])
+            stretches.add_batch(*left[0])
             waiting.append(left.pop(0))
         else:
             first, last = waiting.pop(shuffle.randrange(len(waiting)))
-            stretches.committed(first, last, seconds, 0, seconds)
+            stretches.record_commit(first, last, seconds, 0, seconds)
         total = None if left else extents[-1][1]
-        for batches in stretches.ready(total, 0.0, done=not left and not waiting):
+        for batches in stretches.pop_ready_stretches(total, 0.0, done=not left and not waiting):
             assert all(each in stretches.kept for each in batches), "their bytes are there"
             found.append(batches)
-            assert stretches.start_is_open or batches[0][0] != 0
-            stretches.equal(batches)
-            stretches.released(batches)
+            assert stretches.is_start_open or batches[0][0] != 0
+            stretches.mark_equal(batches)
+            stretches.release_stretch(batches)
         assert len(stretches.kept) <= len(extents)
     return found
 
@@ -59,10 +59,10 @@ def run(
 def test_both_ends_are_always_looked_at_and_nothing_is_kept(
     sizes: list[int], share: float | None, shuffle: random.Random
 ) -> None:
-    stretches = Stretches(share, b"run")
-    assert stretches.start_is_open == (share != 0.0)
+    stretches = VerificationStretches(share, b"run")
+    assert stretches.is_start_open == (share != 0.0)
     found = run(stretches, sizes, shuffle)
-    assert not stretches.start_is_open
+    assert not stretches.is_start_open
     extents = extents_of(sizes)
     if share == 0.0 or len(extents) == 1:
         assert not found
@@ -79,82 +79,86 @@ def test_both_ends_are_always_looked_at_and_nothing_is_kept(
 
 @given(sizes)
 def test_what_is_cut_short_is_what_is_looked_at(sizes: list[int]) -> None:
-    stretches, short = Stretches(None, b"run"), Choice(SHARE, b"run")
-    assert [short.next(first) for first, _ in extents_of(sizes)] == [stretches.cut(*each) for each in extents_of(sizes)]
+    stretches, short = VerificationStretches(None, b"run"), StretchChoice(SHARE, b"run")
+    assert [short.add_batch(first) for first, _ in extents_of(sizes)] == [
+        stretches.add_batch(*each) for each in extents_of(sizes)
+    ]
 
 
 @given(sizes.filter(lambda sizes: len(sizes) > 3), st.randoms(use_true_random=False), st.randoms(use_true_random=False))
 def test_the_choice_does_not_depend_on_the_order_of_commits(
     sizes: list[int], one: random.Random, other: random.Random
 ) -> None:
-    assert {*run(Stretches(0.3, b"k"), sizes, one)} == {*run(Stretches(0.3, b"k"), sizes, other)}
+    assert {*run(VerificationStretches(0.3, b"k"), sizes, one)} == {
+        *run(VerificationStretches(0.3, b"k"), sizes, other)
+    }
 
 
 def test_a_share_is_a_share() -> None:
     for share in (0.1, 0.5):
-        stretches = Stretches(share, b"key")
+        stretches = VerificationStretches(share, b"key")
         run(stretches, [1] * 4000, random.Random(1))
         assert 0.8 * share < len(stretches.checked) / 4000 < 1.2 * share
 
 
 def test_what_nobody_asked_for_costs_little() -> None:
-    stretches = Stretches(None, b"key")
+    stretches = VerificationStretches(None, b"key")
     found = run(stretches, [1] * 4000, random.Random(1), seconds=5.0)
     spent = sum(5.0 * len(batches) for batches in found[1:-1])
-    assert 0 < spent <= COST * 4000 * 5.0 + FREE_SECONDS
+    assert 0 < spent <= MAX_COST_SHARE * 4000 * 5.0 + FREE_SECONDS
 
 
 def test_what_was_given_up_is_not_waited_for() -> None:
-    stretches = Stretches(1.0, b"key")
+    stretches = VerificationStretches(1.0, b"key")
     for first in (0, 2, 4, 6):
-        stretches.cut(first, first + 2)
+        stretches.add_batch(first, first + 2)
     for extent in ((0, 1), (4, 6), (6, 8), (2, 4)):  # the first batch was split
-        stretches.committed(*extent, 0.1)
-    stretches.given_up(1, 2)
-    assert stretches.ready(8, 0.0, done=True) == [((2, 4), (4, 6)), ((4, 6), (6, 8))]
+        stretches.record_commit(*extent, 0.1)
+    stretches.drop_records(1, 2)
+    assert stretches.pop_ready_stretches(8, 0.0, done=True) == [((2, 4), (4, 6)), ((4, 6), (6, 8))]
 
 
 @given(sizes, st.sampled_from([0.01, 3.0]), st.randoms(use_true_random=False))
 def test_the_start_is_more_than_a_few_records_unless_these_take_long(
     sizes: list[int], seconds: float, shuffle: random.Random
 ) -> None:
-    stretches = Stretches(None, b"run")
+    stretches = VerificationStretches(None, b"run")
     extents = extents_of(sizes)
     found = run(stretches, sizes, shuffle, seconds)
     if len(extents) == 1:
         return
     start = next(batches for batches in found if batches[0][0] == 0)
-    if len(extents) * seconds > SLOW_SECONDS and 2 * seconds >= SLOW_SECONDS:
+    if len(extents) * seconds > MIN_SLOW_SECONDS and 2 * seconds >= MIN_SLOW_SECONDS:
         assert len(start) == 2
     else:
-        assert start[-1][1] >= min(START_RECORDS, extents[-1][1])
-    assert len(start) == 2 or start[-2][1] < START_RECORDS or start[-1][1] == extents[-1][1]
+        assert start[-1][1] >= min(MAX_START_RECORDS, extents[-1][1])
+    assert len(start) == 2 or start[-2][1] < MAX_START_RECORDS or start[-1][1] == extents[-1][1]
 
 
 def test_the_start_goes_up_to_what_was_given_up() -> None:
     for first in (1, 4):
-        stretches = Stretches(None, b"run")
+        stretches = VerificationStretches(None, b"run")
         for at in range(6):
-            stretches.cut(at, at + 1)
-        stretches.given_up(first, first + 1)
+            stretches.add_batch(at, at + 1)
+        stretches.drop_records(first, first + 1)
         for at in range(6, 40):
-            stretches.cut(at, at + 1)
+            stretches.add_batch(at, at + 1)
         for at in range(40):
             if at != first:
-                stretches.committed(at, at + 1, 0.1)
-        found = stretches.ready(None, 0.0, done=False)
+                stretches.record_commit(at, at + 1, 0.1)
+        found = stretches.pop_ready_stretches(None, 0.0, done=False)
         assert [batches[-1][1] for batches in found if batches[0][0] == 0] == [first][first == 1 :]
-        assert stretches.start_is_open == (first != 1)
+        assert stretches.is_start_open == (first != 1)
 
 
 def test_the_start_does_not_wait_for_what_does_not_come() -> None:
-    stretches = Stretches(None, b"run")
+    stretches = VerificationStretches(None, b"run")
     for at in range(3):
-        stretches.cut(at, at + 1)
-        stretches.committed(at, at + 1, 0.3, cpu_seconds=0.3)
-    assert not stretches.ready(None, 5.0, done=False)
-    assert not stretches.ready(None, 5.0 + START_PATIENCE_SECONDS / 2, done=False)
-    assert stretches.ready(None, 5.0 + START_PATIENCE_SECONDS, done=False) == [((0, 1), (1, 2), (2, 3))]
+        stretches.add_batch(at, at + 1)
+        stretches.record_commit(at, at + 1, 0.3, cpu_seconds=0.3)
+    assert not stretches.pop_ready_stretches(None, 5.0, done=False)
+    assert not stretches.pop_ready_stretches(None, 5.0 + START_PATIENCE_SECONDS / 2, done=False)
+    assert stretches.pop_ready_stretches(None, 5.0 + START_PATIENCE_SECONDS, done=False) == [((0, 1), (1, 2), (2, 3))]
 
 
 @given(sizes, st.floats(0, 1000), st.booleans(), st.booleans(), st.booleans())
@@ -162,11 +166,11 @@ def test_pieces_cover_the_stretch_at_other_boundaries(
     sizes: list[int], seconds: float, at_start: bool, at_end: bool, whole: bool
 ) -> None:
     batches = extents_of(sizes)
-    ways = variants(batches, seconds, at_start=at_start, at_end=at_end, whole=whole)
+    ways = list_variants(batches, seconds, at_start=at_start, at_end=at_end, whole=whole)
     assert 1 <= len(ways) <= 2
     for way in ways:
         assert sum(way) == sum(sizes) and min(way) >= 1
-        assert len(way) <= MOST_ALONE + 1 or way == sizes
+        assert len(way) <= MAX_ALONE_RECORDS + 1 or way == sizes
     if not whole or sum(sizes) == 1:
         assert ways == [sizes]
     else:
@@ -178,6 +182,6 @@ def test_each_border_is_within_a_stretch_if_all_is_checked(
     sizes: list[int], data: st.DataObject, shuffle: random.Random
 ) -> None:
     extents = extents_of(sizes)
-    found = run(Stretches(1.0, b"run"), sizes, shuffle)
+    found = run(VerificationStretches(1.0, b"run"), sizes, shuffle)
     border = extents[data.draw(st.integers(1, len(extents) - 1))][0]
     assert any(batches[0][0] < border < batches[-1][1] for batches in found)

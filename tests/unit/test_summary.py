@@ -5,12 +5,12 @@ from pathlib import Path
 import msgspec
 from event_stories import story, write
 
-from millrace.report.events import EndEvent, QuarantineEvent, RunEvent, TaskEvent, read
-from millrace.report.summary import Summary, summarise, text
+from millrace.report.events import EndEvent, QuarantineEvent, RunEvent, TaskEvent, read_events
+from millrace.report.summary import RunSummary, format_summary, summarise_events
 
 
-def _summary(path: Path, *events: object) -> Summary:
-    return summarise(read(write(path / "events.jsonl", list(events))))  # type: ignore[arg-type]
+def _summary(path: Path, *events: object) -> RunSummary:
+    return summarise_events(read_events(write(path / "events.jsonl", list(events))))  # type: ignore[arg-type]
 
 
 def test_figures_of_a_run_done_by_hand(tmp_path: Path) -> None:
@@ -34,17 +34,17 @@ def test_figures_of_a_run_done_by_hand(tmp_path: Path) -> None:
 def test_the_one_batch_of_an_empty_input_is_not_among_the_slowest(tmp_path: Path) -> None:
     summary = _summary(tmp_path, RunEvent(), TaskEvent(start=0, t=1, slot=0, first=0, last=0), EndEvent(t=1))
     assert summary.slowest == ()
-    assert "slowest" not in text(summary)
+    assert "slowest" not in format_summary(summary)
 
 
 def test_a_slot_of_several_threads_gives_all_of_them(tmp_path: Path) -> None:
     summary = _summary(tmp_path, RunEvent(threads=4), TaskEvent(start=0, t=5, first=0, last=9, cpu=15), EndEvent(t=5))
     assert summary.efficiency == 15 / 20
-    assert "tool CPU 75 % of slots x threads x time" in text(summary)
+    assert "tool CPU 75 % of slots x threads x time" in format_summary(summary)
 
 
 def test_a_busy_machine_lowers_efficiency_not_occupancy(tmp_path: Path) -> None:
-    def at(stretch: float) -> Summary:
+    def at(stretch: float) -> RunSummary:
         tasks = [TaskEvent(start=i * stretch, t=(i + 1) * stretch, first=i, last=i + 1, cpu=1) for i in range(5)]
         return _summary(tmp_path / str(stretch), RunEvent(slots=1), *tasks, EndEvent(t=5 * stretch))
 
@@ -56,7 +56,7 @@ def test_a_busy_machine_lowers_efficiency_not_occupancy(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_and_its_resume_add_up(tmp_path: Path) -> None:
-    summary = summarise(read(write(tmp_path / "events.jsonl", story(n_tasks=100))))
+    summary = summarise_events(read_events(write(tmp_path / "events.jsonl", story(n_tasks=100))))
     assert summary.n_runs == 2
     assert 197 <= summary.records_resumed <= 200
     assert summary.records_done == 500 - 3
@@ -79,15 +79,15 @@ def test_a_record_done_by_a_later_run_is_no_longer_quarantined(tmp_path: Path) -
 
 
 def test_words_are_aligned_and_name_records_from_one(tmp_path: Path) -> None:
-    summary = summarise(read(write(tmp_path / "events.jsonl", story(n_tasks=100))))
-    lines = text(summary).splitlines()
+    summary = summarise_events(read_events(write(tmp_path / "events.jsonl", story(n_tasks=100))))
+    lines = format_summary(summary).splitlines()
     assert lines[0] == "status       done, except for quarantined records"
     assert all(line[12] == " " and line[13] != " " for line in lines)
-    assert f"quarantined  record {summary.quarantined[0].record + 1} (" in text(summary)
-    assert msgspec.json.decode(msgspec.json.encode(summary), type=Summary) == summary
+    assert f"quarantined  record {summary.quarantined[0].record + 1} (" in format_summary(summary)
+    assert msgspec.json.decode(msgspec.json.encode(summary), type=RunSummary) == summary
 
 
 def test_an_empty_log_has_a_summary_too() -> None:
-    summary = summarise([])
+    summary = summarise_events([])
     assert summary.status == "unfinished" and summary.wall == 0
-    assert text(summary).startswith("status")
+    assert format_summary(summary).startswith("status")

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from event_stories import story, write
 
 from millrace.cli.report import command
-from millrace.report.events import EndEvent, RunEvent, TaskEvent, read_typed
-from millrace.report.summary import summarise
+from millrace.report.events import EndEvent, RunEvent, TaskEvent, read_typed_events
+from millrace.report.summary import summarise_events
 from millrace.storage import past
 
 N = 60_000
@@ -32,7 +32,7 @@ def test_a_log_of_very_many_tasks_is_small_and_tells_the_same(tmp_path: Path) ->
         free[slot] = start + 1 / 1024
     events.append(EndEvent(t=max(free), records_done=3 * N))
     log = write(tmp_path / "events.jsonl", events)
-    full, told = summarise(events), summarise(read_typed(log))
+    full, told = summarise_events(events), summarise_events(read_typed_events(log))
     assert log.stat().st_size < 6e6  # of 13 MB
     for name, value in msgspec.structs.asdict(told).items():
         wanted = getattr(full, name)
@@ -40,11 +40,11 @@ def test_a_log_of_very_many_tasks_is_small_and_tells_the_same(tmp_path: Path) ->
     assert told.n_tasks == N + N // 10_000 and told.records_done == 3 * N
 
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    about = past.Past(
+    about = past.EndedRun(
         run_id="ab" * 16, ended="", argv=("x",), host="", cwd="", run_dir="/gone/o.millrace", status="done", exit_code=0,
         message="", records_done=0, quarantined=0, n_starts=1, wall=1.0,
     )  # fmt: skip
-    past.keep(about, {past.EVENTS: log}, environ)
+    past.archive_run(about, {past.EVENTS: log}, environ)
     page = tmp_path / "report.html"
     done = CliRunner().invoke(command, ["abab", "-o", str(page)], env=environ)
     assert done.exit_code == 0 and f"{N + N // 10_000:,} tasks" in page.read_text(), done.output
@@ -52,4 +52,4 @@ def test_a_log_of_very_many_tasks_is_small_and_tells_the_same(tmp_path: Path) ->
 
 def test_a_run_that_was_stopped_or_is_small_has_every_task(tmp_path: Path) -> None:
     events = story()
-    assert list(read_typed(write(tmp_path / "events.jsonl", events))) == events
+    assert list(read_typed_events(write(tmp_path / "events.jsonl", events))) == events

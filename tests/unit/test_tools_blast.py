@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.model import Command, Content, InputArg, OutputArg, ToolUse
-from millrace.tools.blast.adapter import Blast
+from millrace.model import InputArg, OutputArg, RequiredContent, ToolUse, UserCommand
+from millrace.tools.blast.adapter import BlastAdapter
 from millrace.tools.blast.formats import parse_format
 from millrace.tools.blast.options import parse_options
 from millrace.tools.blast.search_path import split_names
@@ -30,15 +30,15 @@ class Desk:
             (folder / f"db.{end}").touch()
             (folder / f"ndb.n{end[1:]}").touch()
 
-    def understand(self, *argv: str) -> ToolUse:
-        command = Command(
+    def understand_command(self, *argv: str) -> ToolUse:
+        command = UserCommand(
             argv=argv,
             cwd=self.folder,
             environ=self.environ,
             exe=Path("/nowhere") / argv[0],
             stdin_is_data=self.stdin_is_data,
         )
-        return Blast().understand(command)
+        return BlastAdapter().understand_command(command)
 
 
 @pytest.fixture
@@ -47,7 +47,9 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_input_and_output_stand_where_the_user_put_them(desk: Desk) -> None:
-    use = desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6", "-out", "r.tsv", "-evalue", "1")
+    use = desk.understand_command(
+        "blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6", "-out", "r.tsv", "-evalue", "1"
+    )
     assert use.argv == (
         "blastp", "-query", InputArg(index=0), "-db", "db", "-outfmt", "6",
         "-out", OutputArg(index=0), "-evalue", "1",
@@ -59,7 +61,7 @@ def test_input_and_output_stand_where_the_user_put_them(desk: Desk) -> None:
 
 
 def test_equals_sign_and_flags(desk: Desk) -> None:
-    use = desk.understand("blastp", "-lcase_masking", "-query=q.fa", "-db=db", "-out=r.tsv")
+    use = desk.understand_command("blastp", "-lcase_masking", "-query=q.fa", "-db=db", "-out=r.tsv")
     assert use.argv == (
         "blastp",
         "-lcase_masking",
@@ -71,7 +73,7 @@ def test_equals_sign_and_flags(desk: Desk) -> None:
 
 @pytest.mark.parametrize("out", [(), ("-out", "-")])
 def test_without_out_the_output_is_stdout(desk: Desk, out: tuple[str, ...]) -> None:
-    use = desk.understand("blastp", "-query", "q.fa", "-db", "db", *out)
+    use = desk.understand_command("blastp", "-query", "q.fa", "-db", "db", *out)
     assert use.outputs[0].stdout and use.outputs[0].path == "-" and use.outputs[0].name == "stdout"
     assert not any(isinstance(token, OutputArg) for token in use.argv)
 
@@ -79,7 +81,7 @@ def test_without_out_the_output_is_stdout(desk: Desk, out: tuple[str, ...]) -> N
 @pytest.mark.parametrize("query", [(), ("-query", "-")])
 def test_without_query_the_input_is_stdin(desk: Desk, query: tuple[str, ...]) -> None:
     desk.stdin_is_data = True
-    use = desk.understand("blastp", "-db", "db", *query, "-outfmt", "6")
+    use = desk.understand_command("blastp", "-db", "db", *query, "-outfmt", "6")
     assert use.inputs[0].path == "-"
     assert use.inputs[0].stdin and InputArg(index=0) not in use.argv
     assert use.outputs[0].join == "blast-tabular:columns=1,delim=09"
@@ -87,7 +89,7 @@ def test_without_query_the_input_is_stdin(desk: Desk, query: tuple[str, ...]) ->
 
 def test_no_query_and_a_terminal_is_refused(desk: Desk) -> None:
     with pytest.raises(RefusedError, match="no queries"):
-        desk.understand("blastp", "-db", "db")
+        desk.understand_command("blastp", "-db", "db")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_no_query_and_a_terminal_is_refused(desk: Desk) -> None:
     ],
 )
 def test_each_format_has_its_join(desk: Desk, fmt: str, join: str) -> None:
-    assert desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt).outputs[0].join == join
+    assert desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt).outputs[0].join == join
 
 
 @pytest.mark.parametrize(
@@ -124,18 +126,18 @@ def test_each_format_has_its_join(desk: Desk, fmt: str, join: str) -> None:
 @pytest.mark.parametrize("nameless", [b">\nMK\n", b">  \nMK\n", b">\r\nMK\r\n", b">"])
 def test_records_without_a_name_run_on(desk: Desk, fmt: str, join: str, nameless: bytes) -> None:
     (desk.folder / "q.fa").write_bytes(FASTA + nameless)
-    assert desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt).outputs[0].join == join
+    assert desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt).outputs[0].join == join
 
 
 def test_nameless_records_that_cannot_be_told_are_refused(desk: Desk) -> None:
     (desk.folder / "q.fa").write_bytes(FASTA + b">\nMK\n>Query_7 x\nMK\n")
     with pytest.raises(RefusedError, match="record 3 has no name"):
-        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6")
+        desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6")
     (desk.folder / "q.fa").write_bytes(b">\nMK\n")
     with pytest.raises(RefusedError, match=r"record 1 of q\.fa has no name"):
-        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6 evalue qseqid")
+        desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6 evalue qseqid")
     with pytest.raises(RefusedError, match="record 1 has no name"):
-        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "5", "-parse_deflines")
+        desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "5", "-parse_deflines")
 
 
 @pytest.mark.parametrize(
@@ -166,20 +168,20 @@ def test_nameless_records_that_cannot_be_told_are_refused(desk: Desk) -> None:
 )
 def test_refused_with_a_reason_and_a_way_out(desk: Desk, arguments: list[str]) -> None:
     with pytest.raises(RefusedError) as error:
-        desk.understand("psiblast", "-query", "q.fa", "-db", "db", *arguments)
+        desk.understand_command("psiblast", "-query", "q.fa", "-db", "db", *arguments)
     assert error.value.message and error.value.hint
 
 
 def test_the_hint_for_a_number_that_is_no_format_names_all_that_are_joined(desk: Desk) -> None:
     with pytest.raises(RefusedError) as error:
-        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "99")
+        desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "99")
     named = re.findall("[0-9]+", error.value.hint)
     for fmt in map(str, range(19)):
         if fmt in named:
-            desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt, "-out", "o")
+            desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt, "-out", "o")
             continue
         with pytest.raises(RefusedError):
-            desk.understand("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt, "-out", "o")
+            desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt, "-out", "o")
 
 
 @pytest.mark.parametrize(
@@ -194,29 +196,29 @@ def test_the_hint_for_a_number_that_is_no_format_names_all_that_are_joined(desk:
 def test_queries_that_cannot_be_cut_are_refused(desk: Desk, content: bytes, says: str) -> None:
     (desk.folder / "q.fa").write_bytes(content)
     with pytest.raises(RefusedError, match=says):
-        desk.understand("blastp", "-query", "q.fa", "-db", "db")
+        desk.understand_command("blastp", "-query", "q.fa", "-db", "db")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\n \r\n>a\nMK\n"])
 def test_empty_lines_before_the_first_record_are_fine(desk: Desk, content: bytes) -> None:
     (desk.folder / "q.fa").write_bytes(content)
-    assert desk.understand("blastp", "-query", "q.fa", "-db", "db").inputs[0].path == "q.fa"
+    assert desk.understand_command("blastp", "-query", "q.fa", "-db", "db").inputs[0].path == "q.fa"
 
 
 def test_missing_query_or_database_is_said_in_blasts_words(desk: Desk) -> None:
     with pytest.raises(RefusedError, match=r'Argument "query"\. File is not accessible:  `nofile'):
-        desk.understand("blastp", "-query", "nofile", "-db", "db")
+        desk.understand_command("blastp", "-query", "nofile", "-db", "db")
     desk.environ["BLASTDB"] = "/a:/b"
     with pytest.raises(RefusedError) as error:
-        desk.understand("blastp", "-query", "q.fa", "-db", "nope")
+        desk.understand_command("blastp", "-query", "q.fa", "-db", "nope")
     assert error.value.message == (
         "BLAST Database error: No alias or index file found for protein database [nope] "
         f"in search path [{desk.folder}:/a:/b:]"
     )
     with pytest.raises(RefusedError, match="Either a BLAST database or subject"):
-        desk.understand("blastp", "-query", "q.fa")
+        desk.understand_command("blastp", "-query", "q.fa")
     with pytest.raises(RefusedError, match=r"nucleotide database \[db\]"):
-        desk.understand("tblastn", "-query", "q.fa", "-db", "db")
+        desk.understand_command("tblastn", "-query", "q.fa", "-db", "db")
 
 
 def test_files_of_all_databases_are_found(desk: Desk) -> None:
@@ -228,7 +230,7 @@ def test_files_of_all_databases_are_found(desk: Desk) -> None:
     (elsewhere / "ids.txt").touch()
     (desk.folder / "part.pal").write_text("TITLE y\nDBLIST vol\nSEQIDLIST ids.txt\n")
     (desk.folder / ".ncbirc").write_text("[BLAST]\nBLASTDB=elsewhere\n")
-    use = desk.understand("blastp", "-query", "q.fa", "-db", "db part")
+    use = desk.understand_command("blastp", "-query", "q.fa", "-db", "db part")
     found = {str(path.relative_to(desk.folder)) for path in use.databases}
     assert found == {
         "db.pin", "db.phr", "db.psq", "part.pal", "elsewhere/vol.pal", "elsewhere/vol.00.pin",
@@ -238,7 +240,7 @@ def test_files_of_all_databases_are_found(desk: Desk) -> None:
 
 def test_the_work_of_a_start_follows_the_size_of_the_database(desk: Desk) -> None:
     def start(*words: str) -> int:
-        return desk.understand(*words, "-query", "q.fa").cost.start_units
+        return desk.understand_command(*words, "-query", "q.fa").cost.start_units
 
     assert start("blastp", "-db", "db") == 0  # it is empty
     os.truncate(desk.folder / "db.psq", 7_000_000)
@@ -252,12 +254,12 @@ def test_the_work_of_a_start_follows_the_size_of_the_database(desk: Desk) -> Non
 
 
 def test_subject_and_id_lists_are_shared_files(desk: Desk) -> None:
-    use = desk.understand("blastp", "-query", "q.fa", "-subject", "q.fa")
+    use = desk.understand_command("blastp", "-query", "q.fa", "-subject", "q.fa")
     assert use.databases == (desk.folder / "q.fa",)
 
 
 def test_rpsblast_of_debian_has_a_plus(desk: Desk) -> None:
-    assert desk.understand("rpsblast+", "-query", "q.fa", "-db", "db").adapter == "blast"
+    assert desk.understand_command("rpsblast+", "-query", "q.fa", "-db", "db").adapter == "blast"
 
 
 @pytest.mark.parametrize(
@@ -276,19 +278,21 @@ def test_rpsblast_of_debian_has_a_plus(desk: Desk) -> None:
     ],
 )
 def test_passes_are_kept_whole_where_neighbours_matter(desk: Desk, command: str, residues: int) -> None:
-    assert desk.understand(*command.split(), "-query", "q.fa").inputs[0].pass_residues == residues
+    assert desk.understand_command(*command.split(), "-query", "q.fa").inputs[0].pass_residues == residues
 
 
 @pytest.mark.parametrize(("program", "stays"), [("blastp", True), ("rpsblast", True), ("psiblast", False)])
 def test_an_empty_query_stays_with_its_neighbour_but_for_psiblast(desk: Desk, program: str, stays: bool) -> None:
-    assert desk.understand(program, "-query", "q.fa", "-db", "db").inputs[0].content == (Content() if stays else None)
+    assert desk.understand_command(program, "-query", "q.fa", "-db", "db").inputs[0].content == (
+        RequiredContent() if stays else None
+    )
 
 
 def test_passes_are_kept_whole_for_long_or_unknown_proteins(desk: Desk) -> None:
     (desk.folder / "long.fa").write_bytes(b">a\nMK\n>b\n" + b"MKVLAAGI" * 1300 + b"\n>c\nMK\n")
-    assert desk.understand("blastp", "-db", "db", "-query", "long.fa").inputs[0].pass_residues == 10_000
+    assert desk.understand_command("blastp", "-db", "db", "-query", "long.fa").inputs[0].pass_residues == 10_000
     desk.stdin_is_data = True
-    assert desk.understand("blastp", "-db", "db").inputs[0].pass_residues == 10_000
+    assert desk.understand_command("blastp", "-db", "db").inputs[0].pass_residues == 10_000
 
 
 @pytest.mark.parametrize(
@@ -307,7 +311,7 @@ def test_passes_are_kept_whole_for_long_or_unknown_proteins(desk: Desk) -> None:
 def test_passes_that_cannot_be_known_are_refused(desk: Desk, command: str) -> None:
     (desk.folder / "q.fa").write_bytes(FASTA + b">c\n" + b"ACGT" * 2000 + b"\n")
     with pytest.raises(RefusedError) as error:
-        desk.understand(*command.split(), "-query", "q.fa")
+        desk.understand_command(*command.split(), "-query", "q.fa")
     assert error.value.hint
 
 
@@ -324,10 +328,10 @@ def test_passes_that_cannot_be_known_are_refused(desk: Desk, command: str) -> No
 def test_parsed_names_must_differ(desk: Desk, one: bytes, other: bytes) -> None:
     (desk.folder / "q.fa").write_bytes(b">z\nMK\n>%s\nMK\n>%s\nMK\n" % (one, other))
     with pytest.raises(RefusedError, match="records 2 and 3 have the same id"):
-        desk.understand("blastp", "-query", "q.fa", "-db", "db", "-parse_deflines")
-    assert desk.understand("blastp", "-query", "q.fa", "-db", "db").outputs[0].join == "blast-report"
+        desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-parse_deflines")
+    assert desk.understand_command("blastp", "-query", "q.fa", "-db", "db").outputs[0].join == "blast-report"
     (desk.folder / "q.fa").write_bytes(FASTA)
-    use = desk.understand("blastp", "-query", "q.fa", "-db", "db", "-parse_deflines", "-outfmt", "5")
+    use = desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-parse_deflines", "-outfmt", "5")
     assert use.outputs[0].join == "blast-xml:parsed"
 
 
@@ -335,9 +339,9 @@ def test_parsed_names_must_differ(desk: Desk, one: bytes, other: bytes) -> None:
 def test_names_that_are_parsed_cannot_come_from_a_pipe(desk: Desk, outfmt: str) -> None:
     desk.stdin_is_data = True
     with pytest.raises(RefusedError, match="cannot be looked at before") as caught:
-        desk.understand("blastp", "-db", "db", "-parse_deflines", "-outfmt", outfmt)
+        desk.understand_command("blastp", "-db", "db", "-parse_deflines", "-outfmt", outfmt)
     assert "-query FILE" in caught.value.hint
-    desk.understand("blastp", "-db", "db", "-outfmt", outfmt)
+    desk.understand_command("blastp", "-db", "db", "-outfmt", outfmt)
 
 
 def test_options_as_blast_reads_them() -> None:

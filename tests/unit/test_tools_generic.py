@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.model import Command, InputArg, InputUse, OutputArg, ToolUse
-from millrace.tools.registry import find
+from millrace.model import InputArg, InputUse, OutputArg, ToolUse, UserCommand
+from millrace.tools.registry import find_adapter
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def cwd(tmp_path: Path) -> Path:
 
 def understand(cwd: Path, text: str, **more: object) -> ToolUse:
     argv = tuple(text.split())
-    command = Command(argv=argv, cwd=cwd, environ={}, exe=Path("/bin/true"), **more)  # type: ignore[arg-type]
-    return find(argv[0]).understand(command)
+    command = UserCommand(argv=argv, cwd=cwd, environ={}, exe=Path("/bin/true"), **more)  # type: ignore[arg-type]
+    return find_adapter(argv[0]).understand_command(command)
 
 
 def test_filter_from_stdin_to_stdout(cwd: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.model import Command, InputArg, OutputArg, ToolUse
+from millrace.model import InputArg, OutputArg, ToolUse, UserCommand
 from millrace.tools.hmmer.adapter import HmmerAdapter
-from millrace.tools.hmmer.command import c_integer, option_arguments, parse
+from millrace.tools.hmmer.command import parse_c_integer, parse_command_line, parse_help_options
 
 CORES = os.sysconf("SC_NPROCESSORS_ONLN")
 
@@ -62,8 +62,8 @@ def folder(tmp_path: Path) -> Path:
 
 def understand(folder: Path, line: str, *, stdin: bool = False, **environ: str) -> ToolUse:
     argv = tuple(line.split())
-    return HmmerAdapter().understand(
-        Command(
+    return HmmerAdapter().understand_command(
+        UserCommand(
             argv=argv,
             cwd=folder,
             environ={"PATH": os.environ["PATH"], **environ},
@@ -232,17 +232,17 @@ def test_the_tools_own_words_on_options(folder: Path, options: str, words: str) 
 
 def test_exact_names_win_over_longer_ones() -> None:
     arguments = {"seed_max_depth": True, "seed": True, "h": False}
-    parsed = parse(("nhmmer", "--seed", "3", "--", "q", "db"), arguments)
-    assert (parsed.options[0].name, parsed.value("seed"), parsed.files) == ("seed", "3", (4, 5))
+    parsed = parse_command_line(("nhmmer", "--seed", "3", "--", "q", "db"), arguments)
+    assert (parsed.options[0].name, parsed.get_value("seed"), parsed.files) == ("seed", "3", (4, 5))
 
 
 def test_option_arguments_come_from_the_help_page() -> None:
-    shown = option_arguments(HELP)
+    shown = parse_help_options(HELP)
     assert shown["tblout"] and not shown["acc"] and shown["mx"]
 
 
 def test_c_integer() -> None:
-    assert [c_integer(text) for text in ("42", "0x10", "-0", "")] == [42, 0, 0, 0]
+    assert [parse_c_integer(text) for text in ("42", "0x10", "-0", "")] == [42, 0, 0, 0]
 
 
 @pytest.mark.parametrize("program", ["hmmsearch", "nhmmer"])

@@ -9,14 +9,14 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.model import Fragment, Fragmented, HmmerTargets, OutputUse
-from millrace.tools.hmmer.backend import Hmmer
-from millrace.tools.hmmer.fragments import cut
+from millrace.model import DatabaseFragment, FragmentPlan, HmmerTargets, OutputUse
+from millrace.tools.hmmer.backend import HmmerBackend
+from millrace.tools.hmmer.fragments import cut_targets
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 20))
 def test_fragments_are_all_targets_in_order(sizes: list[int], n: int) -> None:
-    fragments = cut(list(enumerate(accumulate(sizes), start=1)), [1] * n)
+    fragments = cut_targets(list(enumerate(accumulate(sizes), start=1)), [1] * n)
     assert 1 <= len(fragments) <= n
     assert [last for _, last, _ in fragments] == [first for first, _, _ in fragments[1:]] + [len(sizes)]
     assert fragments[0][0] == 0
@@ -27,23 +27,23 @@ def test_fragments_are_all_targets_in_order(sizes: list[int], n: int) -> None:
 
 @given(st.integers(1, 50), st.integers(1, 50))
 def test_equal_targets_make_equal_fragments(n: int, size: int) -> None:
-    fragments = cut([(k, k * size) for k in range(1, 10 * n + 1)], [1] * n)
+    fragments = cut_targets([(k, k * size) for k in range(1, 10 * n + 1)], [1] * n)
     assert [part for _, _, part in fragments] == [10 * size] * n
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 50))
 def test_fragments_have_the_sizes_that_were_asked_for(shares: list[int], size: int) -> None:
-    fragments = cut([(k, k * size) for k in range(1, sum(shares) + 1)], shares)
+    fragments = cut_targets([(k, k * size) for k in range(1, sum(shares) + 1)], shares)
     assert [part for _, _, part in fragments] == [share * size for share in shares]
 
 
-def targets(source: Path, *begins: int) -> Fragmented:
+def targets(source: Path, *begins: int) -> FragmentPlan:
     """Of a file of 4 sequences, in fragments that begin at these."""
     edges = zip(begins, (*begins[1:], 4), strict=True)
-    fragments = tuple(Fragment(first=first, last=last, size=1, argv=()) for first, last in edges)
+    fragments = tuple(DatabaseFragment(first=first, last=last, size=1, argv=()) for first, last in edges)
     found = OutputUse(name="found", path="-", stdout=True)
     about = HmmerTargets(source=str(source))
-    return Fragmented(fragments=fragments, found=found, finish=(), database="db.fa", about=about)
+    return FragmentPlan(fragments=fragments, found=found, finish=(), database="db.fa", about=about)
 
 
 def test_places_of_names_are_whole_for_all_processes_that_make_or_read_them(tmp_path: Path) -> None:
@@ -52,9 +52,11 @@ def test_places_of_names_are_whole_for_all_processes_that_make_or_read_them(tmp_
 
     def make(number: int) -> tuple[dict[str, bytes], str]:
         # A start with three fragments while processes of an earlier one, with two, are still at work.
-        backend = Hmmer()
-        moved = backend.moved(targets(source, *((0, 2), (0, 1, 3))[number % 2]), tmp_path, tmp_path, shared, ())
-        index = Path(backend.prepare(moved, tmp_path / "own", tmp_path, {})[0])
+        backend = HmmerBackend()
+        moved = backend.relocate_files(
+            targets(source, *((0, 2), (0, 1, 3))[number % 2]), tmp_path, tmp_path, shared, ()
+        )
+        index = Path(backend.prepare_fragments(moved, tmp_path / "own", tmp_path, {})[0])
         return {path.name: path.read_bytes() for path in index.parent.glob("[!.]*")}, str(index)
 
     with ThreadPoolExecutor(4) as pool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.model import Command, InputArg, OutputArg, ToolUse
+from millrace.model import InputArg, OutputArg, ToolUse, UserCommand
 from millrace.tools.muscle import ADAPTER
 
 
@@ -22,7 +22,7 @@ def families(tmp_path: Path) -> Path:
 
 
 def understand(cwd: Path, text: str) -> ToolUse:
-    return ADAPTER.understand(Command(argv=tuple(text.split()), cwd=cwd, environ={}, exe=Path("/bin/true")))
+    return ADAPTER.understand_command(UserCommand(argv=tuple(text.split()), cwd=cwd, environ={}, exe=Path("/bin/true")))
 
 
 def test_version_3_folder_to_folder(families: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.model import Command, InputArg, OutputArg, ToolUse
+from millrace.model import InputArg, OutputArg, ToolUse, UserCommand
 from millrace.tools.obabel import ADAPTER
 
 
@@ -21,7 +21,7 @@ def cwd(tmp_path: Path) -> Path:
 
 
 def understand(cwd: Path, *argv: str) -> ToolUse:
-    return ADAPTER.understand(Command(argv=("obabel", *argv), cwd=cwd, environ={}, exe=Path("/bin/true")))
+    return ADAPTER.understand_command(UserCommand(argv=("obabel", *argv), cwd=cwd, environ={}, exe=Path("/bin/true")))
 
 
 @pytest.mark.parametrize(

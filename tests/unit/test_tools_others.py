@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.model import Command, InputArg, OutputArg, ThreadsArg, ToolUse
-from millrace.tools.registry import find
+from millrace.model import InputArg, OutputArg, ThreadsArg, ToolUse, UserCommand
+from millrace.tools.registry import find_adapter
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def cwd(tmp_path: Path) -> Path:
 
 def understand(cwd: Path, text: str) -> ToolUse:
     argv = tuple(text.split())
-    return find(argv[0]).understand(Command(argv=argv, cwd=cwd, environ={}, exe=cwd / "program"))
+    return find_adapter(argv[0]).understand_command(UserCommand(argv=argv, cwd=cwd, environ={}, exe=cwd / "program"))
 
 
 def test_vina_ligand_folder(cwd: Path) -> None:
@@ -150,5 +150,5 @@ def test_refused_by_name(cwd: Path, command: str, problem: str) -> None:
 
 
 def test_unknown_programs_are_generic() -> None:
-    assert type(find("./mytool")).__name__ == "Generic"
-    assert type(find("/usr/bin/mafft")).__name__ == "Mafft"
+    assert type(find_adapter("./mytool")).__name__ == "GenericAdapter"
+    assert type(find_adapter("/usr/bin/mafft")).__name__ == "MafftAdapter"

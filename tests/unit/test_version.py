@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.model import Command
-from millrace.tools.version import first_line
+from millrace.model import UserCommand
+from millrace.tools.version import read_version_line
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def asked(exe: Path, *arguments: str) -> str:
-    return first_line(Command(argv=(str(exe), *arguments), exe=exe, cwd=exe.parent, environ={}), *arguments)
+    return read_version_line(UserCommand(argv=(str(exe), *arguments), exe=exe, cwd=exe.parent, environ={}), *arguments)
 
 
 def kept(home: Path) -> list[str]:
@@ -42,9 +42,9 @@ def test_a_script_is_always_asked(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "tool"
     script.touch(mode=0o755)
     for version in ("1", "2"):
-        command = Command(argv=("tool",), exe=script, cwd=tmp_path, environ={})
+        command = UserCommand(argv=("tool",), exe=script, cwd=tmp_path, environ={})
         script.write_text(f"#!/bin/sh\n\necho\necho wrapped {version}\n")
-        assert first_line(command, "-v") == f"wrapped {version}"
+        assert read_version_line(command, "-v") == f"wrapped {version}"
     assert not kept(home)
 
 

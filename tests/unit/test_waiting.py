@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from millrace import waiting
-from millrace.waiting import Deadline, Naps, until
+from millrace.waiting import PollBackoff, WaitDeadline, wait_until
 
 
 class Clock:
@@ -32,23 +32,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 
 def test_what_is_there_is_returned_without_a_nap(clock: Clock) -> None:
-    assert until(lambda: "here", 0.0, nap=1.0) == "here"
+    assert wait_until(lambda: "here", 0.0, nap=1.0) == "here"
     assert clock.slept == []
 
 
 def test_waiting_ends_with_the_time_after_one_look_more(clock: Clock) -> None:
-    assert until(lambda: None, 3.0, nap=1.0) is None
+    assert wait_until(lambda: None, 3.0, nap=1.0) is None
     assert clock.slept == [1.0, 1.0, 1.0]
 
 
 def test_naps_grow_up_to_the_longest(clock: Clock) -> None:
-    until(lambda: clock.now >= 120.0, nap=Naps(1.0, 4.0))
+    wait_until(lambda: clock.now >= 120.0, nap=PollBackoff(1.0, 4.0))
     assert clock.slept[:4] == [1.0, 2.0, 4.0, 4.0]
 
 
 def test_nobody_naps_who_wants_no_more(clock: Clock) -> None:
     asked = iter([False, True])
-    assert not until(lambda: 0, nap=1.0, enough=lambda: next(asked))
+    assert not wait_until(lambda: 0, nap=1.0, enough=lambda: next(asked))
     assert clock.slept == [1.0]
 
 
@@ -57,11 +57,11 @@ def test_what_makes_waiting_useless_is_raised(clock: Clock) -> None:
         raise RuntimeError("node lost")
 
     with pytest.raises(RuntimeError, match="node lost"):
-        until(look, nap=1.0)
+        wait_until(look, nap=1.0)
 
 
 def test_a_deadline_begins_anew_when_something_has_moved(clock: Clock) -> None:
-    deadline = Deadline(2.0)
+    deadline = WaitDeadline(2.0)
     clock.now += 1.5
     deadline.restart()
     clock.now += 1.5
@@ -71,11 +71,11 @@ def test_a_deadline_begins_anew_when_something_has_moved(clock: Clock) -> None:
 
 
 def test_naps_are_short_again_when_something_came() -> None:
-    naps = Naps(1.0, 8.0)
-    naps.nothing_came()
-    naps.nothing_came()
+    naps = PollBackoff(1.0, 8.0)
+    naps.lengthen_pause()
+    naps.lengthen_pause()
     assert naps.seconds == 4.0
-    naps.something_came(0.5)
+    naps.reset_pause(0.5)
     assert naps.seconds == 0.5
-    naps.something_came()
+    naps.reset_pause()
     assert naps.seconds == 1.0

@@ -6,39 +6,39 @@ from pathlib import Path
 
 from event_stories import story
 
-from millrace.report.by_node import nodes
+from millrace.report.by_node import summarise_nodes
 from millrace.report.events import RetryEvent, RunEvent, TaskEvent
-from millrace.report.runs import load
+from millrace.report.runs import load_runs
 from millrace.watch import phases, plain
-from millrace.watch.tail import Tail
-from millrace.watch.view import View
-from millrace.workflow.folder import stretches
-from millrace.workflow.log import Line
+from millrace.watch.tail import FileTail
+from millrace.watch.view import WatchView
+from millrace.workflow.folder import list_work_stretches
+from millrace.workflow.log import PhaseLogLine
 
 
 def test_a_tail_gives_whole_lines_once_also_of_a_file_that_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    tail = Tail(path)
-    assert tail.lines() == []
+    tail = FileTail(path)
+    assert tail.read_lines() == []
     path.write_bytes(b"a\nb")
-    assert tail.lines() == [b"a"]
+    assert tail.read_lines() == [b"a"]
     with path.open("ab", buffering=0) as file:
         file.write(b"c\nd\n")
-        assert tail.lines() == [b"bc", b"d"]
+        assert tail.read_lines() == [b"bc", b"d"]
         file.write(b"e\n")
         path.unlink()
-        assert tail.lines() == [b"e"]
+        assert tail.read_lines() == [b"e"]
     tail.close()
 
 
 def test_a_file_in_the_place_of_another_is_read_from_its_begin(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a\n")
-    tail = Tail(path)
-    assert (tail.lines(), tail.n_files) == ([b"a"], 1)
+    tail = FileTail(path)
+    assert (tail.read_lines(), tail.n_files) == ([b"a"], 1)
     (tmp_path / "new").write_bytes(b"b\n")
     (tmp_path / "new").replace(path)
-    assert (tail.lines(), tail.n_files) == ([b"b"], 2)
+    assert (tail.read_lines(), tail.n_files) == ([b"b"], 2)
     tail.close()
 
 
@@ -46,40 +46,45 @@ def test_tasks_belong_to_the_node_of_their_slot() -> None:
     head = RunEvent(slots=5, nodes=[("n1", 2), ("n2", 2), ("n1", 1)])
     tasks = [TaskEvent(t=4, start=2 * (slot % 2), slot=slot, first=slot, last=slot + 1) for slot in range(5)]
     bad = TaskEvent(t=8, start=6, slot=3, first=9, last=10, status="failed")
-    one, two = nodes(load([head, *tasks, bad])[0])
+    one, two = summarise_nodes(load_runs([head, *tasks, bad])[0])
     assert (one.host, one.slots, one.n_tasks, one.records, one.n_failed, one.silent) == ("n1", 3, 3, 3, 0, 4)
     assert (two.host, two.slots, two.n_tasks, two.records, two.n_failed, two.silent) == ("n2", 2, 3, 2, 1, 0)
     assert (one.busy, two.busy) == (10 / 24, 8 / 16)
-    assert [each.slots for each in nodes(load([RunEvent(slots=7)])[0])] == [7]
+    assert [each.slots for each in summarise_nodes(load_runs([RunEvent(slots=7)])[0])] == [7]
 
 
 def test_the_time_left_comes_from_what_was_done_when() -> None:
     head = RunEvent(slots=1, bytes_total=1000)
     tasks = [TaskEvent(t=n + 1, start=n, first=n, last=n + 1, bytes=100) for n in range(5)]
-    view = View("o.millrace", "running", load([head, *tasks]))
+    view = WatchView("o.millrace", "running", load_runs([head, *tasks]))
     assert view.share == 0.5 and view.left and view.left[1] == 5.0
-    assert plain.line(view) == "o.millrace: running, 50 %, 5 records, 5.0 s, about 5.0 s left (4.8 s to 5.2 s)"
-    assert plain.key(view) != plain.key(View("o.millrace", "running", load([head, *tasks, RetryEvent()])))
-    over = View("o.millrace", "killed", view.runs)
-    assert over.left is None and (over.code, View("", "done").code, View("", "quarantined").code) == (1, 0, 3)
+    assert (
+        plain.format_status_line(view)
+        == "o.millrace: running, 50 %, 5 records, 5.0 s, about 5.0 s left (4.8 s to 5.2 s)"
+    )
+    assert plain.build_change_key(view) != plain.build_change_key(
+        WatchView("o.millrace", "running", load_runs([head, *tasks, RetryEvent()]))
+    )
+    over = WatchView("o.millrace", "killed", view.runs)
+    assert over.left is None and (over.code, WatchView("", "done").code, WatchView("", "quarantined").code) == (1, 0, 3)
 
 
 def test_a_resumed_run_counts_what_was_done_before() -> None:
-    view = View("o.millrace", "quarantined", load(story()))
+    view = WatchView("o.millrace", "quarantined", load_runs(story()))
     assert view.records_done == 1997 and view.n_quarantined == 3 and view.failures
 
 
 def test_phases_that_were_killed_and_resumed_have_a_bar_for_each_time() -> None:
     lines = [
-        Line(10, "a", "begun"), Line(14, "a", "ended"), Line(11, "b", "begun"),
-        Line(20, "a", "begun"), Line(21, "a", "ended"), Line(20, "b", "begun"), Line(25, "b", "ended", 3),
+        PhaseLogLine(10, "a", "begun"), PhaseLogLine(14, "a", "ended"), PhaseLogLine(11, "b", "begun"),
+        PhaseLogLine(20, "a", "begun"), PhaseLogLine(21, "a", "ended"), PhaseLogLine(20, "b", "begun"), PhaseLogLine(25, "b", "ended", 3),
     ]  # fmt: skip
-    found = stretches(lines, 30)
+    found = list_work_stretches(lines, 30)
     views = [
-        View(name, state, load([RunEvent(), TaskEvent(t=2, start=0)]), stretches=[each for each in found if each.phase == name])
+        WatchView(name, state, load_runs([RunEvent(), TaskEvent(t=2, start=0)]), stretches=[each for each in found if each.phase == name])
         for name, state in (("a", "done"), ("b", "quarantined"))
     ]  # fmt: skip
-    drawn = phases.charts(views)
+    drawn = phases.build_phase_charts(views)
     assert [(bar["phase"], bar["start"], bar["length"], bar["state"]) for bar in drawn["bars"]] == [
         ("a", 0, 4, "stopped"), ("a", 10, 1, "done"), ("b", 1, 9, "killed"), ("b", 10, 5, "quarantined"),
     ]  # fmt: skip

@@ -23,7 +23,7 @@ from millrace import _core, tasks
 from millrace.cluster import messages as say
 from millrace.cluster import wire
 from millrace.errors import CorruptError, ExitCode, MillraceError, RefusedError, UnequalError
-from millrace.node.batch import Batch
+from millrace.node.batch import SpooledBatch
 
 KINDS = typing.get_args(say.Message)
 
@@ -108,67 +108,79 @@ def spelled(value: Any) -> Any:
 @given(data=st.data())
 def test_each_message_arrives_as_it_was(kind: type, data: st.DataObject) -> None:
     message = data.draw(values_of(kind))
-    assert spelled(wire.loads(wire.dumps(message))) == spelled(message)
+    assert spelled(wire.decode_message(wire.encode_message(message))) == spelled(message)
 
 
 def test_text_of_another_encoding_arrives_as_it_was() -> None:
     name = os.fsdecode(b"Pr\xfcfung \xff.fa")
     assert "\udcfc" in name
-    message = say.From(2, say.Room(say.staging.Node("h", 1, 2, say.staging.Place(name, 1, 2, 3), None, "ü\ud800")))
-    assert spelled(wire.loads(wire.dumps(message))) == spelled(message)
+    message = say.ForwardedFromMember(
+        2,
+        say.NodeStorageReport(
+            say.staging.StagingNode("h", 1, 2, say.staging.StagingPlace(name, 1, 2, 3), None, "ü\ud800")
+        ),
+    )
+    assert spelled(wire.decode_message(wire.encode_message(message))) == spelled(message)
 
 
 #: The number of each message, its fields in order. A number is never given to another one; a release with other fields is
-#: told by `Hello`, which stays as it is.
+#: told by `ProcessJoined`, which stays as it is.
 ON_THE_WIRE = """
-1 Setup use cwd program command environ nice run_dir run_id journal sync slots first_slot name staged shared world view copies
-2 Work assignments
-3 Write part
-4 WriteNow stream number
-5 OpenTogether streams
-6 CloseTogether
-7 Withdraw
-8 Kill
-9 Ping
-10 NoMore
-11 Stop whole
-12 Leave
-13 Look files way are_copies
-14 Fetch files choice before after
-15 For rank message
-16 ForAll message
-33 Hello host process cores source machine millrace
-34 Ready exe content version sees
-35 Report events
-36 Allow rank slots why
-37 Wrote written
-38 ReadyToWrite stream
-39 Withdrawn tasks
-40 Trouble kind message hint exit_code
-41 Signalled number
-42 Lost why tasks
-43 Alive
-44 Bye changed read against
-45 Left
-46 Room node
-47 Fetched why_not
-48 From rank message
-64 Bytewise message
-1 Whole
-2 Search fragment
-3 Finish
-4 Rank number of
-5 Slice number of
-6 Compare over
-1 Started task slot ago_seconds
-2 Ended task slot ago_seconds ending exit_status signal detail disk_full cpu_seconds wall_seconds peak_rss_bytes out_of_memory side_by_side stderr extra is_warm saved_seconds cold committed
-None Task id batch kind attempt urgent alone timeout_seconds cpu_limit_seconds found
-None Batch first last units bytes digests spooled files offset has_members
+1 SetUpNode use cwd program command environ nice run_dir run_id journal sync slots first_slot name staged shared world view copies
+2 RunAssignments assignments
+3 WriteOutputPart part
+4 WriteHeldPart stream number
+5 OpenCollectiveOutputs streams
+6 CloseCollectiveOutputs
+7 WithdrawFromNode
+8 KillNodeTools
+9 PingAgent
+10 AllBatchesSubmitted
+11 StopNode whole
+12 LeaveJob
+13 QueryNodeStorage files way are_copies
+14 FetchCopies files choice before after
+15 ForwardToMember rank message
+16 ForwardToPartition message
+33 ProcessJoined host process cores source machine millrace
+34 NodeReady exe content version sees
+35 TaskEventsReport events
+36 RankSlotsChanged rank slots why
+37 OutputPartsWritten written
+38 CollectiveWriteReady stream
+39 NodeTasksWithdrawn tasks
+40 AgentFailed kind message hint exit_code
+41 SignalReceived number
+42 ProcessLost why tasks
+43 AgentHeartbeat
+44 NodeStopped changed read against
+45 ProcessLeft
+46 NodeStorageReport node
+47 NodeCopiesFetched why_not
+48 ForwardedFromMember rank message
+64 BytewiseMessage message
+1 WholeTask
+2 SearchTask fragment
+3 FinishTask
+4 RankTask number of
+5 SliceTask number of
+6 CompareTask over
+1 TaskStarted task slot ago_seconds
+2 TaskEnded task slot ago_seconds ending exit_status signal detail disk_full cpu_seconds wall_seconds peak_rss_bytes out_of_memory side_by_side stderr extra is_warm saved_seconds cold committed
+None SlotTask id batch kind attempt urgent alone timeout_seconds cpu_limit_seconds found
+None SpooledBatch first last units bytes digests spooled files offset has_members
 """
 
 
 def test_numbers_and_fields_on_the_wire_are_frozen() -> None:
-    others = (wire.Bytewise, *typing.get_args(tasks.Kind), tasks.Started, tasks.Ended, tasks.Task, Batch)
+    others = (
+        wire.BytewiseMessage,
+        *typing.get_args(tasks.TaskKind),
+        tasks.TaskStarted,
+        tasks.TaskEnded,
+        tasks.SlotTask,
+        SpooledBatch,
+    )
     kinds = [*sorted(KINDS, key=lambda kind: kind.__struct_config__.tag), *others]
     found = [" ".join([str(kind.__struct_config__.tag), kind.__name__, *kind.__struct_fields__]) for kind in kinds]
     assert all(kind.__struct_config__.array_like for kind in kinds)
@@ -176,9 +188,9 @@ def test_numbers_and_fields_on_the_wire_are_frozen() -> None:
 
 
 def test_hello_of_any_release_can_be_read() -> None:
-    hello = say.Hello("n1", 2, 3, "cores", "x86_64", "9.0")
+    hello = say.ProcessJoined("n1", 2, 3, "cores", "x86_64", "9.0")
     content = b"\x97\x21\xa2n1\x02\x03\xa5cores\xa6x86_64\xa39.0"
-    assert wire.dumps(hello) == content and wire.loads(content) == hello
+    assert wire.encode_message(hello) == content and wire.decode_message(content) == hello
 
 
 class Runs:
@@ -192,7 +204,7 @@ class Runs:
 @pytest.mark.parametrize("protocol", [0, 2, 5])
 @pytest.mark.parametrize(
     ("what", "words"),
-    [(subprocess.check_call, ["touch"]), (Path.touch, []), (eval, []), (setattr, [say.Ping, "__doc__"])],
+    [(subprocess.check_call, ["touch"]), (Path.touch, []), (eval, []), (setattr, [say.PingAgent, "__doc__"])],
     ids=["a command", "a method", "eval", "an attribute of a class"],
 )
 def test_a_pickle_is_no_message(
@@ -200,24 +212,24 @@ def test_a_pickle_is_no_message(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CorruptError, match="is not understood"):
-        wire.loads(pickle.dumps(Runs(what, *words, "made"), protocol=protocol))
-    assert not any(tmp_path.iterdir()) and say.Ping.__doc__ == "I am here."
+        wire.decode_message(pickle.dumps(Runs(what, *words, "made"), protocol=protocol))
+    assert not any(tmp_path.iterdir()) and say.PingAgent.__doc__ == "A heartbeat of the coordinator, or of a leader."
 
 
 @given(st.binary(max_size=300))
 def test_bytes_that_nobody_meant_are_refused_or_a_message(content: bytes) -> None:
     with suppress(CorruptError):
-        assert isinstance(wire.loads(content), KINDS)
+        assert isinstance(wire.decode_message(content), KINDS)
 
 
 @settings(max_examples=FEW)
 @given(data=st.data())
 def test_a_message_with_a_changed_byte_is_refused_or_a_message(data: st.DataObject) -> None:
-    content = wire.dumps(data.draw(st.one_of(*map(values_of, KINDS))))
+    content = wire.encode_message(data.draw(st.one_of(*map(values_of, KINDS))))
     at = data.draw(st.integers(0, len(content) - 1))
     content[at] ^= data.draw(st.integers(1, 255))
     with suppress(CorruptError):
-        assert isinstance(wire.loads(content), KINDS)
+        assert isinstance(wire.decode_message(content), KINDS)
 
 
 @pytest.mark.parametrize(
@@ -237,14 +249,14 @@ def test_a_message_with_a_changed_byte_is_refused_or_a_message(data: st.DataObje
 )
 def test_what_does_not_fit_the_types_is_refused_by_name(values: list[Any], words: str) -> None:
     with pytest.raises(CorruptError, match="is not understood") as refused:
-        wire.loads(msgspec.msgpack.encode(values))
+        wire.decode_message(msgspec.msgpack.encode(values))
     assert words in str(refused.value)
 
 
 def test_values_that_do_not_travel_are_an_error_where_they_are_sent() -> None:
     with pytest.raises(NotImplementedError, match="object does not travel"):
-        wire.dumps(say.Lost(object(), 1))  # type: ignore[arg-type]
-    assert isinstance(wire.loads(wire.dumps(say.Setup(**SETUP))).use.databases[0], PosixPath)  # type: ignore[union-attr]
+        wire.encode_message(say.ProcessLost(object(), 1))  # type: ignore[arg-type]
+    assert isinstance(wire.decode_message(wire.encode_message(say.SetUpNode(**SETUP))).use.databases[0], PosixPath)  # type: ignore[union-attr]
 
 
 SETUP: dict[str, Any] = {
@@ -254,12 +266,12 @@ SETUP: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", say.Trouble.ERRORS.values(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", say.AgentFailed.ERRORS.values(), ids=lambda kind: kind.__name__)
 def test_an_error_arrives_as_what_it_was(kind: type[MillraceError]) -> None:
     error = kind("no room", "make some")
-    arrived = wire.loads(wire.dumps(say.Trouble.of(error)))
-    assert isinstance(arrived, say.Trouble)
-    again = arrived.error("n1 (rank 1)")
+    arrived = wire.decode_message(wire.encode_message(say.AgentFailed.from_error(error)))
+    assert isinstance(arrived, say.AgentFailed)
+    again = arrived.rebuild_error("n1 (rank 1)")
     assert type(again) is kind and again.exit_code is error.exit_code and again.keeps_results == error.keeps_results
     assert (again.message, again.hint) == ("n1 (rank 1): no room", "make some")
 
@@ -268,9 +280,12 @@ def test_an_error_of_no_known_kind_is_told_as_the_nearest() -> None:
     class OwnError(UnequalError):
         exit_code = ExitCode.TOOL
 
-    told = say.Trouble.of(OwnError("other bytes"))
-    assert told.kind == "UnequalError" and told.error("n1").exit_code is ExitCode.TOOL
+    told = say.AgentFailed.from_error(OwnError("other bytes"))
+    assert told.kind == "UnequalError" and told.rebuild_error("n1").exit_code is ExitCode.TOOL
     with pytest.raises(CorruptError, match="n1: tells of an error of no known kind: KeyError: x"):
-        say.Trouble("KeyError", "x", "", ExitCode.DONE).error("n1")
+        say.AgentFailed("KeyError", "x", "", ExitCode.DONE).rebuild_error("n1")
     imitated = type("RefusedError", (MillraceError,), {})
-    assert say.Trouble.of(imitated("x")).kind == "MillraceError" and RefusedError is say.Trouble.ERRORS["RefusedError"]
+    assert (
+        say.AgentFailed.from_error(imitated("x")).kind == "MillraceError"
+        and RefusedError is say.AgentFailed.ERRORS["RefusedError"]
+    )

@@ -20,52 +20,52 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found = [tmp_path / "memory", tmp_path / "disk"]
     for place in found:
         place.mkdir()
-    monkeypatch.setattr(workplace, "candidates", lambda: found)
+    monkeypatch.setattr(workplace, "list_work_places", lambda: found)
     return found
 
 
 def dead(place: Path) -> Path:
     """A work directory whose run is dead."""
-    path = place / f"{workdir.prefix()}{os.urandom(8).hex()}"
+    path = place / f"{workdir.build_name_prefix()}{os.urandom(8).hex()}"
     path.mkdir(mode=0o700)
     (path / "spool").mkdir()
     return path
 
 
 def test_it_is_private_and_made_when_the_watchdog_runs(places: list[Path]) -> None:
-    work = workdir.choose(places[0])
+    work = workdir.choose_work_dir(places[0])
     assert work.path.parent == places[0] and work.secret in work.path.name
     assert not work.path.exists(), "made only when the watchdog runs"
-    work.make()
+    work.make_folder()
     assert work.spool.is_dir()
     assert work.path.stat().st_mode & 0o77 == 0
 
 
 def test_dead_ones_are_swept_from_every_place_and_live_ones_stay(places: list[Path]) -> None:
-    live = workdir.choose(places[0])
-    live.make()
+    live = workdir.choose_work_dir(places[0])
+    live.make_folder()
     left = [dead(place) for place in places]
     other = places[0] / "somebody-elses"
     other.mkdir()
-    workdir.choose(places[0])
+    workdir.choose_work_dir(places[0])
     assert not any(path.exists() for path in left)
     assert live.spool.is_dir() and other.is_dir()
 
 
 def test_one_that_is_swept_while_it_is_made_is_an_error_not_a_surprise(places: list[Path]) -> None:
-    work = workdir.choose(places[0])
+    work = workdir.choose_work_dir(places[0])
     work.path.mkdir()
     with pytest.raises(MillraceError, match="cannot be made"):
-        work.make()
+        work.make_folder()
 
 
 def test_processes_that_carry_the_token_end_with_it(places: list[Path]) -> None:
     left = dead(places[0])
-    environ = {**os.environ, workdir.TOKEN_NAME: left.name.removeprefix(workdir.prefix())}
+    environ = {**os.environ, workdir.TOKEN_NAME: left.name.removeprefix(workdir.build_name_prefix())}
     program = "import sys; print(flush=True); sys.stdin.read()"
     program = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
     with subprocess.Popen(program, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout and process.stdout.readline()  # before, it may have no environment yet
-        workdir.choose(places[0])
+        workdir.choose_work_dir(places[0])
         assert process.wait(300) == -9
     assert not left.exists()

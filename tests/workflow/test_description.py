@@ -7,17 +7,17 @@ import tomllib
 import pytest
 
 from millrace.errors import RefusedError
-from millrace.workflow.description import Workflow, describe
+from millrace.workflow.description import WorkflowDescription, parse_workflow
 
 
-def described(text: str) -> Workflow:
-    return describe(tomllib.loads(text), "job.toml")
+def described(text: str) -> WorkflowDescription:
+    return parse_workflow(tomllib.loads(text), "job.toml")
 
 
 def test_options_for_all_hold_for_each() -> None:
     flow = described('nice = 5\n[phase.a]\ncommand = "cat"\nnice = 7\n[phase.b]\ncommand = "cat"\nafter = "a"')
     assert [phase.job.nice for phase in flow.phases] == [7, 5]
-    assert flow.phase("b").after == ("a",)
+    assert flow.get_phase("b").after == ("a",)
 
 
 @pytest.mark.parametrize(

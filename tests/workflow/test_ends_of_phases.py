@@ -35,33 +35,33 @@ def test_a_filter_over_files_in_another_order_ends_with_all_that_it_has_started(
 
 def test_a_filter_over_files_waits_for_the_phase_that_makes_their_folder(tmp_path: Path) -> None:
     """Whichever process is the first to run."""
-    from millrace.job import Job
-    from millrace.workflow.description import Phase
-    from millrace.workflow.link import Link, pair
-    from millrace.workflow.planned import Here, Planned
-    from millrace.workflow.source import Source, lists
+    from millrace.job import JobSpec
+    from millrace.workflow.description import PhaseDescription
+    from millrace.workflow.link import WorkflowLink, open_link_pair
+    from millrace.workflow.planned import PlannedPhase, WorkflowContext
+    from millrace.workflow.source import FilterInput, locate_file_list
 
-    here = Here(tmp_path, {}, tmp_path)
+    here = WorkflowContext(tmp_path, {}, tmp_path)
 
-    class Begins(Link):
+    class Begins(WorkflowLink):
         def wait_for_begin(self, output: str) -> None:
             """The other phase begins just now."""
             (tmp_path / "some").mkdir(exist_ok=True)
             (tmp_path / "some/a.fa").write_text(">a\nACGT\n")
-            lists(here, "first").write_text("a.fa\n")
-            super().wait_for_begin(output)
+            locate_file_list(here, "first").write_text("a.fa\n")
+            super().wait_until_begun(output)
 
-    ours, theirs = pair()
+    ours, theirs = open_link_pair()
     with ours, theirs:
-        phase = Phase("second", "filter", text="cat", job=Job(command=(), input=("some/",)))
-        source = Source(Planned(phase, streams={"some": "first"}), here, Begins(theirs, (), ("some",)))
-        assert [*source.blocks()] == [b">a\nACGT\n"]
+        phase = PhaseDescription("second", "filter", text="cat", job=JobSpec(command=(), input=("some/",)))
+        source = FilterInput(PlannedPhase(phase, streams={"some": "first"}), here, Begins(theirs, (), ("some",)))
+        assert [*source.read_blocks()] == [b">a\nACGT\n"]
 
 
 def test_a_filter_may_end_before_its_input(tmp_path: Path) -> None:
     """What comes once it is gone is written nowhere."""
     from millrace.workflow.filter_output import FileOutput
-    from millrace.workflow.filtering import shell
+    from millrace.workflow.filtering import run_shell_line
 
     ended = threading.Event()
 
@@ -71,7 +71,7 @@ def test_a_filter_may_end_before_its_input(tmp_path: Path) -> None:
         yield b"two\n"
 
     known = {*threading.enumerate()}
-    shell("head -n 1", late(), FileOutput(tmp_path / "out"), tmp_path, "phase x")
+    run_shell_line("head -n 1", late(), FileOutput(tmp_path / "out"), tmp_path, "phase x")
     ended.set()
     for thread in {*threading.enumerate()} - known:
         thread.join()  # an error in it is one of the test

@@ -11,7 +11,7 @@ from harness import take
 from shell import Shell
 
 from millrace.errors import RefusedError
-from millrace.workflow.hsp import Reader
+from millrace.workflow.hsp import HspReader
 
 #: One stream in, one out, the database as a glob, two architectures.
 BLAST = """\
@@ -30,14 +30,14 @@ phase "search"
 
 
 def values(text: str, cwd: Path) -> dict[str, object]:
-    found: dict[str, object] = Reader("job.hsp", cwd).values(text)["phase"]
+    found: dict[str, object] = HspReader("job.hsp", cwd).read_values(text)["phase"]
     return found
 
 
 def test_a_blast_job_is_what_a_toml_file_would_say(tmp_path: Path) -> None:
     (tmp_path / "targets.pin").touch()
-    reader = Reader("job.hsp", tmp_path)
-    assert reader.values(BLAST) == {
+    reader = HspReader("job.hsp", tmp_path)
+    assert reader.read_values(BLAST) == {
         "phase": {
             "search": {
                 "command": ["blastp", "-query", "queries.faa", "-db", "targets", "-outfmt", "6", "-out", "hits.tsv"]

@@ -222,7 +222,7 @@ def test_another_function_is_another_job(job: Shell) -> None:
 
 def test_what_cannot_be_read_is_not_the_functions_fault(tmp_path: Path) -> None:
     from millrace.workflow.filter_output import FileOutput
-    from millrace.workflow.filtering import apply
+    from millrace.workflow.filtering import apply_function
 
     def broken():  # type: ignore[no-untyped-def]
         yield b"one"
@@ -236,7 +236,7 @@ def test_what_cannot_be_read_is_not_the_functions_fault(tmp_path: Path) -> None:
 
     output = FileOutput(tmp_path / "out")
     with pytest.raises(OSError, match=r"hits\.tsv"):
-        apply(user, broken(), {}, output, "phase x")
+        apply_function(user, broken(), {}, output, "phase x")
     output.finish()
 
 

@@ -16,7 +16,7 @@ from shell import Shell
 
 from millrace import lock, lock_owner
 from millrace.watch.job import WatchedJob
-from millrace.watch.phases import busy_times, charts
+from millrace.watch.phases import build_phase_charts, list_busy_times
 
 JOB = """
 [phase.one]
@@ -110,7 +110,7 @@ def test_a_job_that_has_ended_is_listed_and_can_be_looked_at(shell: Shell, monke
 def test_a_killed_job_can_be_resumed_says_its_status(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     held.kill()
     held.wait()
-    assert wait_until(lambda: not lock.shows_life(shell.work / "job.millrace" / "two" / "lock"))
+    assert wait_until(lambda: not lock.has_live_owner(shell.work / "job.millrace" / "two" / "lock"))
     said = shell.run("millrace status job.millrace")
     assert said.out.startswith("job.millrace: killed\n") and "  two:   killed" in said.out, said.shown
     assert said.out.endswith("  type the command again in the same folder to resume\n")
@@ -127,7 +127,7 @@ def test_a_job_shows_signs_of_life_to_other_machines(shell: Shell, held: subproc
 
 def test_a_job_that_another_machine_has_taken_over_ends(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     path: Path = shell.work / "job.millrace" / "lock"
-    owner = lock_owner.read(path)
+    owner = lock_owner.read_owner(path)
     assert owner
     path.write_text(json.dumps({"pid": 1, "started": 1, "host": "elsewhere", "place": "another"}))
     assert held.wait(300) == 128 + 15
@@ -159,11 +159,11 @@ def test_a_killed_job_shows_how_long_its_phases_were_at_work(shell: Shell, held:
     folder = shell.work / "job.millrace"
     held.kill()
     held.wait()
-    assert wait_until(lambda: not lock.shows_life(folder / "two" / "lock"))
+    assert wait_until(lambda: not lock.has_live_owner(folder / "two" / "lock"))
     earlier(folder, 100_000, silent=90_000)
     assert 9_000 < seconds_of(shell)["two"] < 11_000
     job = WatchedJob(folder, "job", os.environ)
-    chart = charts(job.look().phases)
+    chart = build_phase_charts(job.read_view().phases)
     job.close()
     assert 9_000 < chart["length"] < 11_000
     (shell.root / "open").touch()
@@ -171,12 +171,12 @@ def test_a_killed_job_shows_how_long_its_phases_were_at_work(shell: Shell, held:
     assert resumed.code == 0, resumed.shown
     assert 9_000 < seconds_of(shell)["two"] < 20_000
     job = WatchedJob(folder, "job", os.environ)
-    phases = {phase.name: phase for phase in job.look().phases}
+    phases = {phase.name: phase for phase in job.read_view().phases}
     job.close()
-    chart = charts([*phases.values()])
+    chart = build_phase_charts([*phases.values()])
     assert [(each["phase"], each["state"]) for each in chart["bars"]][:3] == [("one", "stopped"), ("one", "done"), ("two", "killed")]  # fmt: skip
     # What phase one did in the first start is shown there, although the second start found it done.
-    begun = [begin for begin, _, _ in busy_times(phases["one"], phases["one"].stretches[0].begun)]
+    begun = [begin for begin, _, _ in list_busy_times(phases["one"], phases["one"].stretches[0].begun)]
     assert begun and max(begun) < 10_000, begun
-    begun = [begin for begin, _, _ in busy_times(phases["two"], phases["one"].stretches[0].begun)]
+    begun = [begin for begin, _, _ in list_busy_times(phases["two"], phases["one"].stretches[0].begun)]
     assert max(begun) > 90_000, begun

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 #: Bytes written and read at once.
-PIECE = 1 << 16
+PIECE_BYTES = 1 << 16
 
 #: Capacity of the pipe, in bytes: the run has work while its caller handles a result.
 PIPE_BYTES = 1 << 20
 
 #: Longest time to fill a piece, in seconds; then it is sent as it is.
-PIECE_SECONDS = 0.05
+MAX_PIECE_SECONDS = 0.05
 
 
-def lines_while_feeding(results: int, into: int, lines: Iterable[bytes]) -> Iterator[bytes]:
+def feed_and_read_lines(results: int, into: int, lines: Iterable[bytes]) -> Iterator[bytes]:
     """Write ``lines`` into a pipe as its reader takes them, in this thread, and yield the lines of the results.
 
     An error of ``lines`` is raised after the results of all lines before it.
@@ -30,7 +30,7 @@ def lines_while_feeding(results: int, into: int, lines: Iterable[bytes]) -> Iter
     """
     with suppress(OSError):  # above this user's limit
         fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    feed = _Feed(into, lines)
+    feed = _LineFeed(into, lines)
     poll = select.poll()
     poll.register(results, select.POLLIN)
     poll.register(into, select.POLLOUT)
@@ -39,7 +39,7 @@ def lines_while_feeding(results: int, into: int, lines: Iterable[bytes]) -> Iter
         while True:
             ready = dict(poll.poll())
             if results in ready:  # results first
-                if not (block := os.read(results, PIECE)):
+                if not (block := os.read(results, PIECE_BYTES)):
                     break
                 *whole, rest = (rest + block).split(b"\n")
                 yield from (line + b"\n" for line in whole)
@@ -52,7 +52,7 @@ def lines_while_feeding(results: int, into: int, lines: Iterable[bytes]) -> Iter
         raise feed.error
 
 
-class _Feed:
+class _LineFeed:
     """The writing end of the pipe, and the lines still to be written."""
 
     def __init__(self, into: int, lines: Iterable[bytes]) -> None:
@@ -66,7 +66,7 @@ class _Feed:
     def write(self) -> bool:
         """Write as much as the pipe takes without blocking, and return whether more may follow."""
         if not self._left:
-            self._left = memoryview(self._next_piece())
+            self._left = memoryview(self._build_piece())
         if not self._left:
             return False
         try:
@@ -83,10 +83,10 @@ class _Feed:
             os.close(self._into)
             self._into = -1
 
-    def _next_piece(self) -> bytes:
-        """Return the next lines, up to ``PIECE`` bytes or ``PIECE_SECONDS``; empty at the end."""
+    def _build_piece(self) -> bytes:
+        """Return the next lines, up to ``PIECE_BYTES`` bytes or ``MAX_PIECE_SECONDS``; empty at the end."""
         pieces, size, begun = list[bytes](), 0, time.monotonic()
-        while not self._is_over and size < PIECE and (not pieces or time.monotonic() - begun < PIECE_SECONDS):
+        while not self._is_over and size < PIECE_BYTES and (not pieces or time.monotonic() - begun < MAX_PIECE_SECONDS):
             try:
                 line = next(self._lines, None)
             except Exception as error:

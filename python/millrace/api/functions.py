@@ -9,17 +9,17 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from millrace.api.identity import digest_of
+from millrace.api.identity import digest_value
 from millrace.errors import RefusedError
 
 
-def main_is_file() -> bool:
+def is_main_a_file() -> bool:
     """Tell whether the main program is a file: not a notebook, ``python -c`` or standard input."""
     main = sys.modules["__main__"]
     return getattr(main, "__spec__", None) is not None or os.path.isfile(getattr(main, "__file__", None) or "")
 
 
-def pickled(function: Callable[..., Any]) -> tuple[bytes, bytes]:
+def pickle_function(function: Callable[..., Any]) -> tuple[bytes, bytes]:
     """Return a function as bytes that another process can load, and bytes that identify it across processes.
 
     A function of the main program is sent by name only if that program is a file. A function of a notebook, of
@@ -31,13 +31,13 @@ def pickled(function: Callable[..., Any]) -> tuple[bytes, bytes]:
     """
     try:
         by_name = pickle.dumps(function)
-        if b"__main__" not in by_name or main_is_file():
+        if b"__main__" not in by_name or is_main_a_file():
             return by_name, by_name
     except (pickle.PicklingError, AttributeError, TypeError):
         pass
     import cloudpickle
 
-    sent = _Sent(function, {} if main_is_file() else _main_classes())
+    sent = _SentFunction(function, {} if is_main_a_file() else _collect_main_classes())
     try:
         content: bytes = cloudpickle.dumps(sent)
     except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
@@ -46,12 +46,12 @@ def pickled(function: Callable[..., Any]) -> tuple[bytes, bytes]:
             "open files, connections and locks inside the function, not outside of it",
         ) from error
     try:
-        return content, digest_of((sent.function, sent.classes))
+        return content, digest_value((sent.function, sent.classes))
     except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
         return content, content  # then a kept run is resumed only for the very same bytes
 
 
-def result_pickled(value: object) -> bytes:
+def pickle_result(value: object) -> bytes:
     """Pickle a result, by value if another process cannot import its class."""
     try:
         return pickle.dumps(value)
@@ -62,17 +62,17 @@ def result_pickled(value: object) -> bytes:
         return found
 
 
-class _Sent:
+class _SentFunction:
     """A function sent by value, with the classes of a main program that is no file."""
 
     def __init__(self, function: Callable[..., Any], classes: dict[str, type]) -> None:
         self.function, self.classes = function, classes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _received, (self.function, self.classes)
+        return _restore_function, (self.function, self.classes)
 
 
-def _received(function: Callable[..., Any], classes: dict[str, type]) -> Callable[..., Any]:
+def _restore_function(function: Callable[..., Any], classes: dict[str, type]) -> Callable[..., Any]:
     """Return a received function, after putting its classes into ``__main__``, where pickled records look for them."""
     if classes:
         main = types.ModuleType("__main__")
@@ -81,7 +81,7 @@ def _received(function: Callable[..., Any], classes: dict[str, type]) -> Callabl
     return function
 
 
-def _main_classes() -> dict[str, type]:
+def _collect_main_classes() -> dict[str, type]:
     """Return the classes that the main program defines, by name, without those that cannot be pickled."""
     import cloudpickle
 

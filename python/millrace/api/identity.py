@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 _AUTOMATIC = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__", "_abc_impl"}  # fmt: skip
 
 
-def digest_of(value: object) -> bytes:
+def digest_value(value: object) -> bytes:
     """Return a digest (16 bytes) of functions, classes and values: of their code, not of its place in a file.
 
     Raises:
@@ -28,7 +28,7 @@ def digest_of(value: object) -> bytes:
     return blake2b(stream.getvalue(), digest_size=16).digest()
 
 
-class _Shape:
+class _NamedShape:
     """A stand-in for a function, class or module in the digest: only its name and parts count."""
 
 
@@ -40,23 +40,27 @@ class _IdentityPickler(pickle._Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Reduce functions and classes to their names and parts; see ``pickle.Pickler.reducer_override``."""
         if isinstance(value, types.ModuleType):
-            return _Shape, (value.__name__,)
+            return _NamedShape, (value.__name__,)
         if isinstance(value, property):
-            return _Shape, ("property",), [value.fget, value.fset, value.fdel]
+            return _NamedShape, ("property",), [value.fget, value.fset, value.fdel]
         if isinstance(value, staticmethod | classmethod):
-            return _Shape, (type(value).__name__,), [value.__func__]
-        if isinstance(value, type | types.FunctionType) and not _is_found_by_name(value):
-            return _Shape, (value.__qualname__,), _class_parts(value) if isinstance(value, type) else _parts(value)
+            return _NamedShape, (type(value).__name__,), [value.__func__]
+        if isinstance(value, type | types.FunctionType) and not _is_importable(value):
+            return (
+                _NamedShape,
+                (value.__qualname__,),
+                _list_class_parts(value) if isinstance(value, type) else _list_function_parts(value),
+            )
         return NotImplemented
 
     def save_set(self, value: frozenset[object]) -> None:
         """Write the elements in an order that does not depend on hashes."""
-        self.save((type(value).__name__, sorted(map(digest_of, value))))  # type: ignore[attr-defined,unused-ignore]
+        self.save((type(value).__name__, sorted(map(digest_value, value))))  # type: ignore[attr-defined,unused-ignore]
 
     dispatch[set] = dispatch[frozenset] = save_set
 
 
-def _is_found_by_name(value: type | types.FunctionType) -> bool:
+def _is_importable(value: type | types.FunctionType) -> bool:
     """Tell whether another process can import a class or function; never for one of ``__main__``."""
     found: Any = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
@@ -64,22 +68,22 @@ def _is_found_by_name(value: type | types.FunctionType) -> bool:
     return found is value and value.__module__ != "__main__"
 
 
-def _class_parts(of: type) -> list[object]:
+def _list_class_parts(of: type) -> list[object]:
     """Return the bases and members of a class, without those that Python adds."""
     members = {name: each for name, each in vars(of).items() if name not in _AUTOMATIC}
     slots = {each for each in vars(of).get("__slots__", ()) if isinstance(each, str)}
     return [of.__bases__, {name: each for name, each in members.items() if name not in slots}]
 
 
-def _parts(function: types.FunctionType) -> list[object]:
+def _list_function_parts(function: types.FunctionType) -> list[object]:
     """Return code, defaults, attributes, closure and used globals of a function."""
     code = function.__code__
-    globals_ = {name: function.__globals__[name] for name in _names(code) if name in function.__globals__}
-    return [_code_parts(code), function.__defaults__, function.__kwdefaults__, vars(function),
-            [*_contents(function.__closure__ or ())], globals_]  # fmt: skip
+    globals_ = {name: function.__globals__[name] for name in _list_global_names(code) if name in function.__globals__}
+    return [_list_code_parts(code), function.__defaults__, function.__kwdefaults__, vars(function),
+            [*_read_cells(function.__closure__ or ())], globals_]  # fmt: skip
 
 
-def _contents(cells: tuple[types.CellType, ...]) -> Iterator[object]:
+def _read_cells(cells: tuple[types.CellType, ...]) -> Iterator[object]:
     """Yield the contents of closure cells; None for an empty one."""
     for cell in cells:
         try:
@@ -88,14 +92,14 @@ def _contents(cells: tuple[types.CellType, ...]) -> Iterator[object]:
             yield None
 
 
-def _names(code: types.CodeType) -> list[str]:
+def _list_global_names(code: types.CodeType) -> list[str]:
     """Return the names that code, and code nested in it, may look up as globals; sorted."""
-    inner = [name for each in code.co_consts if isinstance(each, types.CodeType) for name in _names(each)]
+    inner = [name for each in code.co_consts if isinstance(each, types.CodeType) for name in _list_global_names(each)]
     return sorted({*code.co_names, *inner})
 
 
-def _code_parts(code: types.CodeType) -> list[object]:
+def _list_code_parts(code: types.CodeType) -> list[object]:
     """Return bytecode, names, flags, argument counts and constants of a code object, without file and lines."""
-    constants = [_code_parts(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
+    constants = [_list_code_parts(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
     names = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
     return [code.co_code, names, code.co_flags, code.co_argcount, code.co_kwonlyargcount, constants]

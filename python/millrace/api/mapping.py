@@ -20,8 +20,8 @@ from millrace.api import functions
 from millrace.api.run_options import StrPath
 from millrace.api.running import Run
 from millrace.errors import RefusedError
-from millrace.own import replace_whole, take_private
-from millrace.own_python import python_command
+from millrace.own import claim_private_folder, replace_file
+from millrace.own_python import make_python_command
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -73,8 +73,8 @@ def map(
     path = Path(os.fspath(records)) if isinstance(records, str | os.PathLike) else None
     folder = Path(run_dir).absolute() if run_dir else Path(tempfile.mkdtemp(prefix="millrace-map-"))
     try:
-        _take(folder)
-        digest = _keep_call(folder, function, is_raw=path is not None)
+        _claim_folder(folder)
+        digest = _save_call(folder, function, is_raw=path is not None)
         lines = None
         if path is None:
             assert not isinstance(records, str | os.PathLike)
@@ -82,8 +82,8 @@ def map(
             if not (first := [*islice(values, 1)]):
                 return
             lines = (b64encode(pickle.dumps(each)) + b"\n" for each in chain(first, values))
-        left = _left(function, kept=bool(run_dir))
-        yield from _results(folder, digest, function, path, slots, format, left, lines)
+        left = _format_left_warning(function, kept=bool(run_dir))
+        yield from _read_results(folder, digest, function, path, slots, format, left, lines)
     finally:
         if not run_dir:
             shutil.rmtree(folder, ignore_errors=True)
@@ -94,7 +94,7 @@ def digest_call(call: bytes) -> str:
     return hashlib.blake2b(call, digest_size=32).hexdigest()
 
 
-def _take(folder: Path) -> None:
+def _claim_folder(folder: Path) -> None:
     """Make the folder of a map private to this user: the pickles in it are loaded, which can run any code.
 
     Raises:
@@ -102,7 +102,7 @@ def _take(folder: Path) -> None:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        take_private(folder, is_users=True)
+        claim_private_folder(folder, is_users=True)
     except PermissionError as error:
         raise RefusedError(
             f"millrace.map: {folder}: {(error.strerror or '').lower()}, and what is in it would be run",
@@ -110,7 +110,7 @@ def _take(folder: Path) -> None:
         ) from error
 
 
-def _results(
+def _read_results(
     folder: Path, digest: str, function: Callable[[Any], Any], path: Path | None, slots: int | None, form: str, left: str,
     lines: Iterable[bytes] | None,
 ) -> Iterator[Any]:  # fmt: skip
@@ -123,16 +123,16 @@ def _results(
     with suppress(TypeError, OSError):
         options += ["--shared", str(Path(inspect.getsourcefile(function) or "").resolve(strict=True))]
     with Run(
-        python_command("-m", "millrace.api.worker", str(folder / CALL), digest), options, left=left, feed=lines
+        make_python_command("-m", "millrace.api.worker", str(folder / CALL), digest), options, left=left, feed=lines
     ) as running:
         for line in running:
             result = pickle.loads(b64decode(line))
-            if isinstance(result, Raised):
+            if isinstance(result, FunctionFailure):
                 raise result.error
             yield result
 
 
-def _left(function: Callable[[Any], Any], *, kept: bool) -> str:
+def _format_left_warning(function: Callable[[Any], Any], *, kept: bool) -> str:
     """Return the warning for a caller that drops the iterator before the last result."""
     name = getattr(function, "__name__", "function")
     on = "the same call goes on with it" if kept else "nothing of it is kept"
@@ -142,31 +142,31 @@ def _left(function: Callable[[Any], Any], *, kept: bool) -> str:
     )
 
 
-class Raised:
+class FunctionFailure:
     """An exception that the function has raised, in the place of its result."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
 
-def _surroundings() -> dict[str, Any]:
+def _collect_surroundings() -> dict[str, Any]:
     """Return import path and main module for the process that loads the function, as ``multiprocessing`` does."""
     found = multiprocessing.spawn.get_preparation_data("millrace")
-    names = ("sys_path", "init_main_from_path", "init_main_from_name") if functions.main_is_file() else ("sys_path",)
+    names = ("sys_path", "init_main_from_path", "init_main_from_name") if functions.is_main_a_file() else ("sys_path",)
     return {name: found[name] for name in names if name in found}
 
 
-def _keep_call(folder: Path, function: Callable[[Any], Any], *, is_raw: bool) -> str:
+def _save_call(folder: Path, function: Callable[[Any], Any], *, is_raw: bool) -> str:
     """Write the function for the workers, unless the same one is there already; a changed file stops a resume.
 
     Returns:
         The digest of the file; see ``digest_call``.
     """
-    content, identity = functions.pickled(function)
-    surroundings = _surroundings()
+    content, identity = functions.pickle_function(function)
+    surroundings = _collect_surroundings()
     same = pickle.dumps((surroundings, identity, is_raw))
     noted = folder / IDENTITY
     if not (folder / CALL).is_file() or not noted.is_file() or noted.read_bytes() != same:
-        replace_whole(folder / CALL, pickle.dumps((surroundings, content, is_raw)))
-        replace_whole(noted, same)
+        replace_file(folder / CALL, pickle.dumps((surroundings, content, is_raw)))
+        replace_file(noted, same)
     return digest_call((folder / CALL).read_bytes())

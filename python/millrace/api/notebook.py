@@ -10,36 +10,36 @@ from html import escape
 
 import msgspec
 
-from millrace.model import Snapshot
-from millrace.report.progress import fraction, line
+from millrace.model import ProgressSnapshot
+from millrace.report.progress import compute_done_fraction, format_progress_line
 
 #: Seconds between two reads of the messages of a run.
-LOOK_SECONDS = 0.5
+POLL_INTERVAL_SECONDS = 0.5
 
 #: Bytes read at once.
-PIECE = 1 << 16
+PIECE_BYTES = 1 << 16
 
 
-class Said(msgspec.Struct):
+class RunMessage(msgspec.Struct):
     """A line of ``--progress json`` of any kind."""
 
     event: str
     text: str = ""
 
 
-class Told(Snapshot, frozen=True):
+class ProgressMessage(ProgressSnapshot, frozen=True):
     """A line of ``--progress json`` with progress."""
 
     event: str = ""
 
 
-def is_here() -> bool:
+def is_notebook_kernel() -> bool:
     """Tell whether this process is the kernel of a notebook."""
     shell = sys.modules.get("IPython")
     return shell is not None and hasattr(shell.get_ipython(), "kernel")
 
 
-class Bar:
+class NotebookBar:
     """The bar: a thread follows the lines of ``--progress json`` and updates the display.
 
     Args:
@@ -50,29 +50,29 @@ class Bar:
         from IPython.display import display  # which a notebook has
 
         self._said, self._at, self._rest = os.dup(said), 0, b""
-        self._handle = display(_shown(None), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        self._handle = display(_render_bar(None), raw=True, display_id=True)  # type: ignore[no-untyped-call]
         self._over = threading.Event()
         # The display of a thread goes to the cell of its context.
         cell = contextvars.copy_context()
-        self._thread = threading.Thread(target=cell.run, args=(self._follow,), name="bar", daemon=True)
+        self._thread = threading.Thread(target=cell.run, args=(self._follow_file,), name="bar", daemon=True)
         self._thread.start()
 
-    def _follow(self) -> None:
+    def _follow_file(self) -> None:
         """Update the bar until it is closed, then once more."""
-        while not self._over.wait(LOOK_SECONDS):
-            self._look()
-        self._look()
+        while not self._over.wait(POLL_INTERVAL_SECONDS):
+            self._show_progress()
+        self._show_progress()
         os.close(self._said)
 
-    def _look(self) -> None:
+    def _show_progress(self) -> None:
         """Read the new lines and show the last line of progress among them."""
         last = None
-        while block := os.pread(self._said, PIECE, self._at):
+        while block := os.pread(self._said, PIECE_BYTES, self._at):
             self._at += len(block)
             *lines, self._rest = (self._rest + block).split(b"\n")
-            last = next((each for each in reversed(lines) if _event(each) == "progress"), last)
+            last = next((each for each in reversed(lines) if _read_event_kind(each) == "progress"), last)
         if last:
-            self._handle.update(_shown(msgspec.json.decode(last, type=Told)), raw=True)
+            self._handle.update(_render_bar(msgspec.json.decode(last, type=ProgressMessage)), raw=True)
 
     def close(self) -> None:
         """Show the last state and end the thread."""
@@ -80,35 +80,39 @@ class Bar:
         self._thread.join()
 
 
-def words_of(said: str) -> str:
+def strip_progress(said: str) -> str:
     """Return the messages of a run with ``--progress json`` as plain text, without its progress.
 
-    >>> words_of('{"event":"progress","elapsed":1}\\n{"event":"message","text":"hello"}\\nstatus done\\n')
+    >>> strip_progress('{"event":"progress","elapsed":1}\\n{"event":"message","text":"hello"}\\nstatus done\\n')
     'hello\\nstatus done\\n'
     """
     lines = said.splitlines(keepends=True)
-    return "".join(_text(each) for each in lines if _event(each.encode()) != "progress")
+    return "".join(_extract_text(each) for each in lines if _read_event_kind(each.encode()) != "progress")
 
 
-def _text(words: str) -> str:
+def _extract_text(words: str) -> str:
     """Return the text of a message line; other lines as they are."""
-    return f"{msgspec.json.decode(words, type=Said).text}\n" if _event(words.encode()) == "message" else words
+    return (
+        f"{msgspec.json.decode(words, type=RunMessage).text}\n"
+        if _read_event_kind(words.encode()) == "message"
+        else words
+    )
 
 
-def _event(words: bytes) -> str:
+def _read_event_kind(words: bytes) -> str:
     """Return the kind of a line; empty if it is no JSON event."""
     if not words.startswith(b'{"event":'):
         return ""
     try:
-        return msgspec.json.decode(words, type=Said).event
+        return msgspec.json.decode(words, type=RunMessage).event
     except msgspec.DecodeError:
         return ""
 
 
-def _shown(state: Snapshot | None) -> dict[str, str]:
+def _render_bar(state: ProgressSnapshot | None) -> dict[str, str]:
     """Return the bar as HTML and as plain text, by MIME type; None: the run has not reported yet."""
     if state is None:
         return {"text/html": "<progress></progress>", "text/plain": "the run begins"}
-    text, share = line(state, "", state.eta), fraction(state)
+    text, share = format_progress_line(state, "", state.eta), compute_done_fraction(state)
     value = "" if share is None else f' value="{share:.4f}"'
     return {"text/html": f"<progress{value}></progress> {escape(text)}", "text/plain": text}

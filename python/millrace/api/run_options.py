@@ -54,12 +54,12 @@ class RunOptions(TypedDict, total=False):
     with_queries: bool
 
 
-def option_words(name: str, value: object) -> list[str]:
+def format_option(name: str, value: object) -> list[str]:
     """Return an option as the words of a command line.
 
-    >>> option_words("run_dir", "r"), option_words("fresh", True), option_words("fresh", False)
+    >>> format_option("run_dir", "r"), format_option("fresh", True), format_option("fresh", False)
     (['--run-dir', 'r'], ['--fresh'], [])
-    >>> option_words("output", ["a", "b"]), option_words("as_", "blastp")
+    >>> format_option("output", ["a", "b"]), format_option("as_", "blastp")
     (['--output', 'a', '--output', 'b'], ['--as', 'blastp'])
     """
     option = f"--{name.rstrip('_').replace('_', '-')}"

@@ -14,14 +14,14 @@ from typing import IO, Self, Unpack
 
 from millrace import caller
 from millrace.api import notebook
-from millrace.api.feeding import lines_while_feeding
-from millrace.api.run_options import RunOptions, StrPath, option_words
-from millrace.errors import ExitCode, MillraceError, parted
-from millrace.job import words_of
-from millrace.own_python import python_command
+from millrace.api.feeding import feed_and_read_lines
+from millrace.api.run_options import RunOptions, StrPath, format_option
+from millrace.errors import ExitCode, MillraceError, split_hint
+from millrace.job import split_command
+from millrace.own_python import make_python_command
 
 #: Bytes read at once.
-PIECE = 1 << 16
+PIECE_BYTES = 1 << 16
 
 
 class RunError(MillraceError):
@@ -56,7 +56,7 @@ class Run:
         cwd: StrPath | None = None, left: str = "", bar: bool | None = None,
         feed: Iterable[bytes] | None = None,
     ) -> None:  # fmt: skip
-        self.command = words_of(command)
+        self.command = split_command(command)
         self._words = left or (
             f"{shlex.join(self.command)}: the run was left before its end, and told to stop; the same call goes on with it: "
             "read all lines, or say with millrace.run(...) as run:"
@@ -67,20 +67,20 @@ class Run:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the run lasts
         #: Stops the run when it is dropped while it is read.
         self._left: weakref.finalize[..., Run] | None = None
-        has_bar = notebook.is_here() if bar is None else bar
+        has_bar = notebook.is_notebook_kernel() if bar is None else bar
         progress = "json" if has_bar else "none"
         self._feed, self._into = feed, -1
         if feed is not None:
             stdin, self._into = os.pipe2(os.O_CLOEXEC)
         self._process = subprocess.Popen(
-            python_command("-m", "millrace", "run", "--progress", progress, *options, "--", *self.command),
-            stdin=stdin, stdout=subprocess.PIPE, stderr=self._said, cwd=cwd, bufsize=PIECE,
-            env={**os.environ, caller.VARIABLE: caller.named()},
+            make_python_command("-m", "millrace", "run", "--progress", progress, *options, "--", *self.command),
+            stdin=stdin, stdout=subprocess.PIPE, stderr=self._said, cwd=cwd, bufsize=PIECE_BYTES,
+            env={**os.environ, caller.VARIABLE: caller.identify_caller()},
         )  # fmt: skip
         if feed is not None:
             assert isinstance(stdin, int)
             os.close(stdin)
-        self._bar = notebook.Bar(self._said.fileno()) if has_bar else None
+        self._bar = notebook.NotebookBar(self._said.fileno()) if has_bar else None
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield each line with its end. A run whose last reference is gone is stopped, with a warning.
@@ -89,12 +89,12 @@ class Run:
             RunError: The run failed; all lines before are right.
         """
         assert self._process.stdout is not None  # a pipe was asked for
-        self._left = self._left or weakref.finalize(self, _leave, self._words, self._process)
+        self._left = self._left or weakref.finalize(self, _stop_left_run, self._words, self._process)
         if self._feed is None:
             yield from self._process.stdout
         else:
             into, self._into = self._into, -1
-            yield from lines_while_feeding(self._process.stdout.fileno(), into, self._feed)
+            yield from feed_and_read_lines(self._process.stdout.fileno(), into, self._feed)
         self.wait()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -116,16 +116,16 @@ class Run:
             RunError: The run failed.
         """
         assert self._process.stdout is not None
-        while not self._process.stdout.closed and self._process.stdout.read(PIECE):
+        while not self._process.stdout.closed and self._process.stdout.read(PIECE_BYTES):
             pass
         self._process.stdout.close()
         self._process.wait()
-        if code := self._end():
-            message, hint = parted(self.said.removeprefix("millrace: "))
+        if code := self._finish_process():
+            message, hint = split_hint(self.said.removeprefix("millrace: "))
             raise RunError(message.strip() or f"the run ended with exit code {code}", hint.strip(), code)
         return self
 
-    def _end(self) -> int:
+    def _finish_process(self) -> int:
         """Store the standard error of the ended process, close files, and return the exit code."""
         if self._left:
             self._left.detach()
@@ -134,7 +134,7 @@ class Run:
         if not self._said.closed:
             self._said.seek(0)
             said = self._said.read().decode(errors="replace")
-            self.said = notebook.words_of(said) if self._bar else said
+            self.said = notebook.strip_progress(said) if self._bar else said
             self._said.close()
         if self._into >= 0:
             os.close(self._into)
@@ -148,7 +148,7 @@ class Run:
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._process.wait()
-        self._end()
+        self._finish_process()
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +157,7 @@ class Run:
         self.stop()
 
 
-def _leave(words: str, process: subprocess.Popen[bytes]) -> None:
+def _stop_left_run(words: str, process: subprocess.Popen[bytes]) -> None:
     """Send SIGTERM to a run that was not read to its end, and warn; do not wait, as its tasks may take long."""
     if process.poll() is None:
         process.terminate()
@@ -192,7 +192,7 @@ def run(
         for line in run(["grep", "-v", "x", "in.txt"], input="in.txt"):
             print(line)
     """
-    words = [word for name, value in options.items() for word in option_words(name, value)]
+    words = [word for name, value in options.items() for word in format_option(name, value)]
     if stdin is None:
         return Run(command, words, cwd=cwd, bar=bar)
     with Path(cwd or ".", stdin).open("rb") as file:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.api import functions, serving
-from millrace.api.mapping import Raised, digest_call
+from millrace.api.mapping import FunctionFailure, digest_call
 
 
 def main(path: str, digest: str) -> None:
@@ -24,19 +24,19 @@ def main(path: str, digest: str) -> None:
     function: Callable[[Any], Any] = pickle.loads(pickled)
     for record in serving.records():
         value = record if is_raw else pickle.loads(b64decode(record))
-        serving.write(b64encode(_answer(function, value)) + b"\n")
+        serving.write(b64encode(_compute_answer(function, value)) + b"\n")
 
 
-def _answer(function: Callable[[Any], Any], value: Any) -> bytes:
-    """Call the function and return the pickled result, or its exception as a pickled ``Raised``."""
+def _compute_answer(function: Callable[[Any], Any], value: Any) -> bytes:
+    """Call the function and return the pickled result, or its exception as a pickled ``FunctionFailure``."""
     try:
-        return functions.result_pickled(function(value))
+        return functions.pickle_result(function(value))
     except Exception as error:
         try:
-            found = pickle.dumps(Raised(error))
+            found = pickle.dumps(FunctionFailure(error))
             pickle.loads(found)  # not all exceptions can be unpickled
         except Exception:
-            return pickle.dumps(Raised(RuntimeError(f"{type(error).__name__}: {error}")))
+            return pickle.dumps(FunctionFailure(RuntimeError(f"{type(error).__name__}: {error}")))
         return found
 
 

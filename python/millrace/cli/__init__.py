@@ -19,8 +19,8 @@ import click
 
 from millrace import __version__
 from millrace.errors import ExitCode, MillraceError, RefusedError
-from millrace.interrupt import end_quietly
-from millrace.terminal import EscapingStream, standard_output
+from millrace.interrupt import raise_keyboard_interrupt
+from millrace.terminal import EscapingStream, escape_standard_output
 
 VERBS = (
     "run",
@@ -46,7 +46,7 @@ VERBS = (
 )
 
 
-class Verbs(click.Group):
+class VerbGroup(click.Group):
     """A click group that imports the module of a verb on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -86,13 +86,13 @@ class Verbs(click.Group):
         try:
             return super().make_context(*arguments, **more)
         except BrokenPipeError:
-            quiet_end()
+            exit_as_by_sigpipe()
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            quiet_end()
+            exit_as_by_sigpipe()
 
 
 def _check_variables(prefix: str, command: click.Command) -> None:
@@ -107,7 +107,7 @@ def _check_variables(prefix: str, command: click.Command) -> None:
             raise RefusedError(f"{variable}: sets no option of millrace {command.name}", hint)
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="millrace")
 def group() -> None:
     """Any serial tool on every core you have: the same bytes, sooner, crash-safe.
@@ -121,10 +121,10 @@ def main() -> None:
     """Run the command line; report errors on standard error and exit with a code of ``ExitCode``."""
     prepare_streams()
     # Until a run installs its own signal handlers, an interrupt ends the process without a message.
-    sys.unraisablehook = interrupt_again
+    sys.unraisablehook = repeat_interrupt
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-            signal.signal(signal.SIGINT, end_quietly)
+            signal.signal(signal.SIGINT, raise_keyboard_interrupt)
         group.main(prog_name="millrace", auto_envvar_prefix="MILLRACE", standalone_mode=False)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
@@ -134,57 +134,57 @@ def main() -> None:
         error.show()
         sys.exit(ExitCode.REFUSED)
     except click.ClickException as error:
-        say(usage_words(error))
+        print_message(format_usage_error(error))
         sys.exit(ExitCode.REFUSED)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except MillraceError as error:
         if str(error):
-            say(str(error))
+            print_message(str(error))
         sys.exit(error.status)
     except BrokenPipeError:
-        quiet_end()
+        exit_as_by_sigpipe()
     except OSError as error:
         words = f"{os.fsdecode(error.filename or 'standard output')}: {error.strerror}" if error.errno else str(error)
         hint = "a file may not become so large here: raise the limit (ulimit -f)" if error.errno == errno.EFBIG else ""
-        say(str(MillraceError(words, hint)))
-        drop_output()
+        print_message(str(MillraceError(words, hint)))
+        discard_output()
         sys.exit(ExitCode.STOPPED)
     except RuntimeError as error:
         if "start new thread" not in str(error):
             raise
         hint = "raise the limit of memory (ulimit -v) or of processes (ulimit -u)"
-        say(str(MillraceError(f"no thread more may be started here: {error}", hint)))
-        drop_output()
+        print_message(str(MillraceError(f"no thread more may be started here: {error}", hint)))
+        discard_output()
         sys.exit(ExitCode.STOPPED)
     finally:
         # During its own shutdown Python would show a traceback.
-        if signal.getsignal(signal.SIGINT) is end_quietly:
+        if signal.getsignal(signal.SIGINT) is raise_keyboard_interrupt:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+def repeat_interrupt(lost: sys.UnraisableHookArgs) -> None:
     """Send SIGINT again that came while Python ran a callback, as in an import: Python drops errors of callbacks."""
     if lost.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(lost)
         return
     # Not at once: this function is a callback too.
-    threading.Thread(target=_interrupt_when_over, args=(threading.get_ident(),), daemon=True).start()
+    threading.Thread(target=_interrupt_after_callback, args=(threading.get_ident(),), daemon=True).start()
 
 
-def _interrupt_when_over(thread: int) -> None:
-    """Send SIGINT to ``thread`` as soon as it has left ``interrupt_again``."""
+def _interrupt_after_callback(thread: int) -> None:
+    """Send SIGINT to ``thread`` as soon as it has left ``repeat_interrupt``."""
     while _is_repeating(sys._current_frames()[thread]):
         time.sleep(0.001)
     signal.pthread_kill(thread, signal.SIGINT)
 
 
 def _is_repeating(frame: FrameType | None) -> bool:
-    """Tell whether ``interrupt_again`` is on the stack of a frame."""
-    return frame is not None and (frame.f_code is interrupt_again.__code__ or _is_repeating(frame.f_back))
+    """Tell whether ``repeat_interrupt`` is on the stack of a frame."""
+    return frame is not None and (frame.f_code is repeat_interrupt.__code__ or _is_repeating(frame.f_back))
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a line on standard error, with ``millrace:`` before it."""
     click.echo(f"millrace: {text}", err=True)
 
@@ -195,7 +195,7 @@ PARALLEL = frozenset(
 )
 
 
-def usage_words(error: click.ClickException) -> str:
+def format_usage_error(error: click.ClickException) -> str:
     """Return the message of a click error in our form: lower case, no full stop, with a hint."""
     text = error.format_message().rstrip(".")
     context: click.Context | None = getattr(error, "ctx", None)
@@ -214,18 +214,18 @@ def _has_slots(command: click.Command) -> bool:
     return any("--slots" in parameter.opts for parameter in command.params)
 
 
-def quiet_end() -> NoReturn:
+def exit_as_by_sigpipe() -> NoReturn:
     """Exit without a message after a broken pipe, with the exit code of SIGPIPE."""
-    drop_output()
+    discard_output()
     sys.exit(128 + signal.SIGPIPE)
 
 
-def drop_output() -> None:
+def discard_output() -> None:
     """Redirect standard output to ``/dev/null``, so that a failing flush at exit cannot change the exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-class Forgiving(io.FileIO):
+class ErrorIgnoringFile(io.FileIO):
     """A file that ignores write errors: a closed standard error must not end a run."""
 
     def write(self, data: Any, /) -> int:
@@ -248,8 +248,8 @@ def prepare_streams() -> None:
             # The kernel gives the lowest free number, which is this one.
             os.open(os.devnull, os.O_RDONLY)
             os.set_inheritable(descriptor, True)
-    words = io.BufferedWriter(Forgiving(2, "w", closefd=False))
+    words = io.BufferedWriter(ErrorIgnoringFile(2, "w", closefd=False))
     sys.stderr = EscapingStream(words, encoding="utf-8", errors="backslashreplace", line_buffering=True)
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (for as long as the process lives)
-    sys.stdout = standard_output()
+    sys.stdout = escape_standard_output()

@@ -1,4 +1,4 @@
-"""Options and command line of a job for a batch scheduler, shared by ``slurm`` and ``pbs``."""
+"""Options and command line of a job for a batch scheduler, shared by ``build_slurm_script`` and ``build_pbs_script``."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from millrace.cli.options import COMMAND, job_options, workflow
+from millrace.cli.options import COMMAND, add_job_options, find_workflow
 from millrace.errors import RefusedError, ToolError
-from millrace.job import Job
-from millrace.launch.script import Request
+from millrace.job import JobSpec
+from millrace.launch.script import JobScriptRequest
 
 if TYPE_CHECKING:
-    from millrace.workflow.description import Workflow
+    from millrace.workflow.description import WorkflowDescription
 
 
-def batch_options(function: Callable[..., None]) -> Callable[..., None]:
+def add_queue_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a batch job to ``function``.
 
-    It is called with ``request`` (a ``Request``), ``words`` (the command of the run), ``run_dir`` and ``dry_run``.
+    It is called with ``request_batches`` (a ``Request``), ``words`` (the command of the run), ``run_dir`` and ``dry_run``.
     """
     option = click.option
     decorators = [
@@ -43,25 +43,25 @@ def batch_options(function: Callable[..., None]) -> Callable[..., None]:
     @click.pass_context
     @functools.wraps(function)
     def with_request(
-        ctx: click.Context, /, job: Job, cpus: int | None, name: str, dry_run: bool, **values: Any
+        ctx: click.Context, /, job: JobSpec, cpus: int | None, name: str, dry_run: bool, **values: Any
     ) -> None:
-        check(job)
-        flow = workflow()
+        check_queued_job(job)
+        flow = find_workflow()
         known_as = flow[1].stem if flow else Path(job.command[0]).name
-        request = Request(name=name or known_as, cpus=cpus or 0, **values)
-        words = [str(Path(sys.executable).parent / "millrace"), "run", *_said(ctx, job)]
+        request = JobScriptRequest(name=name or known_as, cpus=cpus or 0, **values)
+        words = [str(Path(sys.executable).parent / "millrace"), "run", *_list_typed_words(ctx, job)]
         missing = bool(request.setup)
-        run_dir, extra = (_folder(*flow, missing), []) if flow else _run_dir(job, missing)
+        run_dir, extra = (_locate_job_folder(*flow, missing), []) if flow else _locate_run_dir(job, missing)
         at = words.index("--")
         function(request=request, words=[*words[:at], *extra, *words[at:]], run_dir=run_dir, dry_run=dry_run)
 
-    made: Callable[..., None] = job_options(with_request)
+    made: Callable[..., None] = add_job_options(with_request)
     for decorate in reversed(decorators):
         made = decorate(made)
     return made
 
 
-def check(job: Job) -> None:
+def check_queued_job(job: JobSpec) -> None:
     """Refuse options that cannot hold for a job that is queued again.
 
     Raises:
@@ -73,10 +73,10 @@ def check(job: Job) -> None:
         raise RefusedError("--hosts: the scheduler gives the nodes", "leave it out, and say how many with --nodes")
 
 
-def _said(ctx: click.Context, job: Job) -> list[str]:
+def _list_typed_words(ctx: click.Context, job: JobSpec) -> list[str]:
     """Return the typed options that ``run`` takes, then ``--`` and the tool's command."""
     found: list[str] = []
-    names = {*Job.__struct_fields__, "quiet", "verbose"}
+    names = {*JobSpec.__struct_fields__, "quiet", "verbose"}
     for parameter in ctx.command.params:
         value = ctx.params.get(str(parameter.name))
         if ctx.get_parameter_source(str(parameter.name)) is not ParameterSource.COMMANDLINE:
@@ -90,24 +90,24 @@ def _said(ctx: click.Context, job: Job) -> list[str]:
     return [*found, "--", *ctx.meta.get(COMMAND, ())]
 
 
-def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
+def _locate_run_dir(job: JobSpec, may_be_missing: bool) -> tuple[str, list[str]]:
     """Return the run directory, and the options that name it if the command cannot be planned here.
 
     Raises:
         MillraceError: ``millrace run`` would refuse the command.
     """
     from millrace.cli import urls
-    from millrace.cli.run import here
+    from millrace.cli.run import get_working_folder
     from millrace.plan import plan as planner
-    from millrace.replicas import are_named
+    from millrace.replicas import has_url_arguments
 
-    urls.check(job)
-    fetches = are_named((*job.command[1:], *job.input, *job.shared))
+    urls.check_urls(job)
+    fetches = has_url_arguments((*job.command[1:], *job.input, *job.shared))
     may_be_missing = may_be_missing or fetches  # no download to a machine that will not run the job
     try:
         if fetches:
             raise ToolError("")
-        plan = planner.make(job, here(), os.environ)
+        plan = planner.make_plan(job, get_working_folder(), os.environ)
     except ToolError:
         if not may_be_missing:
             raise
@@ -120,28 +120,28 @@ def _run_dir(job: Job, may_be_missing: bool) -> tuple[str, list[str]]:
         return str(plan.run_dir), []
     # The job's setup makes the program available; the command is checked there.
     name = job.run_dir or f"{Path(job.command[0]).name}.millrace"
-    return str(here() / name), [] if job.run_dir else ["--run-dir", name]
+    return str(get_working_folder() / name), [] if job.run_dir else ["--run-dir", name]
 
 
-def _folder(flow: Workflow, file: Path, may_be_missing: bool) -> str:
+def _locate_job_folder(flow: WorkflowDescription, file: Path, may_be_missing: bool) -> str:
     """Return the folder of a job in phases.
 
     Raises:
         MillraceError: ``millrace run`` would refuse it.
     """
-    from millrace.cli.run import here
+    from millrace.cli.run import get_working_folder
     from millrace.workflow import flow as phases
 
     try:
-        phases.plan(flow, file, here(), os.environ)
+        phases.plan_workflow(flow, file, get_working_folder(), os.environ)
     except ToolError:
         if not may_be_missing:
             raise
-    return str(phases.folder_of(flow, file, here()))
+    return str(phases.locate_job_folder(flow, file, get_working_folder()))
 
 
-def hand_over(command: str, script: str, *, dry_run: bool) -> None:
+def submit_script(command: str, script: str, *, dry_run: bool) -> None:
     """Print the script, or submit it and print the scheduler's answer."""
-    from millrace.launch.submit import submit
+    from millrace.launch.submit import submit_job_script
 
-    click.echo(script if dry_run else submit(command, script), nl=not dry_run)
+    click.echo(script if dry_run else submit_job_script(command, script), nl=not dry_run)

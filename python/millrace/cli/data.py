@@ -11,7 +11,7 @@ from millrace.cli import mount
 from millrace.errors import CorruptError, MillraceError, RefusedError
 
 if TYPE_CHECKING:
-    from millrace.storage.probe import Measured
+    from millrace.storage.probe import MeasuredCost
 
 
 @click.group("data", short_help="Where files lie, and what each place costs.")
@@ -41,18 +41,18 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
     """
     from millrace import site
     from millrace.cli.run import print_json
-    from millrace.plan.costs import cheapest
-    from millrace.replicas import shown
+    from millrace.plan.costs import choose_cheapest_offer
+    from millrace.replicas import redact_place
     from millrace.storage import choice
 
-    rules = site.replicas(os.environ)
+    rules = site.read_replicas(os.environ)
     told = []
     for name in names:
-        found = choice.look(choice.absolute(name), rules)
-        offers = {offer.place: offer for offer in choice.offers(found, readers, os.environ)}
-        best = cheapest(list(offers.values()))
-        told.append({"name": shown(name), "best": shown(best.place) if best else "", "places": [
-            {"place": shown(each.place), "why_not": each.why_not, "size": each.about.size if each.about else None,
+        found = choice.query_places(choice.make_absolute(name), rules)
+        offers = {offer.place: offer for offer in choice.list_offers(found, readers, os.environ)}
+        best = choose_cheapest_offer(list(offers.values()))
+        told.append({"name": redact_place(name), "best": redact_place(best.place) if best else "", "places": [
+            {"place": redact_place(each.place), "why_not": each.why_not, "size": each.about.size if each.about else None,
              **({"seconds": offers[each.place].seconds, "measured": offers[each.place].measured} if each.place in offers else {})}
             for each in found
         ]})  # fmt: skip
@@ -60,35 +60,35 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
         print_json(told)
     else:
         for each in told:
-            _show(each, readers)
+            _print_places(each, readers)
     if nowhere := [str(each["name"]) for each in told if not each["best"]]:
         raise RefusedError(f"{', '.join(nowhere)}: no place has it", "each place says why; check the path")
 
 
-def _show(told: dict[str, Any], readers: int) -> None:
+def _print_places(told: dict[str, Any], readers: int) -> None:
     """Print the places of one file."""
-    from millrace.words import count, size
+    from millrace.words import format_count, format_size
 
     click.echo(told["name"])
     for each in told["places"]:
         words = each["why_not"]
         if "seconds" in each:
             source = f"measured {each['measured']}" if each["measured"] else "a guess: see millrace data probe"
-            words = f"{size(each['size'])} in {_seconds(each['seconds'])}, {source}"
+            words = f"{format_size(each['size'])} in {_format_seconds(each['seconds'])}, {source}"
             if each["place"] == told["best"]:
-                words += f"; the cheapest for {count(readers, 'reader')}"
+                words += f"; the cheapest for {format_count(readers, 'reader')}"
         click.echo(f"  {each['place']}  {words}")
 
 
-def _seconds(value: float) -> str:
+def _format_seconds(value: float) -> str:
     """Format a time with two digits.
 
-    >>> _seconds(0.00123), _seconds(12.34)
+    >>> _format_seconds(0.00123), _format_seconds(12.34)
     ('1.2 ms', '12 s')
     """
-    from millrace.words import scaled
+    from millrace.words import format_scaled
 
-    return f"{scaled(value * 1e6, (' us', ' ms', ' s'))}" if value < 100 else f"{value:,.0f} s"
+    return f"{format_scaled(value * 1e6, (' us', ' ms', ' s'))}" if value < 100 else f"{value:,.0f} s"
 
 
 @command.command("best-path", short_help="Print the cheapest place of a file.")
@@ -116,44 +116,44 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
     The times are kept for this node, with their date, in ~/.cache/millrace (or in $XDG_CACHE_HOME).
     """
     from millrace import site
-    from millrace.cli import say
+    from millrace.cli import print_message
     from millrace.cli.run import print_json
     from millrace.storage import choice, cost_table
-    from millrace.storage.probe import probe as measure
+    from millrace.storage.probe import measure_place as measure
 
     found, failed = [], False
-    places = places or tuple(choice.examples(site.replicas(os.environ)))
+    places = places or tuple(choice.list_example_files(site.read_replicas(os.environ)))
     if not places:
         raise RefusedError("no [[replica]] names a place", "name a file or a URL")
     for place in places:
         try:
-            measured = measure(choice.absolute(place))
+            measured = measure(choice.make_absolute(place))
         except MillraceError as error:
-            say(str(error))
+            print_message(str(error))
             failed = True
             continue
-        cost_table.add(measured, os.environ)
+        cost_table.add_measurement(measured, os.environ)
         found.append(measured)
         if not as_json:
-            _show_measured(measured)
+            _print_measured_costs(measured)
     if as_json:
         print_json(found)
     if failed:
         raise MillraceError("")
 
 
-def _show_measured(measured: Measured) -> None:
+def _print_measured_costs(measured: MeasuredCost) -> None:
     """Print the measured cost of a place, and how well it predicts."""
-    from millrace.replicas import shown
-    from millrace.storage.cost_table import server
-    from millrace.words import size
+    from millrace.replicas import redact_place
+    from millrace.storage.cost_table import find_server
+    from millrace.words import format_size
 
-    click.echo(f"{server(measured.place)}, by {shown(measured.place)} ({size(measured.size)})")
+    click.echo(f"{find_server(measured.place)}, by {redact_place(measured.place)} ({format_size(measured.size)})")
     checks = {check.readers: check for check in measured.checks}
     for line in measured.cost.lines:
-        words = f"start {_seconds(line.start_seconds)}, {size(1 / line.seconds_per_byte)}/s each"
+        words = f"start {_format_seconds(line.start_seconds)}, {format_size(1 / line.seconds_per_byte)}/s each"
         if check := checks.get(line.readers):
-            words += f"; {size(check.size)} predicted {_seconds(check.predicted)}, measured {_seconds(check.measured)}"
+            words += f"; {format_size(check.size)} predicted {_format_seconds(check.predicted)}, measured {_format_seconds(check.measured)}"
         click.echo(f"  {line.readers} at a time: {words}")
 
 
@@ -170,14 +170,14 @@ def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
     """
     from millrace import site
     from millrace.storage import choice, fetch, keep
-    from millrace.storage.cache import Cache
+    from millrace.storage.cache import NodeCache
 
-    rules = site.replicas(os.environ)
-    cache = Cache(keep.place(ways[-1] if ways else "disk"), fetched=True)
+    rules = site.read_replicas(os.environ)
+    cache = NodeCache(keep.resolve_cache_folder(ways[-1] if ways else "disk"), fetched=True)
     try:
         for name in names:
-            best = choice.best(name, 1, rules, os.environ).place
-            click.echo(fetch.fetch(best, cache, keep.budget(cache)))
+            best = choice.find_cheapest_place(name, 1, rules, os.environ).place
+            click.echo(fetch.fetch_to_cache(best, cache, keep.compute_budget_bytes(cache)))
     finally:
         cache.close()
 
@@ -189,15 +189,15 @@ def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
     """List the copies on this node: path, size, where from, when fetched, and whether a process uses it."""
     from millrace.cli.run import print_json
     from millrace.storage import copies
-    from millrace.words import size
+    from millrace.words import format_size
 
-    found = [copy for cache in copies.caches(ways) for copy in copies.of(cache)]
+    found = [copy for cache in copies.open_caches(ways) for copy in copies.list_copies(cache)]
     if as_json:
         print_json(found)
         return
     for copy in found:
         state = "in use" if copy.in_use else "whole" if copy.is_whole else "cut off"
-        click.echo(f"{copy.path}  {size(copy.size)}  {state}  {copy.place or 'a file on shared storage'}{f', {copy.day}' if copy.day else ''}")  # fmt: skip
+        click.echo(f"{copy.path}  {format_size(copy.size)}  {state}  {copy.place or 'a file on shared storage'}{f', {copy.day}' if copy.day else ''}")  # fmt: skip
 
 
 @command.command("evict", short_help="Remove copies from this node.")
@@ -206,26 +206,26 @@ def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
 @PLACES
 def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> None:
     """Remove copies, named by URL or path, and list them. A copy in use stays. Exit code 1: one stays or is missing."""
-    from millrace.cli import say
-    from millrace.replicas import shown
+    from millrace.cli import print_message
+    from millrace.replicas import redact_place
     from millrace.storage import copies
-    from millrace.words import size
+    from millrace.words import format_size
 
     if bool(names) == everything:
         raise RefusedError("name the copies, or say --all", "see: millrace data list")
     refused, lacking = False, {*names}
-    for cache in copies.caches(ways):
-        for copy in copies.of(cache):
+    for cache in copies.open_caches(ways):
+        for copy in copies.list_copies(cache):
             lacking -= {copy.place, copy.path}
             if not (everything or copy.place in names or copy.path in names):
                 continue
-            if cache.evict(copy.path):
-                click.echo(f"{copy.path}  {size(copy.size)}  removed")
+            if cache.evict_copy(copy.path):
+                click.echo(f"{copy.path}  {format_size(copy.size)}  removed")
             else:
                 refused |= not everything
-                say(f"{copy.path}: is in use, and stays")
+                print_message(f"{copy.path}: is in use, and stays")
     for name in sorted(lacking):
-        say(f"{shown(name)}: no copy of it is here")
+        print_message(f"{redact_place(name)}: no copy of it is here")
     if refused or lacking:
         raise MillraceError("")
 
@@ -240,13 +240,13 @@ def verify(ways: tuple[str, ...]) -> None:
     from millrace.storage import copies
 
     damaged = []
-    for cache in copies.caches(ways):
-        for copy in copies.of(cache):
+    for cache in copies.open_caches(ways):
+        for copy in copies.list_copies(cache):
             if copy.is_whole and copy.place:
-                words = copies.verify(copy)
+                words = copies.verify_copy(copy)
                 click.echo(f"{copy.path}  {words}")
                 if words == copies.DAMAGED:
-                    cache.evict(copy.path)
+                    cache.evict_copy(copy.path)
                     damaged.append(copy.path)
     if damaged:
         raise CorruptError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from millrace.tools.blast.volumes import Volume
+    from millrace.tools.blast.volumes import BlastVolume
 
 
 @click.group("db", short_help="Databases for nodes that do not share storage.")
@@ -41,7 +41,7 @@ def split(database: str, size: str, folder: str) -> None:
     """
     from millrace.errors import RefusedError
     from millrace.job import parse_fragments
-    from millrace.replicas import is_url, shown
+    from millrace.replicas import is_url, redact_place
     from millrace.tools.blast import split as splitting
 
     try:
@@ -53,38 +53,40 @@ def split(database: str, size: str, folder: str) -> None:
             f"{size}: neither a number of fragments nor a size", "as in: 8, or the size of a fragment (500M, 2G)"
         )
     if folder.startswith("hdfs://"):
-        _into_hdfs(database, wanted, folder)
+        _split_into_hdfs(database, wanted, folder)
         return
     if is_url(folder):
         raise RefusedError(
-            f"{shown(folder)}: fragments are not made there", "give a folder of this machine, or hdfs://"
+            f"{redact_place(folder)}: fragments are not made there", "give a folder of this machine, or hdfs://"
         )
-    made = splitting.split(database, wanted, Path(folder), Path.cwd(), os.environ)
-    _tell((volume.base, volume) for volume in made.volumes)
+    made = splitting.split_database(database, wanted, Path(folder), Path.cwd(), os.environ)
+    _print_volumes((volume.base, volume) for volume in made.volumes)
     click.echo(f"{made.database}  all of them: -db {made.database}")
 
 
-def _into_hdfs(database: str, wanted: tuple[int, int], url: str) -> None:
+def _split_into_hdfs(database: str, wanted: tuple[int, int], url: str) -> None:
     """Make the fragments in a temporary folder, and store all files of each on one DataNode of HDFS."""
-    from millrace.replicas import check_place, shown
-    from millrace.storage.together import NewFolder
+    from millrace.replicas import check_place, redact_place
+    from millrace.storage.together import NewHdfsFolder
     from millrace.tools.blast import split as splitting
-    from millrace.words import count
+    from millrace.words import format_count
 
     check_place(url)
-    with NewFolder(url, os.environ) as new, tempfile.TemporaryDirectory(prefix="millrace-split-") as here:
-        made = splitting.split(database, wanted, Path(here), Path.cwd(), os.environ, "name another with TMPDIR")
-        own = [volume.files() for volume in made.volumes]
+    with NewHdfsFolder(url, os.environ) as new, tempfile.TemporaryDirectory(prefix="millrace-split-") as here:
+        made = splitting.split_database(
+            database, wanted, Path(here), Path.cwd(), os.environ, "name another with TMPDIR"
+        )
+        own = [volume.list_files() for volume in made.volumes]
         others = {*Path(here).iterdir()} - {path for files in own for path in files}
-        placed = new.put(own, sorted(others))
-    _tell((volume.base.name, volume) for volume in made.volumes)
-    name = f"{shown(url).rstrip('/')}/{made.database.name}"
+        placed = new.write_groups(own, sorted(others))
+    _print_volumes((volume.base.name, volume) for volume in made.volumes)
+    name = f"{redact_place(url).rstrip('/')}/{made.database.name}"
     click.echo(f"{name}  all of them: -db {name}")
-    on = f"{min(placed.on)} to {max(placed.on)} on each of {count(len(placed.on), 'DataNode')}"
-    click.echo(f"{placed.n_together} of {count(len(own), 'fragment')} with all files on one DataNode, {on}")
+    on = f"{min(placed.on)} to {max(placed.on)} on each of {format_count(len(placed.on), 'DataNode')}"
+    click.echo(f"{placed.n_together} of {format_count(len(own), 'fragment')} with all files on one DataNode, {on}")
 
 
-def _tell(volumes: Iterable[tuple[str | Path, Volume]]) -> None:
+def _print_volumes(volumes: Iterable[tuple[str | Path, BlastVolume]]) -> None:
     """Print the name and size of each volume."""
     for name, volume in volumes:
         click.echo(f"{name}  {volume.entries} entries, {volume.residues} residues")

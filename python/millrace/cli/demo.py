@@ -19,4 +19,4 @@ def command(folder: Path, queries: int) -> None:
     """
     from millrace import demo
 
-    demo.show(folder, queries, dict(os.environ), click.echo)
+    demo.run_demo(folder, queries, dict(os.environ), click.echo)

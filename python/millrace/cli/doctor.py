@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from millrace.doctor import Folder
+    from millrace.doctor import FolderReport
 
 
 @click.command("doctor", short_help="Say what this machine offers: cores, memory, tools.")
@@ -23,28 +23,28 @@ def command(as_json: bool) -> None:
 
     from millrace import doctor, site
     from millrace.cli.run import print_json
-    from millrace.report.words import size
+    from millrace.report.words import format_size
 
-    found = doctor.examine(os.environ)
+    found = doctor.examine_machine(os.environ)
     if as_json:
         print_json(found)
         return
     click.echo(f"millrace:  {found.millrace} (Python {found.python}, Linux {found.kernel})")
     click.echo(f"cores:     {found.cores} ({found.cores_why})")
     where = (
-        f"{found.work_dir} ({found.work_filesystem}), {size(found.work_free)} free; {found.work_why}"
+        f"{found.work_dir} ({found.work_filesystem}), {format_size(found.work_free)} free; {found.work_why}"
         if found.work_dir
         else "no place to write"
     )
     click.echo(f"work:      {where}")
-    layers = site.defaults(os.environ)
+    layers = site.read_defaults(os.environ)
     for file, values in layers:
         said = ", ".join(f"{key} = {value}" for key, value in values.items()) or "nothing"
         click.echo(f"site:      {file}: {said}")
     if not layers:
         click.echo(f"site:      no {site.FILE}")
-    click.echo(f"folder:    {folder_words(found.folder)}")
-    click.echo(f"view:      {view_words(found.unseen)}")
+    click.echo(f"folder:    {describe_folder(found.folder)}")
+    click.echo(f"view:      {describe_view(found.unseen)}")
     click.echo(f"pidfd:     {'yes' if found.pidfd else 'no: Millrace asks again and again instead'}")
     click.echo("tools:")
     for tool in found.tools:
@@ -53,7 +53,7 @@ def command(as_json: bool) -> None:
         )
 
 
-def view_words(unseen: str) -> str:
+def describe_view(unseen: str) -> str:
     """Say how tasks see the current folder.
 
     Args:
@@ -67,7 +67,7 @@ def view_words(unseen: str) -> str:
     )
 
 
-def folder_words(folder: Folder) -> str:
+def describe_folder(folder: FolderReport) -> str:
     """Say which operations the filesystem of a folder supports."""
     if not folder.writable:
         return f"{folder.path} ({folder.filesystem}), cannot be written"

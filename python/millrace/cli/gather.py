@@ -29,12 +29,12 @@ def command(run: str, stream: str, output: str, ignore_errors: bool) -> None:
     from millrace.output import gather
     from millrace.storage import past
 
-    run_dir, ended = past.logs_of(run, os.environ)
+    run_dir, ended = past.find_run_logs(run, os.environ)
     if ended:
         raise RefusedError(
             f"{run}: the run was {ended.status}, and {ended.run_dir} is gone", "--keep-run-dir keeps it for gather"
         )
-    found = gather.gather(run_dir, stream, output or "-", ignore_errors=ignore_errors)
+    found = gather.gather_output(run_dir, stream, output or "-", ignore_errors=ignore_errors)
     for problem in (*found.damaged, *found.missing):
         click.echo(f"millrace: {problem}", err=True)
     sys.exit(ExitCode.CORRUPT if found.damaged else ExitCode.STOPPED if found.missing else ExitCode.DONE)

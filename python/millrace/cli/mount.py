@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 
 from millrace.errors import ExitCode
-from millrace.own_python import python_command
+from millrace.own_python import make_python_command
 
 #: Seconds between checks whether the view is mounted.
-LOOK_SECONDS = 0.02
+POLL_INTERVAL_SECONDS = 0.02
 
 
 @click.command("mount", short_help="See a folder behind a URL as a folder of this machine.")
@@ -32,37 +32,37 @@ def command(url: str, point: Path, foreground: bool, way: str) -> None:
     umount /mnt/blast
     """
     from millrace.errors import RefusedError
-    from millrace.replicas import FETCHED, check_place, shown
+    from millrace.replicas import FETCHED, check_place, redact_place
     from millrace.storage import keep
     from millrace.storage.view import mount
-    from millrace.storage.view.tree import Tree
+    from millrace.storage.view.tree import ViewTree
 
     check_place(url)
     if not url.startswith(FETCHED) or "?" in url:
-        raise RefusedError(f"{shown(url)}: is no URL of a folder", f"known are {', '.join(FETCHED)}, without anything behind ?")  # fmt: skip
-    mount.check(url, point)
+        raise RefusedError(f"{redact_place(url)}: is no URL of a folder", f"known are {', '.join(FETCHED)}, without anything behind ?")  # fmt: skip
+    mount.check_mountable(url, point)
     if not foreground:
-        _in_background([url, str(point), "--to", way], point)
+        _mount_in_background([url, str(point), "--to", way], point)
         return
-    tree = Tree(url, keep.place(way))
-    if note := mount.look(url, tree):
+    tree = ViewTree(url, keep.resolve_cache_folder(way))
+    if note := mount.find_listing_notice(url, tree):
         click.echo(f"millrace: {note}", err=True)
-    mount.serve(url, tree, point, lambda text: click.echo(f"millrace: {text}", err=True))
+    mount.serve_view(url, tree, point, lambda text: click.echo(f"millrace: {text}", err=True))
     sys.stdout.flush()
     os._exit(0)  # the next process that needs an unfinished download resumes it
 
 
-def _in_background(words: list[str], point: Path) -> None:
+def _mount_in_background(words: list[str], point: Path) -> None:
     """Start a background process that serves the view, wait until it is mounted, and print its messages.
 
     Raises:
         SystemExit: The process ended before; the exit code is its own.
     """
     with tempfile.TemporaryFile() as said:
-        argv = python_command("-m", "millrace", "data", "mount", "--foreground", *words)
+        argv = make_python_command("-m", "millrace", "data", "mount", "--foreground", *words)
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)  # fmt: skip
         while process.poll() is None and not os.path.ismount(point):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_INTERVAL_SECONDS)
         said.seek(0)
         click.echo(said.read(), nl=False, err=True)
         if process.returncode is not None:

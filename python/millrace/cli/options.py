@@ -1,4 +1,4 @@
-"""The options that ``run``, ``plan`` and others share, and the ``Job`` made from them."""
+"""The options that ``run``, ``plan`` and others share, and the ``JobSpec`` made from them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import msgspec
 from click.core import ParameterSource
 
 from millrace.errors import RefusedError
-from millrace.job import Job, from_toml, from_values
+from millrace.job import JobSpec, make_job, read_job_file
 
 if TYPE_CHECKING:
-    from millrace.workflow.description import Workflow
+    from millrace.workflow.description import WorkflowDescription
 
 #: A function that adds click options to a function.
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -42,14 +42,14 @@ class JobCommand(click.Command):
         if "--" in args:
             at = args.index("--")
             args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
-        elif words := tool_words(self, args):
+        elif words := find_tool_words(self, args):
             ours = args[: len(args) - len(words)]
             line = shlex.join(["millrace", str(self.name), *ours, "--", *words])
             raise RefusedError("write -- before the tool's command", line)
         return super().parse_args(ctx, args)
 
 
-def tool_words(command: click.Command, args: list[str]) -> list[str]:
+def find_tool_words(command: click.Command, args: list[str]) -> list[str]:
     """Return the arguments that look like a tool's command typed without ``--``; empty if there are none."""
     takes_value = {
         name
@@ -65,12 +65,12 @@ def tool_words(command: click.Command, args: list[str]) -> list[str]:
     return []
 
 
-def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a job to ``function``, which gets the resolved ``Job`` as ``job``."""
+def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a job to ``function``, which gets the resolved ``JobSpec`` as ``job``."""
     option = click.option
     decorators: list[Decorator] = [
         click.argument("job_file", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path)),
-        slots_option,
+        add_slots_option,
         option("--as", "known_as", metavar="TOOL", help="The program is this known tool, under another name or behind a script."),
         option("--run-dir", metavar="DIR", help="Where results are kept until the end (default: OUTPUT.millrace)."),
         option("--work-dir", envvar="MILLRACE_WORK", metavar="DIR", help="Where batches and unfinished results lie while the run lasts (default: in memory, or on disk if memory is short)."),
@@ -109,26 +109,26 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
     @functools.wraps(function)
     def with_job(ctx: click.Context, /, job_file: Path | None, **values: Any) -> Any:
-        rest = {name: values.pop(name) for name in list(values) if name not in _names()}
-        return function(job=_job(ctx, job_file, values), **rest)
+        rest = {name: values.pop(name) for name in list(values) if name not in _list_job_fields()}
+        return function(job=_build_job(ctx, job_file, values), **rest)
 
     for decorate in reversed(decorators):
         with_job = decorate(with_job)
     return with_job
 
 
-def slots_option(function: Callable[..., Any]) -> Callable[..., Any]:
+def add_slots_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option ``--slots`` to ``function``."""
     return click.option("--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use).")(function)  # fmt: skip
 
 
-def packing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def add_packing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--slots`` and ``--work-dir``, for every command that regenerates results."""
     work_dir = click.option("--work-dir", envvar="MILLRACE_WORK", default="", metavar="DIR", help="Where batches and unfinished results lie meanwhile.")  # fmt: skip
-    return slots_option(work_dir(function))
+    return add_slots_option(work_dir(function))
 
 
-def regenerating_options(*, required: bool) -> Decorator:
+def add_regenerating_options(*, required: bool) -> Decorator:
     """Add the options of every command that writes a packed result again.
 
     Args:
@@ -140,7 +140,7 @@ def regenerating_options(*, required: bool) -> Decorator:
         option("--db", default="", metavar="DB", help="The database here (default: the name that the result has of it)."),
         option("--queries", metavar="FILE", type=path, help="The queries, if they did not travel along."),
         option("--any-version", is_flag=True, help="Try another version of the tool, too."),
-        packing_options,
+        add_packing_options,
     ]  # fmt: skip
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,12 +151,12 @@ def regenerating_options(*, required: bool) -> Decorator:
     return decorate
 
 
-def _names() -> set[str]:
+def _list_job_fields() -> set[str]:
     """Return the names of the parameters from which a job is made."""
-    return {*Job.__struct_fields__, "quiet", "verbose"}
+    return {*JobSpec.__struct_fields__, "quiet", "verbose"}
 
 
-def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> Job:
+def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> JobSpec:
     """Merge the values of a job: option beats environment beats job file beats the site's file beats default.
 
     Store the origins, and the phases if there are any, in ``ctx.meta``.
@@ -170,18 +170,18 @@ def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> J
         raise RefusedError("-q and -v contradict each other", "give one of them")
     if quiet or verbose:
         said["verbosity"] = -1 if quiet else min(verbose, 2)
-    layers = site.defaults(os.environ)
+    layers = site.read_defaults(os.environ)
     if job_file:
-        layers.append(site.Defaults(str(job_file), _said_in(job_file)))
-    merged = site.merged(layers)
+        layers.append(site.SiteDefaults(str(job_file), _read_job_file(job_file)))
+    merged = site.merge_defaults(layers)
     origins = {key: layer.file for layer in layers for key in layer.values}
-    keys = {field.name: field.encode_name for field in msgspec.structs.fields(Job)}
+    keys = {field.name: field.encode_name for field in msgspec.structs.fields(JobSpec)}
     for name, value in said.items():
         key = keys.get(name, name.replace("_", "-"))
         merged[key] = value
         origins[key] = "the environment" if sources.get(name) is ParameterSource.ENVIRONMENT else ""
     ctx.meta[ORIGINS] = [
-        f"{key}: {_shown(merged[key])}, from {origin}"
+        f"{key}: {_format_value(merged[key])}, from {origin}"
         for key, origin in origins.items()
         if origin and key not in ("command", "replica")
     ]
@@ -190,30 +190,30 @@ def _job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> J
     merged.setdefault("command", [])
     if "phase" in merged:
         ctx.meta[PHASES] = (job_file, merged)
-        return from_values(
+        return make_job(
             {key: value for key, value in merged.items() if key != "phase"} | {"command": ["workflow"]}, str(job_file)
         )
-    return from_values(merged, str(job_file) if job_file else "")
+    return make_job(merged, str(job_file) if job_file else "")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Format a value for a message; lists with commas."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _said_in(file: Path) -> dict[str, Any]:
+def _read_job_file(file: Path) -> dict[str, Any]:
     """Read the values of a job file, in TOML or in the format of HSP-Wrap."""
     if file.suffix != ".hsp":
-        return from_toml(file)
+        return read_job_file(file)
     from millrace.workflow import hsp  # few job files have this format
 
-    values, notes = hsp.from_file(file, Path.cwd())
+    values, notes = hsp.read_hsp_job(file, Path.cwd())
     for note in notes:
         click.echo(f"millrace: {file}: {note}", err=True)
     return values
 
 
-def workflow() -> tuple[Workflow, Path] | None:
+def find_workflow() -> tuple[WorkflowDescription, Path] | None:
     """Return the workflow of the current command's job file, and the file; None: the job has no phases.
 
     Raises:
@@ -222,12 +222,12 @@ def workflow() -> tuple[Workflow, Path] | None:
     found: tuple[Path, dict[str, Any]] | None = click.get_current_context().meta.get(PHASES)
     if found is None:
         return None
-    from millrace.workflow.description import describe
+    from millrace.workflow.description import parse_workflow
 
-    return describe(found[1], str(found[0])), found[0]
+    return parse_workflow(found[1], str(found[0])), found[0]
 
 
-def origins() -> list[str]:
+def list_value_origins() -> list[str]:
     """Return a line for each value that did not come from the command line, with its origin."""
     found: list[str] = click.get_current_context().meta[ORIGINS]
     return found

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.options import COMMAND, JobCommand, packing_options, tool_words
-from millrace.words import size
+from millrace.cli.options import COMMAND, JobCommand, add_packing_options, find_tool_words
+from millrace.words import format_size
 
 if TYPE_CHECKING:
-    from millrace.pack.packing import Wishes
-    from millrace.plan.plan import Plan
+    from millrace.pack.packing import PackOptions
+    from millrace.plan.plan import RunPlan
 
 
 _HINT = "name a run directory that was kept, or a trace, or after -- the command that made the result"
@@ -30,7 +30,7 @@ class PackCommand(JobCommand):
 
         from millrace.errors import RefusedError
 
-        words = [] if "--" in args else tool_words(self, args)
+        words = [] if "--" in args else find_tool_words(self, args)
         if words and Path(words[0]).exists():
             return click.Command.parse_args(self, ctx, args)
         if words and not shutil.which(words[0]):
@@ -66,7 +66,7 @@ class PackCommand(JobCommand):
     metavar="SECONDS",
     help="Compress with zstd what takes longer than this to regenerate, measured on a sample; 0: compress all.",
 )
-@packing_options
+@add_packing_options
 @click.option(
     "--plan",
     "only_plan",
@@ -97,14 +97,14 @@ def command(
     smaller this way is compressed with zstd. A file without a command is packed as a periodic event trace, if it is
     one.
     """
-    from millrace.cli.run import here
+    from millrace.cli.run import get_working_folder
     from millrace.errors import RefusedError
     from millrace.pack import age, packing, places
     from millrace.pack.cost import parse_bandwidth
-    from millrace.pack.packing import Wishes
-    from millrace.pack.regenerate import Settings
+    from millrace.pack.packing import PackOptions
+    from millrace.pack.regenerate import RegenerationSettings
 
-    argv, run_dir = tuple(ctx.meta.get(COMMAND, ())), _run_dir(results)
+    argv, run_dir = tuple(ctx.meta.get(COMMAND, ())), _find_run_dir(results)
     if argv and run_dir:
         raise RefusedError("a run directory knows its command", "name either a run directory or the command")
     if not (argv or run_dir or results) or (only_plan and not (argv or run_dir)):
@@ -117,37 +117,39 @@ def command(
     if not (dest or only_plan):
         raise RefusedError("where to write the pack is not said", "say -o FILE.mrp")
     if dest:
-        places.check([here() / dest])
-    settings = Settings(dict(os.environ), slots, work_dir)
-    keys = age.recipients(recipients)
-    wishes = Wishes(settings, batch or packing.BATCH, with_queries, encrypt_to=keys, trust=trust, effort=effort)
+        places.check_destinations([get_working_folder() / dest])
+    settings = RegenerationSettings(dict(os.environ), slots, work_dir)
+    keys = age.parse_recipients(recipients)
+    wishes = PackOptions(
+        settings, batch or packing.QUERIES_PER_BATCH, with_queries, encrypt_to=keys, trust=trust, effort=effort
+    )
     if run_dir:
-        _pack_run(here() / run_dir, dest, wishes, speed)
+        _pack_run_dir(get_working_folder() / run_dir, dest, wishes, speed)
     elif argv:
-        _pack(argv, here(), results, dest, wishes, speed)
+        _pack_outputs(argv, get_working_folder(), results, dest, wishes, speed)
     elif dest:
-        _pack_files([here() / each for each in results], dest, wishes)
+        _pack_files([get_working_folder() / each for each in results], dest, wishes)
 
 
-def _pack_files(paths: list[Path], dest: Path, wishes: Wishes) -> None:
+def _pack_files(paths: list[Path], dest: Path, wishes: PackOptions) -> None:
     """Pack files without knowing the command that made them."""
-    from millrace.cli.run import here
+    from millrace.cli.run import get_working_folder
     from millrace.errors import RefusedError
     from millrace.pack import age, places, recipe, whole_files
 
     if missing := next((path for path in paths if not path.is_file()), None):
         what = "is a folder, and no run directory" if missing.is_dir() else "no such file"
         raise RefusedError(f"{missing}: {what}", _HINT)
-    if len(paths) > recipe.MOST_OUTPUTS:
+    if len(paths) > recipe.MAX_OUTPUTS:
         raise RefusedError(
-            f"{len(paths)} files, and a pack holds {recipe.MOST_OUTPUTS} at most", "pack them with tar before"
+            f"{len(paths)} files, and a pack holds {recipe.MAX_OUTPUTS} at most", "pack them with tar before"
         )
-    place = here() / dest
-    places.refuse_read([place], paths)
-    places.check_replaced(place)
-    with places.in_words(place), age.encrypted(place, wishes.encrypt_to) as fresh:
-        packed = whole_files.pack(paths, fresh)
-    click.echo(f"millrace: {packed.words(dest)}", err=True)
+    place = get_working_folder() / dest
+    places.refuse_overwritten_inputs([place], paths)
+    places.check_replaced_file(place)
+    with places.explain_write_errors(place), age.encrypt_when_written(place, wishes.encrypt_to) as fresh:
+        packed = whole_files.pack_traces_or_plain(paths, fresh)
+    click.echo(f"millrace: {packed.describe_packing(dest)}", err=True)
     if packed.why_plain:
         hint = "a result of BLAST+ or HMMER gets far smaller with the command that wrote it: millrace pack FILE -o PACK -- COMMAND"
         click.echo(f"\nhint: {hint}", err=True)
@@ -160,37 +162,42 @@ def pack_run(run_dir: Path, dest: Path, *, with_queries: bool) -> None:
         MillraceError: The run cannot be packed.
     """
     from millrace.pack import packing, places
-    from millrace.pack.regenerate import Settings
+    from millrace.pack.regenerate import RegenerationSettings
 
-    places.check([dest])
-    wishes = packing.Wishes(Settings(dict(os.environ)), with_queries=with_queries)
-    _pack_run(run_dir, dest, wishes, None)
+    places.check_destinations([dest])
+    wishes = packing.PackOptions(RegenerationSettings(dict(os.environ)), with_queries=with_queries)
+    _pack_run_dir(run_dir, dest, wishes, None)
 
 
-def _pack_run(run_dir: Path, dest: Path | None, wishes: Wishes, speed: float | None) -> None:
+def _pack_run_dir(run_dir: Path, dest: Path | None, wishes: PackOptions, speed: float | None) -> None:
     import tempfile
 
-    from millrace.cli.run import here
+    from millrace.cli.run import get_working_folder
     from millrace.pack import kept_run, places
 
-    folder = (here() / dest).parent if dest else here()
+    folder = (get_working_folder() / dest).parent if dest else get_working_folder()
     with (
-        places.in_words(here() / (dest or "plan")),
+        places.explain_write_errors(get_working_folder() / (dest or "plan")),
         tempfile.TemporaryDirectory(prefix=".millrace-pack-", dir=folder) as scratch,
-        kept_run.outputs(run_dir, Path(scratch)) as kept,
+        kept_run.gather_kept_outputs(run_dir, Path(scratch)) as kept,
     ):
-        _pack(kept.argv, kept.cwd, kept.outputs, dest, wishes, speed)
+        _pack_outputs(kept.argv, kept.cwd, kept.outputs, dest, wishes, speed)
 
 
-def _run_dir(results: tuple[Path, ...]) -> Path | None:
+def _find_run_dir(results: tuple[Path, ...]) -> Path | None:
     """Return the run directory that is named instead of results; None: there is none."""
     from millrace.pack import kept_run
 
-    return results[0] if len(results) == 1 and kept_run.is_run(results[0]) else None
+    return results[0] if len(results) == 1 and kept_run.is_run_directory(results[0]) else None
 
 
-def _pack(
-    argv: tuple[str, ...], cwd: Path, named: tuple[Path, ...], dest: Path | None, wishes: Wishes, speed: float | None
+def _pack_outputs(
+    argv: tuple[str, ...],
+    cwd: Path,
+    named: tuple[Path, ...],
+    dest: Path | None,
+    wishes: PackOptions,
+    speed: float | None,
 ) -> None:
     """Pack the outputs of the command ``argv`` in ``cwd``; with ``speed``, only estimate the ways to send them.
 
@@ -198,59 +205,61 @@ def _pack(
         named: The outputs as typed; empty: as the command says.
         speed: Bandwidth in bytes a second.
     """
-    from millrace.cli.run import here
+    from millrace.cli.run import get_working_folder
     from millrace.errors import RefusedError, ToolError
     from millrace.pack import age, packing, places, plain, results
 
-    place = here() / (dest or "")
+    place = get_working_folder() / (dest or "")
     try:
-        plan = results.plan(argv, cwd, wishes.settings.slots)
+        plan = results.plan_result_command(argv, cwd, wishes.settings.slots)
     except (RefusedError, ToolError) as error:
         if dest is None:
             raise
-        found = results.named(argv, named, cwd, error)
-        places.refuse_read([place], found)
-        places.check_replaced(place)
-        with places.in_words(place), age.encrypted(place, wishes.encrypt_to) as fresh:
+        found = results.find_named_results(argv, named, cwd, error)
+        places.refuse_overwritten_inputs([place], found)
+        places.check_replaced_file(place)
+        with places.explain_write_errors(place), age.encrypt_when_written(place, wishes.encrypt_to) as fresh:
             packed = plain.pack_files(found, fresh, error.message)
-        click.echo(f"millrace: {packed.words(dest)}", err=True)
+        click.echo(f"millrace: {packed.describe_packing(dest)}", err=True)
         return
-    outputs = results.outputs(plan, named)
+    outputs = results.find_output_files(plan, named)
     read = [*outputs, *(plan.command.cwd / item.path for item in plan.use.inputs), *plan.use.databases]
     if dest:
-        places.refuse_read([place], read)
-        places.check_replaced(place)
+        places.refuse_overwritten_inputs([place], read)
+        places.check_replaced_file(place)
     if dest is None or speed:
         _print_plan(plan, outputs, wishes, speed or 1.0)
         return
-    with places.in_words(place), age.encrypted(place, wishes.encrypt_to) as fresh:
-        packed = packing.pack(plan, outputs, fresh, wishes, _say)
-    click.echo(f"millrace: {packed.words(dest)}", err=True)
+    with places.explain_write_errors(place), age.encrypt_when_written(place, wishes.encrypt_to) as fresh:
+        packed = packing.pack_result(plan, outputs, fresh, wishes, _print_message)
+    click.echo(f"millrace: {packed.describe_packing(dest)}", err=True)
 
 
-def _print_plan(plan: Plan, outputs: list[Path], wishes: Wishes, bandwidth: float) -> None:
+def _print_plan(plan: RunPlan, outputs: list[Path], wishes: PackOptions, bandwidth: float) -> None:
     import tempfile
 
     from millrace.pack import cost, estimate
 
     with tempfile.TemporaryDirectory(prefix=".millrace-pack-", dir=plan.command.cwd) as folder:
-        ways, why_not = estimate.ways(plan, outputs, wishes, Path(folder), _say)
+        ways, why_not = estimate.measure_transfer_methods(plan, outputs, wishes, Path(folder), _print_message)
     click.echo(f"{'':10} {'bytes':>10} {'before':>10} {'send':>10} {'after':>10} {'in all':>10}")
     for way in ways:
-        seconds = (way.before, way.bytes / bandwidth, way.after, way.seconds(bandwidth))
-        click.echo(f"{way.name:10} {size(way.bytes):>10} {' '.join(f'{each:>8,.1f} s' for each in seconds)}")
-    click.echo(f"best: {cost.best(ways, bandwidth).name}")
+        seconds = (way.before, way.bytes / bandwidth, way.after, way.estimate_seconds(bandwidth))
+        click.echo(f"{way.name:10} {format_size(way.bytes):>10} {' '.join(f'{each:>8,.1f} s' for each in seconds)}")
+    click.echo(f"best: {cost.choose_fastest_transfer(ways, bandwidth).name}")
     if why_not:
         click.echo(f"not packed by its meaning: {why_not}")
         return
     for other in ways[:-1]:
-        click.echo(f"packed is sooner than {other.name} below {_bits(cost.pays_below(other, ways[-1]))}")
+        click.echo(
+            f"packed is sooner than {other.name} below {_format_bandwidth(cost.compute_break_even_bandwidth(other, ways[-1]))}"
+        )
 
 
-def _bits(bandwidth: float) -> str:
+def _format_bandwidth(bandwidth: float) -> str:
     """Format a bandwidth in bytes a second as Mbit/s."""
     return "any bandwidth" if bandwidth == float("inf") else f"{bandwidth * 8 / 1e6:,.1f} Mbit/s"
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     click.echo(f"millrace: {text}", err=True)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from millrace.cli.options import JobCommand, job_options, origins, workflow
-from millrace.job import Job
+from millrace.cli.options import JobCommand, add_job_options, find_workflow, list_value_origins
+from millrace.job import JobSpec
 
 if TYPE_CHECKING:
-    from millrace.launch.allocation import Allocation
-    from millrace.plan.plan import Plan
-    from millrace.session.urls import Named
+    from millrace.launch.allocation import NodeAllocation
+    from millrace.plan.plan import RunPlan
+    from millrace.session.urls import UrlFiles
 
 
 @click.command("plan", cls=JobCommand, short_help="Say what run would do and why; run nothing.")
-@job_options
+@add_job_options
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def command(job: Job, as_json: bool) -> None:
+def command(job: JobSpec, as_json: bool) -> None:
     """Say what ``millrace run`` with the same arguments would do, and why. Nothing is written, and nothing is run but a
     known tool, to ask for its version.
 
@@ -30,75 +30,75 @@ def command(job: Job, as_json: bool) -> None:
 
     A tool that is named by its path and may be another user's is not started, nor are functions of a job file loaded.
     """
-    from millrace.cli.run import here, print_json
+    from millrace.cli.run import get_working_folder, print_json
 
-    if flow := workflow():
+    if flow := find_workflow():
         from millrace.workflow import drawing
 
         for phase in flow[0].phases:
             if phase.kind == "command":
-                _check_program(phase.job, here())
-        click.echo(drawing.text(*flow, here()), nl=False)
+                _check_program(phase.job, get_working_folder())
+        click.echo(drawing.draw_workflow(*flow, get_working_folder()), nl=False)
         return
-    found = _look(job, here())
+    found = _plan_command(job, get_working_folder())
     if as_json:
-        print_json(_values(found))
+        print_json(_build_json_values(found))
         return
-    for line in (*_tool(found), *_files(found), *_places(found)):
+    for line in (*_format_tool_lines(found), *_format_file_lines(found), *_format_place_lines(found)):
         click.echo(line)
 
 
-class _Found(NamedTuple):
+class _PlanFacts(NamedTuple):
     """The plan of one command and the facts that are printed with it."""
 
-    plan: Plan
+    plan: RunPlan
     #: Files behind URLs.
-    behind: Named | None
-    nodes: Allocation | None
+    behind: UrlFiles | None
+    nodes: NodeAllocation | None
     #: Database files on this machine, without those behind URLs.
     databases: list[Path]
     notes: list[str]
 
 
-def _look(job: Job, cwd: Path) -> _Found:
+def _plan_command(job: JobSpec, cwd: Path) -> _PlanFacts:
     """Plan a command and collect the facts to print; run nothing but a known tool for its version."""
     from millrace.cli import urls
     from millrace.launch import allocation
 
     _check_program(job, cwd)
-    outbox = urls.outbox_of(job, cwd)
+    outbox = urls.find_outbox(job, cwd)
     job = outbox.job if outbox else job
-    nodes = allocation.find(job.hosts, os.environ)
-    plan, behind = urls.plan(job, cwd, os.environ, apart=nodes is not None)
+    nodes = allocation.find_node_allocation(job.hosts, os.environ)
+    plan, behind = urls.plan_with_urls(job, cwd, os.environ, apart=nodes is not None)
     view = plan.command.view
-    own = [path for path in plan.use.databases if not (view and view.file(path))]
-    sums = _arithmetic(plan, own, len(nodes.nodes) if nodes else 1)
-    notes = [*origins(), *plan.notes, *sums, *(outbox.words() if outbox else [])]
-    return _Found(plan, behind, nodes, own, notes)
+    own = [path for path in plan.use.databases if not (view and view.find_file(path))]
+    sums = _explain_database_reads(plan, own, len(nodes.nodes) if nodes else 1)
+    notes = [*list_value_origins(), *plan.notes, *sums, *(outbox.describe_uploads() if outbox else [])]
+    return _PlanFacts(plan, behind, nodes, own, notes)
 
 
-def _check_program(job: Job, cwd: Path) -> None:
+def _check_program(job: JobSpec, cwd: Path) -> None:
     """Refuse to start a program of another user to learn its version; a program found on ``PATH`` is trusted.
 
     Raises:
         RefusedError: The program may be another user's.
     """
     from millrace.errors import MillraceError, RefusedError
-    from millrace.own import why_not_trusted
+    from millrace.own import find_trust_problem
     from millrace.plan.programs import find_program
     from millrace.tools import registry, shelf
 
     try:
-        name = job.program_on(os.uname().machine)
+        name = job.find_program(os.uname().machine)
         exe = find_program(name, cwd, os.environ, job.command)
     except MillraceError:
         return  # planning reports it
     if "/" not in name and not _is_found_by_relative_path(exe, cwd):
         return
-    if not (registry.knows(name) or shelf.find(exe.name, cwd, os.environ)):
+    if not (registry.has_adapter(name) or shelf.find_description(exe.name, cwd, os.environ)):
         return  # it would not be started
     for place in (exe.parent, exe):
-        if why := why_not_trusted(place):
+        if why := find_trust_problem(place):
             raise RefusedError(
                 f"{place}: {why}, and plan would start {exe.name} to ask for its version",
                 f"if you trust it, put its folder on PATH and name it {exe.name}; nothing was started",
@@ -113,21 +113,23 @@ def _is_found_by_relative_path(exe: Path, cwd: Path) -> bool:
     )
 
 
-def _arithmetic(plan: Plan, databases: list[Path], n_nodes: int) -> list[str]:
+def _explain_database_reads(plan: RunPlan, databases: list[Path], n_nodes: int) -> list[str]:
     """Return lines that say from where databases are read, and why."""
     from millrace.plan import reads, staging
-    from millrace.plan.sources import in_words
+    from millrace.plan.sources import describe_read_ways
     from millrace.storage import sources
 
-    files, job = staging.look(databases, plan.command.cwd), plan.job
+    files, job = staging.list_database_files(databases, plan.command.cwd), plan.job
     if not files:
         return []
-    known = sources.look(files, n_nodes, reads.of_plan(plan, plan.slots, n_nodes), job.replica, os.environ)
+    known = sources.find_sources(
+        files, n_nodes, reads.estimate_plan_reads(plan, plan.slots, n_nodes), job.replica, os.environ
+    )
     asked = [] if job.stage == "auto" else [f"databases: --stage {job.stage}, as asked"]
-    return [*in_words(known.question), *asked]
+    return [*describe_read_ways(known.question), *asked]
 
 
-def _values(found: _Found) -> dict[str, Any]:
+def _build_json_values(found: _PlanFacts) -> dict[str, Any]:
     """Return the plan as values for JSON."""
     plan, use = found.plan, found.plan.use
     return {
@@ -137,7 +139,7 @@ def _values(found: _Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tool(found: _Found) -> Iterator[str]:
+def _format_tool_lines(found: _PlanFacts) -> Iterator[str]:
     """Yield lines about the tool and its inputs."""
     plan, use = found.plan, found.plan.use
     yield f"tool:      {plan.command.exe} ({use.version or 'version unknown'}), known as {use.adapter}"
@@ -148,28 +150,28 @@ def _tool(found: _Found) -> Iterator[str]:
         yield f"input:     {name} ({item.format})"
 
 
-def _files(found: _Found) -> Iterator[str]:
+def _format_file_lines(found: _PlanFacts) -> Iterator[str]:
     """Yield lines about fetched files, outputs and databases."""
-    from millrace.plan.world import kind_of_shared
-    from millrace.tools.joins import words
+    from millrace.plan.world import classify_shared_file
+    from millrace.tools.joins import describe_join
 
     view = found.plan.command.view
-    copies = found.behind.copies(view) if found.behind and view else {}
+    copies = found.behind.map_copies(view) if found.behind and view else {}
     for file in view.files if view else ():
         yield f"fetched:   {file.place}, seen as {file.name}; copy: {copies[file.name]}"
     for file in view.later if view else ():
         yield f"later:     {file.place}, fetched by each node that searches it"
     for output in found.plan.use.outputs:
         name = "standard output" if output.path == "-" else output.path
-        join = words(output.join) if output.layout == "file" else output.layout
+        join = describe_join(output.join) if output.layout == "file" else output.layout
         yield f"output:    {name} ({output.name}, joined by: {join})"
     for path in found.databases[:8]:
-        yield f"{f'{kind_of_shared(found.plan.use, path)}:':<11}{path}"
+        yield f"{f'{classify_shared_file(found.plan.use, path)}:':<11}{path}"
     if len(found.databases) > 8:
         yield f"database:  ... and {len(found.databases) - 8} more files"
 
 
-def _places(found: _Found) -> Iterator[str]:
+def _format_place_lines(found: _PlanFacts) -> Iterator[str]:
     """Yield lines about the run directory, the nodes and the notes of the plan."""
     plan, nodes = found.plan, found.nodes
     yield f"run dir:   {plan.run_dir}{' (exists: the run would resume)' if (plan.run_dir / 'job.json').exists() else ''}"

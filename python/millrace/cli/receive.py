@@ -10,52 +10,52 @@ from pathlib import Path
 
 import click
 
-from millrace.cli.options import regenerating_options
+from millrace.cli.options import add_regenerating_options
 
 #: Longest wait, in seconds, for an earlier receiver whose sender is gone.
-LAST_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 
 
 @click.command("receive", short_help="Write a result that millrace send sends.")
-@regenerating_options(required=True)
+@add_regenerating_options(required=True)
 def command(
     outputs: tuple[Path, ...], db: str, queries: Path | None, any_version: bool, slots: int | None, work_dir: str
 ) -> None:
     """Regenerate a result while its pack arrives on standard input. Started by ``millrace send``, by ssh."""
-    from millrace.cli.run import here
+    from millrace.cli.run import get_working_folder
     from millrace.errors import RefusedError, ToolError
-    from millrace.launch.mpi_environment import for_tools
+    from millrace.launch.mpi_environment import remove_mpi_variables
     from millrace.pack import places, receiving, unpacking
-    from millrace.pack.arriving import Place
-    from millrace.pack.regenerate import Settings
-    from millrace.words import shown
+    from millrace.pack.arriving import ReceivingFolder
+    from millrace.pack.regenerate import RegenerationSettings
+    from millrace.words import escape_unprintable
 
-    cwd = here()
+    cwd = get_working_folder()
     dests = [cwd / each for each in outputs]
-    places.check(dests, [cwd / queries] if queries else [])
-    place = Place(dests[0])
-    held = place.take(LAST_SECONDS, lambda text: click.echo(f"millrace: {text}", err=True))
+    places.check_destinations(dests, [cwd / queries] if queries else [])
+    place = ReceivingFolder(dests[0])
+    held = place.acquire_lock(MAX_WAIT_SECONDS, lambda text: click.echo(f"millrace: {text}", err=True))
     is_new = not (place.pack.exists() or place.work.exists())
-    settings = Settings(for_tools(os.environ), slots, work_dir)
-    there = unpacking.Here(settings, cwd, db, cwd / queries if queries else None, any_version)
+    settings = RegenerationSettings(remove_mpi_variables(os.environ), slots, work_dir)
+    there = unpacking.UnpackOptions(settings, cwd, db, cwd / queries if queries else None, any_version)
 
     told: list[Sequence[str]] = []
 
-    def confirm(_: object, argv: Sequence[str]) -> bool:
+    def confirm_command(_: object, argv: Sequence[str]) -> bool:
         if argv not in told:  # called when the pack begins to arrive, and again when it is complete
-            click.echo(f"millrace: this pack runs: {shown(shlex.join(argv))}", err=True)
+            click.echo(f"millrace: this pack runs: {escape_unprintable(shlex.join(argv))}", err=True)
             told.append(argv)
         return True  # the sender has logged in as this user
 
-    made = receiving.Receiving(place, dests, there, confirm)
+    made = receiving.PackReceiver(place, dests, there, confirm_command)
     try:
-        with places.in_words(dests[0]):
-            receiving.receive(made, place, sys.stdin.buffer, sys.stdout.buffer)
+        with places.explain_write_errors(dests[0]):
+            receiving.receive_pack(made, place, sys.stdin.buffer, sys.stdout.buffer)
     except (RefusedError, ToolError):
         if is_new:  # else the same command can resume an earlier start
             place.remove()
         raise
     finally:
         held.close()
-        places.remove_emptied(place.folder)
+        places.remove_emptied_folder(place.folder)
     click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)

@@ -29,25 +29,25 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
     """
     from millrace.cli.run import print_json
     from millrace.report import html, summary
-    from millrace.report.events import read
+    from millrace.report.events import read_events
     from millrace.rundir import RunDir
     from millrace.storage import past
-    from millrace.workflow.folder import is_workflow
+    from millrace.workflow.folder import is_workflow_folder
 
-    folder, ended = past.logs_of(run, os.environ)
+    folder, ended = past.find_run_logs(run, os.environ)
     shown = Path(ended.run_dir) if ended else folder
     page = output or (Path(f"report-{ended.name}.html") if ended else folder / "report.html")
-    if is_workflow(folder):
-        _of_phases(folder, shown, page, as_json=as_json)
+    if is_workflow_folder(folder):
+        _write_phases_page(folder, shown, page, as_json=as_json)
         return
     rundir = RunDir(folder)
     if not ended:
         rundir.read_manifest()
     if as_json:
-        print_json(summary.summarise(read(rundir.events)))
+        print_json(summary.summarise_events(read_events(rundir.events)))
         return
     _check_page(page)
-    html.write(shown, page, rundir.events)
+    html.write_report(shown, page, rundir.events)
     click.echo(str(page))
 
 
@@ -65,7 +65,7 @@ def _check_page(output: Path) -> None:
         raise RefusedError(f"{output}: is there, and no report", "name another file, or remove it before")
 
 
-def _of_phases(folder: Path, shown: Path, output: Path, *, as_json: bool) -> None:
+def _write_phases_page(folder: Path, shown: Path, output: Path, *, as_json: bool) -> None:
     """Write the page, or print the JSON, of a job in phases with logs in ``folder`` and the run directory ``shown``."""
     from millrace.cli.run import print_json
     from millrace.report import summary
@@ -74,12 +74,12 @@ def _of_phases(folder: Path, shown: Path, output: Path, *, as_json: bool) -> Non
 
     job = WatchedJob(folder, str(folder), os.environ)
     try:
-        view = job.look()
+        view = job.read_view()
     finally:
         job.close()
     if as_json:
-        print_json({phase.name: summary.of_runs(list(phase.runs)) for phase in view.phases if phase.runs})
+        print_json({phase.name: summary.summarise_runs(list(phase.runs)) for phase in view.phases if phase.runs})
         return
     _check_page(output)
-    phases.write(view, shown, output)
+    phases.write_phases_page(view, shown, output)
     click.echo(str(output))

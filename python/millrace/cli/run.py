@@ -13,22 +13,22 @@ import click
 import msgspec
 
 from millrace import caller, debug
-from millrace.cli.options import JobCommand, job_options, origins, workflow
-from millrace.job import Job
+from millrace.cli.options import JobCommand, add_job_options, find_workflow, list_value_origins
+from millrace.job import JobSpec
 
 if TYPE_CHECKING:
-    from millrace.cluster.membership import Membership
-    from millrace.launch.mpi_environment import Launched
-    from millrace.launch.supervisor_link import Supervision
-    from millrace.plan.plan import Plan
-    from millrace.session.finished import Finished
-    from millrace.session.outbox import Outbox
-    from millrace.session.urls import Named
-    from millrace.workflow.description import Workflow
+    from millrace.cluster.membership import JobMembership
+    from millrace.launch.mpi_environment import LaunchedProcess
+    from millrace.launch.supervisor_link import SupervisorLink
+    from millrace.plan.plan import RunPlan
+    from millrace.session.finished import FinishedRun
+    from millrace.session.outbox import OutputUploads
+    from millrace.session.urls import UrlFiles
+    from millrace.workflow.description import WorkflowDescription
 
 
 @click.command("run", cls=JobCommand, short_help="Run a serial command on every core.")
-@job_options
+@add_job_options
 @click.option(
     "--json",
     "as_json",
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     help="Pack the result while it is made (see millrace pack), and write nothing else, on this machine alone.",
 )
 @click.option("--with-queries", is_flag=True, help="With --pack-to: let the queries travel along.")
-def command(job: Job, as_json: bool, pack: Path | None, with_queries: bool) -> None:
+def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) -> None:
     """Run a serial command on every core; the output is the serial command's, byte for byte.
 
     \b
@@ -58,74 +58,85 @@ def command(job: Job, as_json: bool, pack: Path | None, with_queries: bool) -> N
     from millrace.errors import LostError, MillraceError, RefusedError
     from millrace.launch import mpi_environment
     from millrace.launch.allocation import PHASE
-    from millrace.launch.supervisor_link import Supervision
+    from millrace.launch.supervisor_link import SupervisorLink
 
-    caller.forget(os.environ)  # a tool may itself run Millrace
-    phase: tuple[Workflow, Path, str] | None = None
-    if flow := workflow():
+    caller.remove_caller(os.environ)  # a tool may itself run Millrace
+    phase: tuple[WorkflowDescription, Path, str] | None = None
+    if flow := find_workflow():
         if pack:
             raise RefusedError("--pack-to: a job in phases is not packed", "run it, then: millrace pack")
         if not (name := os.environ.pop(PHASE, "")):  # a tool may itself run Millrace
-            sys.exit(_phases(*flow))
-        phase, job = (*flow, name), flow[0].phase(name).job
+            sys.exit(_run_phases(*flow))
+        phase, job = (*flow, name), flow[0].get_phase(name).job
     if pack:
         from millrace.cli import pack_to
 
-        finished = pack_to.run(job, here(), here() / pack, with_queries=with_queries)
+        finished = pack_to.run_and_pack(
+            job, get_working_folder(), get_working_folder() / pack, with_queries=with_queries
+        )
         if as_json:
             print_json(finished.summary)
         sys.exit(finished.code)
     if with_queries:
         raise RefusedError("--with-queries belongs to --pack-to", "name the pack: --pack-to FILE.mrp")
-    launched = mpi_environment.find(os.environ)
+    launched = mpi_environment.find_launched_process(os.environ)
     if (log := os.environ.get(debug.VARIABLE)) or job.verbosity > 1:
-        debug.begin(log or "", launched.rank if launched and launched.size > 1 else None)
+        debug.start_debug_log(log or "", launched.rank if launched and launched.size > 1 else None)
         if job.progress == "auto":
             job = msgspec.structs.replace(job, progress="plain")  # log lines would break up a bar
-    supervision = Supervision(os.environ, coordinator=not (launched and launched.rank))
-    supervision.begin()
+    supervision = SupervisorLink(os.environ, coordinator=not (launched and launched.rank))
+    supervision.redirect_standard_streams()
     try:
-        code = _run(job, launched, supervision, as_json=as_json, phase=phase)
+        code = _plan_and_run(job, launched, supervision, as_json=as_json, phase=phase)
     except MillraceError as error:
         if isinstance(error, LostError):
-            supervision.lost()
+            supervision.request_restart()
         else:
-            supervision.ended(error.status)
+            supervision.report_exit_code(error.status)
         raise
     sys.stdout.flush()
-    supervision.ended(code)
+    supervision.report_exit_code(code)
     sys.exit(code)
 
 
-def _phases(flow: Workflow, file: Path) -> int:
+def _run_phases(flow: WorkflowDescription, file: Path) -> int:
     """Run a job in phases and return its exit code."""
     from millrace.errors import RefusedError
     from millrace.launch import allocation, mpi_environment
-    from millrace.watch.told import Told
+    from millrace.watch.told import WorkflowProgress
     from millrace.workflow import flow as phases
 
-    launched = mpi_environment.find(os.environ)
+    launched = mpi_environment.find_launched_process(os.environ)
     if launched and not _is_alone(launched):
         raise RefusedError(
             f"{file}: a job in phases starts its own ranks",
             "leave mpirun or srun out: millrace run --hosts ..., or in a batch job",
         )
-    told = Told(phases.folder_of(flow, file, here()), flow.job.progress_shown, sys.stderr, os.environ)
-    return phases.run(flow, file, here(), os.environ, allocation.find(flow.job.hosts, os.environ), told.look)
+    told = WorkflowProgress(
+        phases.locate_job_folder(flow, file, get_working_folder()), flow.job.progress_shown, sys.stderr, os.environ
+    )
+    return phases.run_workflow(
+        flow,
+        file,
+        get_working_folder(),
+        os.environ,
+        allocation.find_node_allocation(flow.job.hosts, os.environ),
+        told.print_changes,
+    )
 
 
-def _is_alone(launched: Launched | None) -> bool:
+def _is_alone(launched: LaunchedProcess | None) -> bool:
     """Tell whether this process is the only rank: ``srun`` may also have started just the shell of an allocation."""
     return launched is None or (launched.size == 1 and launched.launcher == "srun")
 
 
-def _run(
-    job: Job,
-    launched: Launched | None,
-    supervision: Supervision,
+def _plan_and_run(
+    job: JobSpec,
+    launched: LaunchedProcess | None,
+    supervision: SupervisorLink,
     *,
     as_json: bool,
-    phase: tuple[Workflow, Path, str] | None,
+    phase: tuple[WorkflowDescription, Path, str] | None,
 ) -> int:
     """Plan, run and report a job, and return its exit code.
 
@@ -134,35 +145,37 @@ def _run(
     """
     from millrace.cli import urls
     from millrace.launch import allocation
-    from millrace.launch.mpi_environment import for_tools
+    from millrace.launch.mpi_environment import remove_mpi_variables
 
     crew = None
     if launched:
         from millrace.session import rank
 
-        crew = rank.join(launched, supervision, job)
+        crew = rank.join_mpi_job(launched, supervision, job)
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # only the first start begins afresh
     in_job = launched is not None or supervision.active
-    outbox = urls.outbox_of(job, here())
+    outbox = urls.find_outbox(job, get_working_folder())
     job = outbox.job if outbox else job
-    nodes = allocation.find(job.hosts, os.environ) if _is_alone(launched) else None
-    environ = for_tools(os.environ) if in_job else os.environ
+    nodes = allocation.find_node_allocation(job.hosts, os.environ) if _is_alone(launched) else None
+    environ = remove_mpi_variables(os.environ) if in_job else os.environ
     if phase:
-        from millrace.workflow.flow import plan_of_rank
+        from millrace.workflow.flow import plan_rank_phase
 
-        plan, behind = plan_of_rank(*phase[:2], here(), environ, phase[2]), None
+        plan, behind = plan_rank_phase(*phase[:2], get_working_folder(), environ, phase[2]), None
     else:
-        plan, behind = urls.plan(job, here(), environ, apart=crew is not None or nodes is not None, launched=in_job)
+        plan, behind = urls.plan_with_urls(
+            job, get_working_folder(), environ, apart=crew is not None or nodes is not None, launched=in_job
+        )
     if outbox:
-        outbox.check(plan.use.outputs, plan.command.argv[0], plan.run_dir)
-    _tell_plan(plan.notes, job, others=crew is not None)
+        outbox.check_uploads(plan.use.outputs, plan.command.argv[0], plan.run_dir)
+    _print_plan_notes(plan.notes, job, others=crew is not None)
     if nodes:
         from millrace.launch import supervise
 
-        return supervise.run(plan, nodes, os.environ)
-    finished = _carry_out(plan, supervision, crew, behind, outbox)
-    _tell_end(finished, job, behind)
+        return supervise.run_supervised(plan, nodes, os.environ)
+    finished = _run_plan(plan, supervision, crew, behind, outbox)
+    _print_ending(finished, job, behind)
     if as_json and not phase:
         print_json(finished.summary, err=any(output.stdout for output in plan.use.outputs))
     if crew:
@@ -170,9 +183,13 @@ def _run(
     return finished.code
 
 
-def _carry_out(
-    plan: Plan, supervision: Supervision, crew: Membership | None, behind: Named | None, outbox: Outbox | None
-) -> Finished:
+def _run_plan(
+    plan: RunPlan,
+    supervision: SupervisorLink,
+    crew: JobMembership | None,
+    behind: UrlFiles | None,
+    outbox: OutputUploads | None,
+) -> FinishedRun:
     """Run a plan; report it by name if the run directory disappears meanwhile."""
     from millrace.errors import MillraceError
     from millrace.session import carry_out  # imported late: a refused command need not wait for these imports
@@ -180,7 +197,7 @@ def _carry_out(
     gc.freeze()  # modules loaded by now live to the end: keep them out of garbage collections
     gc.enable()
     try:
-        return carry_out.run(plan, supervision, crew, behind, outbox)
+        return carry_out.run_plan(plan, supervision, crew, behind, outbox)
     except FileNotFoundError as error:
         if plan.run_dir.exists():
             raise
@@ -192,34 +209,34 @@ def _carry_out(
         raise
 
 
-def _tell_end(finished: Finished, job: Job, behind: Named | None) -> None:
+def _print_ending(finished: FinishedRun, job: JobSpec, behind: UrlFiles | None) -> None:
     """Print the summary and the final message of a run, and a warning if a fetched file has changed since."""
     from millrace.report import summary
 
-    if behind and (place := behind.changed()):
+    if behind and (place := behind.find_changed_file()):
         click.echo(
             f"millrace: {place}: has changed since; the output is that of the file as it was at the start", err=True
         )
     if finished.summary and job.verbosity >= 0:
-        click.echo(summary.text(finished.summary), err=True)
+        click.echo(summary.format_summary(finished.summary), err=True)
     if finished.text and (job.verbosity >= 0 or finished.code):
         click.echo(f"millrace: {finished.text}", err=True)
 
 
-def _tell_plan(notes: Sequence[str], job: Job, *, others: bool) -> None:
+def _print_plan_notes(notes: Sequence[str], job: JobSpec, *, others: bool) -> None:
     """Log the notes of the plan, and print them with ``-v``.
 
     Args:
         others: Whether other ranks take part.
     """
-    for note in (*origins(), *notes):
-        debug.note("plan", note)
+    for note in (*list_value_origins(), *notes):
+        debug.log_note("plan", note)
         # The note counts the slots of this process alone.
         if job.verbosity > 0 and not (others and note.startswith("slots: ")):
             click.echo(f"millrace: {note}", err=True)
 
 
-def here() -> Path:
+def get_working_folder() -> Path:
     """Return the working folder.
 
     Raises:
@@ -235,6 +252,6 @@ def here() -> Path:
 
 def print_json(value: Any, *, err: bool = False) -> None:
     """Print a value as one indented JSON document, to standard error if ``err``."""
-    from millrace.sealed import to_json
+    from millrace.sealed import encode_json
 
-    click.echo(to_json(value).decode(), err=err)
+    click.echo(encode_json(value).decode(), err=err)

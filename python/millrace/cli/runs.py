@@ -23,36 +23,38 @@ def command(as_json: bool) -> None:
     millrace runs
     millrace report 3f2a91c0
     """
-    from millrace.cli.run import here, print_json
-    from millrace.report.words import count
+    from millrace.cli.run import get_working_folder, print_json
+    from millrace.report.words import format_count
     from millrace.storage import past
 
-    runs = [each.past for each in past.kept(os.environ)]
+    runs = [each.past for each in past.list_archived_runs(os.environ)]
     if as_json:
         print_json(runs)
         return
     for run in runs:
         how = run.status if run.exit_code in (0, 3) else f"{run.status} ({run.exit_code})"
         when = run.ended[:16].replace("T", " ")
-        click.echo(f"{run.name}  {when}  {how:<17}  {count(run.records_done, 'record'):>14}  {shlex.join(run.argv)}")
+        click.echo(
+            f"{run.name}  {when}  {how:<17}  {format_count(run.records_done, 'record'):>14}  {shlex.join(run.argv)}"
+        )
         click.echo(f"{'':<10}in {run.host}:{run.cwd}")
-    lines = _going_on(here())
+    lines = _describe_active_runs(get_working_folder())
     click.echo("".join(f"{line}\n" for line in lines), nl=False)
     if not runs and not lines:
         click.echo("no runs are kept", err=True)
 
 
-def _going_on(cwd: Path) -> list[str]:
+def _describe_active_runs(cwd: Path) -> list[str]:
     """Return a line for each run of the working folder that is running now."""
     from millrace.errors import MillraceError
     from millrace.watch import plain
-    from millrace.watch.watched import going_on, opened
+    from millrace.watch.watched import list_active_runs, open_watch_targets
 
     lines = []
-    for name in going_on(cwd):
+    for name in list_active_runs(cwd):
         with (
             suppress(MillraceError, OSError),
-            opened([name], os.environ) as (run,),
+            open_watch_targets([name], os.environ) as (run,),
         ):  # it has just ended, or belongs to another user
-            lines.append(plain.line(run.look()))
+            lines.append(plain.format_status_line(run.read_view()))
     return lines

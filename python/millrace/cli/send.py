@@ -43,10 +43,10 @@ def command(
     A pack that a run still writes is sent while it grows. The same command again resumes after a failure of either end
     or of the connection.
     """
-    from millrace.cli.run import here
+    from millrace.cli.run import get_working_folder
     from millrace.errors import RefusedError
     from millrace.pack import age, kept_run
-    from millrace.words import size
+    from millrace.words import format_size
 
     found = _PLACE.fullmatch(place)
     if not found:
@@ -57,17 +57,17 @@ def command(
     for option, value in (("--db", db), ("--queries", queries), ("--slots", str(slots or ""))):
         words += [option, value] if value else []
     words += ["--any-version"] if any_version else []
-    pack, is_ours = here() / source, False
+    pack, is_ours = get_working_folder() / source, False
     age.refuse_encrypted(pack, "ssh encrypts what is sent: send the pack as it was before, or copy this one with scp")
-    if kept_run.is_run(pack):
-        pack, is_ours = _packed(pack, bool(queries)), True
-    sent = _send(pack, [*shlex.split(ssh), "-T", "--", found[1], shlex.join(words)])
+    if kept_run.is_run_directory(pack):
+        pack, is_ours = _pack_kept_run(pack, bool(queries)), True
+    sent = _send_pack(pack, [*shlex.split(ssh), "-T", "--", found[1], shlex.join(words)])
     if is_ours:
         pack.unlink()
-    click.echo(f"millrace: {place}: regenerated there, {size(sent)} sent", err=True)
+    click.echo(f"millrace: {place}: regenerated there, {format_size(sent)} sent", err=True)
 
 
-def _packed(run_dir: Path, known_queries: bool) -> Path:
+def _pack_kept_run(run_dir: Path, known_queries: bool) -> Path:
     """Pack a kept run beside it and return the pack, which stays until it is sent; remove packs of earlier runs."""
     from millrace.cli import pack
     from millrace.rundir import RunDir
@@ -82,8 +82,8 @@ def _packed(run_dir: Path, known_queries: bool) -> Path:
     return dest
 
 
-def _send(pack: Path, connect: list[str]) -> int:
-    """Send a pack through the command ``connect`` and return the number of bytes sent.
+def _send_pack(pack: Path, connect: list[str]) -> int:
+    """Send a pack through the command ``find_connect_failure`` and return the number of bytes sent.
 
     Raises:
         MillraceError: The connection or the other end has failed.
@@ -91,7 +91,7 @@ def _send(pack: Path, connect: list[str]) -> int:
     from millrace.errors import MillraceError, RefusedError
     from millrace.pack import sending
 
-    source = sending.Source(pack)
+    source = sending.PackSource(pack)
     try:
         process = subprocess.Popen(connect, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
@@ -101,7 +101,7 @@ def _send(pack: Path, connect: list[str]) -> int:
     with process:
         assert process.stdin and process.stdout
         try:
-            sent = sending.send(source, process.stdout, process.stdin, lambda: process.poll() is None)
+            sent = sending.send_pack(source, process.stdout, process.stdin, lambda: process.poll() is None)
         except MillraceError as error:
             lost = error
         with suppress(BrokenPipeError):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from millrace.simulate.machine import Outcome
-    from millrace.simulate.trace import Trace
+    from millrace.simulate.machine import SimulationOutcome
+    from millrace.simulate.trace import CostTrace
 
 
 @click.command("simulate", short_help="Say how long a job would take on a cluster; run nothing.")
@@ -82,11 +82,11 @@ def command(
     """
     from millrace.cli.run import print_json
     from millrace.errors import RefusedError
-    from millrace.report.words import count
+    from millrace.report.words import format_count
     from millrace.simulate import faults
-    from millrace.simulate.cluster import Simulation
-    from millrace.simulate.machine import Machine
-    from millrace.simulate.trace import load
+    from millrace.simulate.cluster import ClusterSimulation
+    from millrace.simulate.machine import SimulatedCluster
+    from millrace.simulate.trace import load_cost_trace
 
     if records and work:
         raise RefusedError("--records and --work contradict each other", "give one of them")
@@ -94,35 +94,35 @@ def command(
         raise RefusedError("--finish: the database is whole", "say in how many fragments it is with --fragments")
     # Without --finish, each record counts once for each fragment.
     divided = 1 if finish else fragments
-    known = load(trace, mean, divided, seed, replay=not records and not work)
+    known = load_cost_trace(trace, mean, divided, seed, replay=not records and not work)
     if records:
         records *= divided
     elif not work and Path(trace).exists():
         records = known.n_records
     else:
         records = max(round((work or 1800.0) * nodes * cores / known.mean_seconds), 1)
-    machine = Machine(
+    machine = SimulatedCluster(
         nodes, cores, latency_seconds=latency, service_seconds=service, partition_size=partition_size,
         prefetch=not no_prefetch, batch=batch, fragments=fragments if finish else 0, resident=fragments,
         finish=finish or 0.0, passes=1 if finish else 0,
     )  # fmt: skip
-    machine = faults.draw(machine, known, records, n_deaths=lose, n_failing=failing, seed=seed)
-    found = Simulation(machine, known, records).run()
+    machine = faults.draw_faults(machine, known, records, n_deaths=lose, n_failing=failing, seed=seed)
+    found = ClusterSimulation(machine, known, records).run()
     if as_json:
         print_json(found)
         return
-    _print(found, known, nodes)
+    _print_outcome(found, known, nodes)
     if finish:
-        click.echo(f"fragments:    {fragments}; {count(found.slices, 'slice')} of records that took long")
+        click.echo(f"fragments:    {fragments}; {format_count(found.slices, 'slice')} of records that took long")
     if lose or failing:
         click.echo(
-            f"faults:       {count(lose, 'node')} lost, {count(found.retries, 'batch')} tried again, {count(found.quarantined, 'record')} quarantined"
+            f"faults:       {format_count(lose, 'node')} lost, {format_count(found.retries, 'batch')} tried again, {format_count(found.quarantined, 'record')} quarantined"
         )
 
 
-def _print(found: Outcome, known: Trace, nodes: int) -> None:
+def _print_outcome(found: SimulationOutcome, known: CostTrace, nodes: int) -> None:
     """Print the figures of a simulated run."""
-    from millrace.report.words import duration
+    from millrace.report.words import format_duration
 
     click.echo(
         f"trace:        {known.words}; a record takes {known.mean_seconds:.3g} s on average, {found.longest_seconds:.3g} s at most"
@@ -131,9 +131,9 @@ def _print(found: Outcome, known: Trace, nodes: int) -> None:
         f"machine:      {nodes} nodes, {found.cores} cores, {f'{found.partitions} partitions' if found.partitions else 'no partitions'}"
     )
     click.echo(
-        f"work:         {found.records} records in {found.tasks} tasks, {duration(found.work_seconds)} on one core"
+        f"work:         {found.records} records in {found.tasks} tasks, {format_duration(found.work_seconds)} on one core"
     )
-    click.echo(f"time:         {found.seconds:.1f} s ({duration(found.seconds)})")
+    click.echo(f"time:         {found.seconds:.1f} s ({format_duration(found.seconds)})")
     click.echo(f"efficiency:   {found.efficiency:.2%}")
     click.echo(f"lost to:      start of tools {found.startup_share:.2%}, waiting for input {found.starved_share:.2%}, "
                f"end of the run {found.tail_share:.2%}")  # fmt: skip

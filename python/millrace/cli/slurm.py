@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from millrace.cli.batch import batch_options, hand_over
+from millrace.cli.batch import add_queue_options, submit_script
 from millrace.cli.options import JobCommand
 from millrace.launch import script
-from millrace.launch.script import Request
+from millrace.launch.script import JobScriptRequest
 
 
 @click.command("slurm", cls=JobCommand, short_help="Submit a run on several nodes to Slurm.")
-@batch_options
-def command(request: Request, words: list[str], run_dir: str, dry_run: bool) -> None:
+@add_queue_options
+def command(request: JobScriptRequest, words: list[str], run_dir: str, dry_run: bool) -> None:
     """Submit a run on several nodes to Slurm. Near the end of its wall time the job goes back into the queue, and
     resumes, until all is done.
 
@@ -20,4 +20,4 @@ def command(request: Request, words: list[str], run_dir: str, dry_run: bool) -> 
     millrace slurm -N 8 -t 4:00:00 -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
     millrace slurm -N 8 -t 4:00:00 --setup 'module load blast' --dry-run -- blastp ...
     """
-    hand_over("sbatch", script.slurm(request, words, run_dir), dry_run=dry_run)
+    submit_script("sbatch", script.build_slurm_script(request, words, run_dir), dry_run=dry_run)

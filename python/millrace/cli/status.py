@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from millrace.storage.past import Past
+    from millrace.storage.past import EndedRun
 
 
 @click.command("status", short_help="Say how far a run is.")
@@ -24,34 +24,34 @@ def command(runs: tuple[str, ...], as_json: bool) -> None:
     \b
     millrace status hits.tsv
     """
-    from millrace.cli.run import here
+    from millrace.cli.run import get_working_folder
     from millrace.errors import RefusedError
     from millrace.plan import run_place
 
-    names = runs or tuple(path.name for path in run_place.inside(here()))
+    names = runs or tuple(path.name for path in run_place.list_run_dirs(get_working_folder()))
     if not names:
         raise RefusedError("no run directory in this folder", "millrace runs lists runs that have ended")
     for name in names:
-        _of_run(name, as_json=as_json)
+        _print_run_status(name, as_json=as_json)
 
 
-def _of_run(name: str, *, as_json: bool) -> None:
+def _print_run_status(name: str, *, as_json: bool) -> None:
     """Print the status of a run, or of a job in phases, by its name."""
     from millrace.cli.run import print_json
-    from millrace.errors import parted
+    from millrace.errors import split_hint
     from millrace.output import status
-    from millrace.report.words import count
+    from millrace.report.words import format_count
     from millrace.storage import past
-    from millrace.workflow.folder import is_workflow
+    from millrace.workflow.folder import is_workflow_folder
 
-    run_dir, ended = past.logs_of(name, os.environ)
-    if is_workflow(run_dir):
-        _of_phases(run_dir, ended, as_json=as_json)
+    run_dir, ended = past.find_run_logs(name, os.environ)
+    if is_workflow_folder(run_dir):
+        _print_phase_status(run_dir, ended, as_json=as_json)
         return
     if ended:
-        print_json(ended) if as_json else _tell(ended)
+        print_json(ended) if as_json else _print_past_run(ended)
         return
-    found = status.look(run_dir)
+    found = status.read_run_status(run_dir)
     if as_json:
         print_json(found)
         return
@@ -61,47 +61,51 @@ def _of_run(name: str, *, as_json: bool) -> None:
         f"  records done: {found.records_done} (without a gap from the start, with those in quarantine: {found.records_in_order}), "
         f"quarantined: {found.quarantined}"
     )
-    click.echo(f"  results:      {found.output_bytes} bytes in {count(len(found.journals), 'journal')} of {run_dir}")
+    click.echo(
+        f"  results:      {found.output_bytes} bytes in {format_count(len(found.journals), 'journal')} of {run_dir}"
+    )
     for line in found.damage:
         click.echo(f"  damage:       {line}")
     if found.state == "stopped":
-        why, hint = parted(found.why)
+        why, hint = split_hint(found.why)
         for number, line in enumerate(why.splitlines()):
             click.echo(f"  {'' if number else 'why:':<14}{line}")
         click.echo(f"  hint:         {hint}" if hint else "  type the command again in the same folder to resume")
 
 
-def _of_phases(folder: Path, ended: Past | None, *, as_json: bool) -> None:
+def _print_phase_status(folder: Path, ended: EndedRun | None, *, as_json: bool) -> None:
     """Print the status of a job in phases, a line for each phase."""
     from millrace.cli.run import print_json
     from millrace.watch import plain
-    from millrace.watch.watched import opened
+    from millrace.watch.watched import open_watch_targets
 
-    with opened([str(folder)], os.environ) as (job,):
-        view = job.look()
+    with open_watch_targets([str(folder)], os.environ) as (job,):
+        view = job.read_view()
     if as_json:
-        print_json(plain.figures(view))
+        print_json(plain.build_figures(view))
         return
-    click.echo(_heading(ended) if ended else f"{folder}: {view.state}")
+    click.echo(_format_heading(ended) if ended else f"{folder}: {view.state}")
     for phase in view.phases:
-        click.echo(f"  {f'{phase.name}:':<{max(len(each.name) for each in view.phases) + 2}}{plain.amounts(phase)}")
+        click.echo(
+            f"  {f'{phase.name}:':<{max(len(each.name) for each in view.phases) + 2}}{plain.format_amounts(phase)}"
+        )
     if not ended and view.is_over and view.state not in ("done", "quarantined"):
         click.echo("  type the command again in the same folder to resume")
 
 
-def _tell(ended: Past) -> None:
+def _print_past_run(ended: EndedRun) -> None:
     """Print how a run ended, from the history."""
-    from millrace.report.words import count, duration
+    from millrace.report.words import format_count, format_duration
 
-    click.echo(_heading(ended))
+    click.echo(_format_heading(ended))
     click.echo(f"  command:      {shlex.join(ended.argv)}")
     click.echo(f"  where:        {ended.host}:{ended.cwd}")
     click.echo(
-        f"  records done: {ended.records_done}, quarantined: {ended.quarantined}, in {duration(ended.wall)} of {count(ended.n_starts, 'start')}"
+        f"  records done: {ended.records_done}, quarantined: {ended.quarantined}, in {format_duration(ended.wall)} of {format_count(ended.n_starts, 'start')}"
     )
     if ended.message:
         click.echo(f"  why:          {ended.message.splitlines()[0]}")
 
 
-def _heading(ended: Past) -> str:
+def _format_heading(ended: EndedRun) -> str:
     return f"{ended.run_dir}: {ended.status} at {ended.ended}, exit code {ended.exit_code}"

@@ -13,10 +13,10 @@ import click
 import msgspec
 
 from millrace import api
-from millrace.cli.options import COMMAND, JobCommand, job_options, workflow
-from millrace.cli.run import here
+from millrace.cli.options import COMMAND, JobCommand, add_job_options, find_workflow
+from millrace.cli.run import get_working_folder
 from millrace.errors import RefusedError
-from millrace.job import Job
+from millrace.job import JobSpec
 
 
 @click.group("tool", short_help="Write and check programs and adapters of your own.")
@@ -41,15 +41,15 @@ def list_() -> None:
     For a program on several lines, the first counts.
     """
     from millrace.tools import confirmations, shelf
-    from millrace.words import shown
+    from millrace.words import escape_unprintable
 
-    found = list(shelf.all_described(here(), os.environ))
+    found = list(shelf.list_descriptions(get_working_folder(), os.environ))
     for each in found:
         name = each.programs[0] if each.programs else "?"
         where = each.source if each.source == "millrace" else str(each.path)
-        if each.source == "project" and not confirmations.is_confirmed(each.content, os.environ):
-            where += f", not confirmed: {confirmations.allow_command(each.path, here())}"
-        click.echo(shown(f"{name:<12} {each.about}  [{where}]"))
+        if each.source == "project" and not confirmations.is_content_confirmed(each.content, os.environ):
+            where += f", not confirmed: {confirmations.format_allow_command(each.path, get_working_folder())}"
+        click.echo(escape_unprintable(f"{name:<12} {each.about}  [{where}]"))
 
 
 @command.command("allow")
@@ -64,22 +64,22 @@ def allow(file: Path) -> None:
     Descriptions in ~/.config/millrace/tools need no confirmation.
     """
     from millrace.tools import confirmations, description
-    from millrace.words import shown
+    from millrace.words import escape_unprintable
 
-    path = here() / file
+    path = get_working_folder() / file
     try:
         content = path.read_bytes()
     except OSError as error:
         raise RefusedError(f"{file}: {error.strerror}", "name a description of a tool") from error
-    said = description.parse(content, path)
-    confirmations.confirm(content, os.environ)
+    said = description.parse_description(content, path)
+    confirmations.confirm_content(content, os.environ)
     asked = f", asked for its version by: {shlex.join([said.programs[0], *said.version])}" if said.version else ""
-    click.echo(shown(f"{file}: confirmed; describes {', '.join(said.programs)}{asked}"))
+    click.echo(escape_unprintable(f"{file}: confirmed; describes {', '.join(said.programs)}{asked}"))
 
 
 @command.command("check", cls=JobCommand)
-@job_options
-def check(job: Job) -> None:
+@add_job_options
+def check(job: JobSpec) -> None:
     """Run a command serially and in parallel on a small sample, and say in words what differs.
 
     \b
@@ -93,30 +93,32 @@ def check(job: Job) -> None:
     import tempfile
 
     from millrace.plan import plan as planner
-    from millrace.prove.check import Check
-    from millrace.prove.ending import ended_by_signals
+    from millrace.prove.check import ExactnessCheck
+    from millrace.prove.ending import raise_on_signals
 
-    if flow := workflow():
+    if flow := find_workflow():
         raise RefusedError(f"{flow[1]}: a job in phases", "check the command of each: millrace tool check -- COMMAND")
-    use = planner.make(msgspec.structs.replace(job, fresh=True), here(), os.environ).use
-    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="millrace-check-") as folder:
+    use = planner.make_plan(msgspec.structs.replace(job, fresh=True), get_working_folder(), os.environ).use
+    with raise_on_signals(), tempfile.TemporaryDirectory(prefix="millrace-check-") as folder:
         source = None
         if any(item.path == "-" for item in use.inputs):
             source = Path(folder) / "stdin"
             with source.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
         patterns = (job.record_start, job.record_end)
-        check = Check(job.command, use, here(), Path(folder), source, options_of(job), patterns)
+        check = ExactnessCheck(
+            job.command, use, get_working_folder(), Path(folder), source, list_job_options(job), patterns
+        )
         for line in check.shortened:
             click.echo(line, err=True)
         differs = False
-        for found in check.rounds():
+        for found in check.run_rounds():
             click.echo(f"{found.round:<34} {found.difference or 'equal'}")
             differs |= bool(found.difference)
     sys.exit(1 if differs else 0)
 
 
-def options_of(job: Job) -> list[str]:
+def list_job_options(job: JobSpec) -> list[str]:
     """Return the options of a job that the runs of a check need, as typed."""
     options = [
         word
@@ -158,30 +160,33 @@ def new(ctx: click.Context, name: str) -> None:
     import tempfile
 
     from millrace.plan.programs import find_program
-    from millrace.prove.draft import described, help_of, verb_of, written_by
-    from millrace.prove.ending import ended_by_signals
+    from millrace.prove.draft import draft_description, find_verb, find_written_files, read_help_text
+    from millrace.prove.ending import raise_on_signals
     from millrace.tools import confirmations
-    from millrace.tools.description import parse
+    from millrace.tools.description import parse_description
     from millrace.tools.shelf import IN_PROJECT
 
     words: list[str] = ctx.meta.get(COMMAND, [])
     if not words or not re.fullmatch(r"[\w.+-]+", name):
         raise RefusedError("a name and a command are needed", "millrace tool new mytool -- mytool -o out.txt sample.fa")
-    find_program(words[0], here(), os.environ, tuple(words))
-    path = here() / IN_PROJECT / f"{name}.toml"
+    find_program(words[0], get_working_folder(), os.environ, tuple(words))
+    path = get_working_folder() / IN_PROJECT / f"{name}.toml"
     if path.exists():
         raise RefusedError(f"{path}: is there already", "remove it, or take another name")
-    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="millrace-new-") as folder:
-        written, verb = written_by(words, here(), Path(folder)), verb_of(words, here())
-        said = help_of(words[: 2 if verb else 1], here())
+    with raise_on_signals(), tempfile.TemporaryDirectory(prefix="millrace-new-") as folder:
+        written, verb = (
+            find_written_files(words, get_working_folder(), Path(folder)),
+            find_verb(words, get_working_folder()),
+        )
+        said = read_help_text(words[: 2 if verb else 1], get_working_folder())
     path.parent.mkdir(exist_ok=True)
-    content = described(words, verb, said, written, here()).encode()
+    content = draft_description(words, verb, said, written, get_working_folder()).encode()
     with path.open("xb") as file:  # through no link
         file.write(content)
-    parse(content, path)
+    parse_description(content, path)
     with suppress(RefusedError):  # without a home folder, the user confirms it as any other
-        confirmations.confirm(content, os.environ)
+        confirmations.confirm_content(content, os.environ)
     click.echo(
         f"{IN_PROJECT / path.name}: look at what is marked with ??, then: millrace tool check -- {shlex.join(words)}"
     )
-    click.echo(f"after each change: {confirmations.allow_command(path, here())}")
+    click.echo(f"after each change: {confirmations.format_allow_command(path, get_working_folder())}")

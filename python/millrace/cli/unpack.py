@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.options import regenerating_options
+from millrace.cli.options import add_regenerating_options
 
 if TYPE_CHECKING:
-    from millrace.model import Token
-    from millrace.pack.recipe import Recipe
+    from millrace.model import ArgumentToken
+    from millrace.pack.recipe import PackRecipe
 
 
 @click.command("unpack", short_help="Write a packed result again, exactly.")
 @click.argument("pack", metavar="FILE.mrp", type=click.Path(path_type=Path))
-@regenerating_options(required=False)
+@add_regenerating_options(required=False)
 @click.option(
     "--identity",
     metavar="FILE",
@@ -41,68 +41,68 @@ def command(
     A pack is run with the tool that it names, which must be one that Millrace knows, after its arguments were shown and
     confirmed. The same command again resumes an unpacking that was stopped.
     """
-    from millrace.cli.run import here
-    from millrace.launch.mpi_environment import for_tools
+    from millrace.cli.run import get_working_folder
+    from millrace.launch.mpi_environment import remove_mpi_variables
     from millrace.pack import age, places, unpacking
-    from millrace.pack.regenerate import Settings
+    from millrace.pack.regenerate import RegenerationSettings
 
-    cwd = here()
+    cwd = get_working_folder()
     folder = (cwd / outputs[0]).parent if outputs else cwd
-    with age.readable(pack, identity, folder if folder.is_dir() else cwd) as source:
-        made = unpacking.look(source)
+    with age.decrypt_for_reading(pack, identity, folder if folder.is_dir() else cwd) as source:
+        made = unpacking.read_recipe(source)
         if only_list:
-            click.echo(_listed(made))
+            click.echo(_list_contents(made))
             return
-        _check_number(made, outputs)
+        _check_output_count(made, outputs)
         dests = [cwd / each for each in outputs]
-        places.check(dests, [cwd / each for each in (pack, queries, identity) if each])
-        settings = Settings(for_tools(os.environ), slots, work_dir)
-        place = unpacking.Here(settings, cwd, db, cwd / queries if queries else None, any_version)
-        with places.in_words(dests[0]):
-            unpacking.unpack(source, made, dests, place, lambda _, argv: yes or _confirmed(argv))
+        places.check_destinations(dests, [cwd / each for each in (pack, queries, identity) if each])
+        settings = RegenerationSettings(remove_mpi_variables(os.environ), slots, work_dir)
+        place = unpacking.UnpackOptions(settings, cwd, db, cwd / queries if queries else None, any_version)
+        with places.explain_write_errors(dests[0]):
+            unpacking.unpack_outputs(source, made, dests, place, lambda _, argv: yes or _ask_confirmation(argv))
     click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)
 
 
-def _check_number(made: Recipe, outputs: Sequence[Path]) -> None:
+def _check_output_count(made: PackRecipe, outputs: Sequence[Path]) -> None:
     """Refuse another number of outputs than the pack has."""
     from millrace.errors import RefusedError
-    from millrace.words import shown
+    from millrace.words import escape_unprintable
 
     if len(outputs) != len(made.outputs):
-        names = ", ".join(shown(each.name) for each in made.outputs)
+        names = ", ".join(escape_unprintable(each.name) for each in made.outputs)
         raise RefusedError(
             f"the pack has {len(made.outputs)} outputs: {names}", "say -o FILE once for each, in this order"
         )
 
 
-def _confirmed(argv: Sequence[str]) -> bool:
+def _ask_confirmation(argv: Sequence[str]) -> bool:
     """Show the command of a pack, and ask on a terminal whether to run it; without a terminal, no."""
-    from millrace.words import shown
+    from millrace.words import escape_unprintable
 
-    click.echo(f"millrace: this pack runs: {shown(shlex.join(argv))}", err=True)
+    click.echo(f"millrace: this pack runs: {escape_unprintable(shlex.join(argv))}", err=True)
     return sys.stdin.isatty() and click.confirm("run it?", err=True)
 
 
-def _listed(made: Recipe) -> str:
+def _list_contents(made: PackRecipe) -> str:
     """Describe the contents of a pack, in lines."""
-    from millrace.words import shown, size
+    from millrace.words import escape_unprintable, format_size
 
-    lines = [f"output {each.name}: {size(each.bytes)}, SHA-256 {each.sha256}" for each in made.outputs]
+    lines = [f"output {each.name}: {format_size(each.bytes)}, SHA-256 {each.sha256}" for each in made.outputs]
     if made.queries and made.database:
-        arguments = [each if isinstance(each, str) else _named(each) for each in made.arguments]
+        arguments = [each if isinstance(each, str) else _format_placeholder(each) for each in made.arguments]
         lines += [
             f"command: {shlex.join([made.tool, *arguments])}", f"version: {made.version}",
-            f"queries: {made.queries.name}, {size(made.queries.bytes)}, SHA-256 {made.queries.sha256}",
+            f"queries: {made.queries.name}, {format_size(made.queries.bytes)}, SHA-256 {made.queries.sha256}",
             f"database: {made.database.name}, {made.database.entries} entries, {made.database.residues} residues, SHA-256 {made.database.ordered}",
         ]  # fmt: skip
-    return "\n".join(map(shown, [f"packed by Millrace {made.millrace} with {made.codec}", *lines]))
+    return "\n".join(map(escape_unprintable, [f"packed by Millrace {made.millrace} with {made.codec}", *lines]))
 
 
-def _named(token: Token) -> str:
+def _format_placeholder(token: ArgumentToken) -> str:
     """Return the placeholder that is shown for a file of the command.
 
     >>> from millrace.model import DatabaseArg, OutputArg
-    >>> _named(DatabaseArg("--db=")), _named(OutputArg(1))
+    >>> _format_placeholder(DatabaseArg("--db=")), _format_placeholder(OutputArg(1))
     ('--db=DATABASE', 'OUTPUT2')
     """
     from millrace.model import DatabaseArg, InputArg, OutputArg

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millrace.job import Job
+from millrace.job import JobSpec
 
 if TYPE_CHECKING:
-    from millrace.plan.plan import Plan
-    from millrace.session.outbox import Outbox
-    from millrace.session.urls import Named
+    from millrace.plan.plan import RunPlan
+    from millrace.session.outbox import OutputUploads
+    from millrace.session.urls import UrlFiles
 
 
-def check(job: Job) -> None:
+def check_urls(job: JobSpec) -> None:
     """Check that the URLs of a command are usable and hold no password, as they are written to logs.
 
     Raises:
@@ -25,11 +25,11 @@ def check(job: Job) -> None:
     from millrace import replicas
     from millrace.tools import registry
 
-    replicas.check_named(job.command[1:], registry.knows(job.known_as or job.command[0]))
-    replicas.check_named((*job.input, *job.shared, *job.output), known_tool=True)
+    replicas.check_url_arguments(job.command[1:], registry.has_adapter(job.known_as or job.command[0]))
+    replicas.check_url_arguments((*job.input, *job.shared, *job.output), known_tool=True)
 
 
-def outbox_of(job: Job, cwd: Path) -> Outbox | None:
+def find_outbox(job: JobSpec, cwd: Path) -> OutputUploads | None:
     """Return the outputs of the command that go to URLs; None: there are none.
 
     Raises:
@@ -37,22 +37,22 @@ def outbox_of(job: Job, cwd: Path) -> Outbox | None:
     """
     from millrace import replicas
 
-    check(job)
-    if not replicas.are_named((*job.command[1:], *job.output)):
+    check_urls(job)
+    if not replicas.has_url_arguments((*job.command[1:], *job.output)):
         return None
-    from millrace.session.outbox import Outbox
+    from millrace.session.outbox import OutputUploads
 
-    return Outbox(job, cwd) or None
+    return OutputUploads(job, cwd) or None
 
 
-def plan(
-    job: Job, cwd: Path, environ: Mapping[str, str], *, apart: bool, launched: bool = False
-) -> tuple[Plan, Named | None]:
+def plan_with_urls(
+    job: JobSpec, cwd: Path, environ: Mapping[str, str], *, apart: bool, launched: bool = False
+) -> tuple[RunPlan, UrlFiles | None]:
     """Fetch the files that a command names by URLs, then plan it.
 
     Args:
         apart: Leave database volumes in HDFS, one for each fragment, to the nodes that search them.
-        launched: See ``millrace.plan.plan.make``.
+        launched: See ``millrace.plan.plan.make_plan``.
 
     Returns:
         The plan, and the fetched files, in use until closed; None: the command names no URL.
@@ -62,26 +62,26 @@ def plan(
     """
     from millrace.plan import plan as planner
 
-    behind = _files_behind(job, cwd, apart=apart and job.fragment_size == (0, 0))
-    made = planner.make(job, cwd, environ, launched=launched, view=behind.view if behind else None)
+    behind = _open_url_files(job, cwd, apart=apart and job.fragment_size == (0, 0))
+    made = planner.make_plan(job, cwd, environ, launched=launched, view=behind.view if behind else None)
     if behind and behind.view and behind.view.later and not made.use.n_fragments:
         behind.close()  # the database cannot be searched volume by volume
-        behind = _files_behind(job, cwd, apart=False)
-        made = planner.make(job, cwd, environ, launched=launched, view=behind.view if behind else None)
+        behind = _open_url_files(job, cwd, apart=False)
+        made = planner.make_plan(job, cwd, environ, launched=launched, view=behind.view if behind else None)
     return made, behind
 
 
-def _files_behind(job: Job, cwd: Path, *, apart: bool) -> Named | None:
+def _open_url_files(job: JobSpec, cwd: Path, *, apart: bool) -> UrlFiles | None:
     """Fetch the files that a command names by URLs; None: it names none."""
     from millrace import replicas
 
-    check(job)
-    if not replicas.are_named((*job.command[1:], *job.input, *job.shared, *job.output)):
+    check_urls(job)
+    if not replicas.has_url_arguments((*job.command[1:], *job.input, *job.shared, *job.output)):
         return None
-    from millrace.session.urls import Named  # few commands have URLs, and it imports much
+    from millrace.session.urls import UrlFiles  # few commands have URLs, and it imports much
 
-    def tell(text: str) -> None:
+    def print_message(text: str) -> None:
         if job.verbosity >= 0:
             click.echo(f"millrace: {text}", err=True)
 
-    return Named(job, cwd, tell, apart=apart)
+    return UrlFiles(job, cwd, print_message, apart=apart)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from millrace.watch.view import View
-    from millrace.watch.watched import Watched
+    from millrace.watch.view import WatchView
+    from millrace.watch.watched import WatchTarget
 
 #: Seconds between updates.
-LOOK_SECONDS = 1.0
+POLL_INTERVAL_SECONDS = 1.0
 
 #: Longest time, in seconds, to serve the final page of a run before anybody has loaded it.
-LAST_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 
 
 @click.command("watch", short_help="Show runs while they last.")
@@ -40,70 +40,70 @@ def command(runs: tuple[str, ...], web: bool, port: int) -> None:
     Ends when all runs have ended. Exit code 0: done; 3: records were quarantined; 1: a run was stopped or killed.
     Ctrl-C ends the view, not the runs.
     """
-    from millrace.cli.run import here
+    from millrace.cli.run import get_working_folder
     from millrace.errors import RefusedError
-    from millrace.watch.watched import going_on, opened
+    from millrace.watch.watched import list_active_runs, open_watch_targets
 
-    names = runs or tuple(going_on(here()))
+    names = runs or tuple(list_active_runs(get_working_folder()))
     if not names:
         raise RefusedError("no run goes on in this folder", "name its run directory: millrace watch RUN")
     if web and len(names) > 1:
         raise RefusedError(f"--web shows one run, and these are {len(names)}", f"millrace watch --web {names[0]}")
     if port and not web:
         raise RefusedError("--port belongs to --web", "leave it out, or say --web")
-    with opened(names, os.environ) as watched:
+    with open_watch_targets(names, os.environ) as watched:
         if web:
-            views = [_in_a_browser(watched[0], names[0], port)]
+            views = [_serve_to_browser(watched[0], names[0], port)]
         else:
-            views = _on_a_terminal(watched) if sys.stdout.isatty() else _line_by_line(watched)
+            views = _show_on_terminal(watched) if sys.stdout.isatty() else _print_changes(watched)
     codes = [view.code for view in views]
     sys.exit(1 if 1 in codes else max(codes))
 
 
-def _line_by_line(watched: Sequence[Watched]) -> list[View]:
+def _print_changes(watched: Sequence[WatchTarget]) -> list[WatchView]:
     """Print a line whenever a run has changed, until all have ended; return their last views."""
     from millrace.watch import plain
 
     told: list[object] = [None] * len(watched)
     while True:
-        views = [each.look() for each in watched]
+        views = [each.read_view() for each in watched]
         for number, view in enumerate(views):
-            if told[number] != (told_now := plain.key(view)):
-                click.echo(plain.line(view))
+            if told[number] != (told_now := plain.build_change_key(view)):
+                click.echo(plain.format_status_line(view))
                 told[number] = told_now
         sys.stdout.flush()
         if all(view.is_over for view in views):
             return views
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_INTERVAL_SECONDS)
 
 
-def _on_a_terminal(watched: Sequence[Watched]) -> list[View]:
+def _show_on_terminal(watched: Sequence[WatchTarget]) -> list[WatchView]:
     """Redraw a table on the terminal until all runs have ended; return their last views."""
     from rich.live import Live
 
     from millrace.terminal import make_console
-    from millrace.watch.screen import drawing
+    from millrace.watch.screen import draw_views
 
     console = make_console(sys.stdout)
-    views = [each.look() for each in watched]
-    with Live(drawing(views), console=console, auto_refresh=False) as live:
+    views = [each.read_view() for each in watched]
+    with Live(draw_views(views), console=console, auto_refresh=False) as live:
         while not all(view.is_over for view in views):
-            time.sleep(LOOK_SECONDS)
-            views = [each.look() for each in watched]
-            live.update(drawing(views), refresh=True)
+            time.sleep(POLL_INTERVAL_SECONDS)
+            views = [each.read_view() for each in watched]
+            live.update(draw_views(views), refresh=True)
     return views
 
 
-def _in_a_browser(watched: Watched, name: str, port: int) -> View:
+def _serve_to_browser(watched: WatchTarget, name: str, port: int) -> WatchView:
     """Serve the live page of a run until it has ended and a browser has loaded the last page; return the last view."""
     from millrace.watch.live import LivePage
-    from millrace.watch.web import served
+    from millrace.watch.web import serve_site
 
     page = LivePage(watched, name)
-    with served(port, page.pages) as site:
+    with serve_site(port, page.pages) as site:
         click.echo(site.url)
         sys.stdout.flush()
-        while not (view := page.look()).is_over:
-            time.sleep(LOOK_SECONDS)
-        site.told.wait(LAST_SECONDS)
+        while not (view := page.read_view()).is_over:
+            time.sleep(POLL_INTERVAL_SECONDS)
+        site.told.wait(MAX_WAIT_SECONDS)
     return view

@@ -10,23 +10,23 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from millrace.errors import MillraceError
-from millrace.model import Fetched
+from millrace.model import FetchedFile
 from millrace.storage import blocks
 
 #: Seconds between queries of the NameNode.
-AGAIN_SECONDS = 10.0
+QUERY_INTERVAL_SECONDS = 10.0
 
 #: Least share of the bytes of a volume with which a node counts as its holder.
-LEAST_SHARE = 0.5
+MIN_HELD_SHARE = 0.5
 
 #: Decimal digits to which shares are rounded: the files of a volume differ a little in size.
-DIGITS = 1
+SHARE_DIGITS = 1
 
 #: Share held by each node, by fragment.
 Replicas = Mapping[int, Mapping[int, float]]
 
 
-def replicas(held: Mapping[str, int], n_bytes: int, nodes: Mapping[int, frozenset[str]]) -> dict[int, float]:
+def find_volume_holders(held: Mapping[str, int], n_bytes: int, nodes: Mapping[int, frozenset[str]]) -> dict[int, float]:
     """Compute which nodes hold a volume, and the share of its bytes that each holds.
 
     Args:
@@ -34,18 +34,20 @@ def replicas(held: Mapping[str, int], n_bytes: int, nodes: Mapping[int, frozense
         n_bytes: Bytes of the whole volume.
         nodes: All names of each node.
 
-    >>> replicas({"n1.site": 10, "10.0.0.2": 8, "n3": 1}, 10, {1: frozenset({"n1"}), 2: frozenset({"10.0.0.2"}), 3: frozenset({"n3"})})
+    >>> find_volume_holders({"n1.site": 10, "10.0.0.2": 8, "n3": 1}, 10, {1: frozenset({"n1"}), 2: frozenset({"10.0.0.2"}), 3: frozenset({"n3"})})
     {1: 1.0, 2: 0.8}
     """
 
     def most(names: frozenset[str]) -> int:
-        return max((n for host, n in held.items() if {host, blocks.short(host)} & names), default=0)
+        return max((n for host, n in held.items() if {host, blocks.strip_domain(host)} & names), default=0)
 
     there = {node: most(names) for node, names in nodes.items()}
-    return {node: round(n / n_bytes, DIGITS) for node, n in there.items() if n >= max(LEAST_SHARE * n_bytes, 1)}
+    return {
+        node: round(n / n_bytes, SHARE_DIGITS) for node, n in there.items() if n >= max(MIN_HELD_SHARE * n_bytes, 1)
+    }
 
 
-class BlockWatch:
+class VolumeLocationWatch:
     """A thread that queries the locations of volumes until ``close``.
 
     Args:
@@ -56,44 +58,44 @@ class BlockWatch:
     """
 
     def __init__(
-        self, volumes: Sequence[Sequence[Fetched]], hosts: Mapping[int, str], environ: Mapping[str, str],
+        self, volumes: Sequence[Sequence[FetchedFile]], hosts: Mapping[int, str], environ: Mapping[str, str],
         message: Callable[[str], None], has_all: Iterable[int] = (),
     ) -> None:  # fmt: skip
         self._has_all = dict.fromkeys(has_all, 1.0)
         self._volumes, self._environ, self._message = volumes, environ, message
-        self._nodes = {node: blocks.names_of(host) for node, host in hosts.items()}
+        self._nodes = {node: blocks.list_host_names(host) for node, host in hosts.items()}
         self._news: Replicas | None = None
         self._over = threading.Event()
         #: The locations at the start; only ``has_all`` if the NameNode does not answer.
-        self.first: Replicas = self._look() or dict.fromkeys(range(1, len(volumes) + 1), self._has_all)
-        self._thread = threading.Thread(target=self._watch, name="blocks", daemon=True)
+        self.first: Replicas = self._query_locations() or dict.fromkeys(range(1, len(volumes) + 1), self._has_all)
+        self._thread = threading.Thread(target=self._poll_locations, name="blocks", daemon=True)
         self._thread.start()
 
-    def _look(self) -> Replicas | None:
+    def _query_locations(self) -> Replicas | None:
         try:
-            found = blocks.of_files([file.place for files in self._volumes for file in files], self._environ)
+            found = blocks.locate_blocks([file.place for files in self._volumes for file in files], self._environ)
         except MillraceError as error:
             message, self._message = self._message, lambda _: None
             message(f"{error.message}; fragments are searched anywhere")
             return None
         return {
             number: self._has_all
-            | replicas(
-                blocks.holders(blocks.within(found[file.place], *file.extent) for file in files),
+            | find_volume_holders(
+                blocks.sum_bytes_by_host(blocks.cut_to_range(found[file.place], *file.extent) for file in files),
                 sum(file.size for file in files),
                 self._nodes,
             )
             for number, files in enumerate(self._volumes, 1)
         }
 
-    def _watch(self) -> None:
+    def _poll_locations(self) -> None:
         last = self.first
-        while not self._over.wait(AGAIN_SECONDS):
-            now = self._look()
+        while not self._over.wait(QUERY_INTERVAL_SECONDS):
+            now = self._query_locations()
             if now and now != last:
                 self._news = last = now
 
-    def news(self) -> Replicas | None:
+    def pop_changed_locations(self) -> Replicas | None:
         """Return the locations and clear them if they have changed since the last call; else None."""
         news, self._news = self._news, None
         return news

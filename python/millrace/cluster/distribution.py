@@ -7,27 +7,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from millrace.cluster.keeper import NAP, Keeper
-from millrace.cluster.messages import Fetch, Fetched, Look, Plain, Room
+from millrace.cluster.keeper import TRANSFER_NAP_SECONDS, NodeStaging
+from millrace.cluster.messages import FetchCopies, NodeCopiesFetched, NodeStorageReport, Plain, QueryNodeStorage
 from millrace.errors import LostError, MillraceError
 from millrace.plan import staging
-from millrace.plan.staging import Choice, File, Node
-from millrace.report.words import duration, size
+from millrace.plan.staging import DatabaseFile, StagingChoice, StagingNode
+from millrace.report.words import format_duration, format_size
 from millrace.storage import sources
-from millrace.storage.cache import Cache
-from millrace.waiting import Deadline, until
+from millrace.storage.cache import NodeCache
+from millrace.waiting import WaitDeadline, wait_until
 
 #: Seconds without any piece moved after which a node counts as lost.
-STILL_SECONDS = 60.0
+MAX_STALL_SECONDS = 60.0
 
 #: The paths (copy, file) of each file.
 Pairs = list[tuple[str, str]]
 
 
-class Decides(Protocol):
+class CopyPolicy(Protocol):
     """A policy that decides whether copies pay, and which source they are made from."""
 
-    def elsewhere(self, lacking: int) -> Mapping[str, str] | None:
+    def choose_replicas(self, lacking: int) -> Mapping[str, str] | None:
         """Return the replicas to copy, by path; empty: copy the files themselves; None: read the files in place.
 
         Args:
@@ -36,13 +36,13 @@ class Decides(Protocol):
         ...
 
 
-def pairs_of(files: Sequence[File], node: Node, choice: Choice) -> Pairs:
+def list_copy_pairs(files: Sequence[DatabaseFile], node: StagingNode, choice: StagingChoice) -> Pairs:
     """Return the (copy, file) pairs of a node; none if it reads the files in place."""
     place = {"ram": node.ram, "disk": node.disk}.get(choice.place)
     return [(os.path.join(place.folder, file.key), file.path) for file in files] if place else []
 
 
-class Distribution:
+class CopyDistribution:
     """The coordinator's side of staging.
 
     Args:
@@ -54,13 +54,15 @@ class Distribution:
     """
 
     def __init__(
-        self, keeper: Keeper, ranks: Sequence[int], tell: Callable[[int, Plain], None],
+        self, keeper: NodeStaging, ranks: Sequence[int], tell: Callable[[int, Plain], None],
         hear: Callable[[], list[tuple[int, object]]], message: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._keeper, self._ranks, self._tell, self._hear, self._message = keeper, ranks, tell, hear, message
         self._hosts: dict[int, str] = {}
 
-    def run(self, way: str, files: Sequence[File], decision: Decides | None = None) -> dict[int, Pairs]:
+    def distribute_files(
+        self, way: str, files: Sequence[DatabaseFile], decision: CopyPolicy | None = None
+    ) -> dict[int, Pairs]:
         """Copy files to the nodes.
 
         Args:
@@ -74,9 +76,9 @@ class Distribution:
             MillraceError: A node is lost.
             OSError: A file cannot be read.
         """
-        return self._run(Look(tuple(files), way), decision)
+        return self._query_and_send(QueryNodeStorage(tuple(files), way), decision)
 
-    def pass_on(self, way: str, behind: Mapping[str, str]) -> dict[int, dict[str, str]]:
+    def distribute_url_copies(self, way: str, behind: Mapping[str, str]) -> dict[int, dict[str, str]]:
         """Copy files behind URLs, already fetched to this node, to the other nodes.
 
         Args:
@@ -89,8 +91,8 @@ class Distribution:
         Raises:
             MillraceError: A node is lost, or has no room for the copies.
         """
-        files = staging.copies(behind.values())
-        found = self._run(Look(tuple(files), "auto" if way == "off" else way, are_copies=True))
+        files = staging.list_cached_copies(behind.values())
+        found = self._query_and_send(QueryNodeStorage(tuple(files), "auto" if way == "off" else way, are_copies=True))
         del found[0]
         names = {path: name for name, path in behind.items()}
         if lacking := [rank for rank, pairs in found.items() if len(pairs) < len(files)]:
@@ -100,44 +102,44 @@ class Distribution:
             )
         return {rank: {names[file]: copy for copy, file in pairs} for rank, pairs in found.items()}
 
-    def _run(self, look: Look, decision: Decides | None = None) -> dict[int, Pairs]:
+    def _query_and_send(self, look: QueryNodeStorage, decision: CopyPolicy | None = None) -> dict[int, Pairs]:
         way, files = look.way, look.files
         for rank in self._ranks:
             self._tell(rank, look)
-        nodes = {0: self._keeper.look(look, look.are_copies)}
-        self._wait(nodes)
+        nodes = {0: self._keeper.report_storage(look, look.are_copies)}
+        self._wait_for_reports(nodes)
         nodes = dict(sorted(nodes.items()))
         self._hosts = {rank: node.host for rank, node in nodes.items()}
-        choices = dict(zip(nodes, staging.decide(way, files, list(nodes.values())), strict=True))
+        choices = dict(zip(nodes, staging.choose_staging_places(way, files, list(nodes.values())), strict=True))
         lacking = max(sum(file.size for file in files if file.key in choice.missing) for choice in choices.values())
-        elsewhere = decision.elsewhere(lacking) if decision else {}
+        elsewhere = decision.choose_replicas(lacking) if decision else {}
         if elsewhere is None:
             return {rank: [] for rank in choices}
-        for line in staging.in_words(files, list(nodes.values()), list(choices.values())):
+        for line in staging.describe_staging(files, list(nodes.values()), list(choices.values())):
             self._message(line)
         if any(choice.missing for choice in choices.values()):
-            for rank, why in self._send(files, nodes, choices, elsewhere, way).items():
+            for rank, why in self._send_missing_files(files, nodes, choices, elsewhere, way).items():
                 self._message(f"databases: {nodes[rank].host} reads them in place after all: {why}")
-                choices[rank] = Choice(place="", why=why)
-        return {rank: pairs_of(files, nodes[rank], choice) for rank, choice in choices.items()}
+                choices[rank] = StagingChoice(place="", why=why)
+        return {rank: list_copy_pairs(files, nodes[rank], choice) for rank, choice in choices.items()}
 
-    def _wait(self, nodes: dict[int, Node]) -> None:
+    def _wait_for_reports(self, nodes: dict[int, StagingNode]) -> None:
         """Add the report of each other node to ``nodes``."""
 
         def look() -> bool:
             for rank, said in self._hear():
-                if isinstance(said, Room):
+                if isinstance(said, NodeStorageReport):
                     nodes[rank] = said.node
             return len(nodes) > len(self._ranks)
 
-        if not until(look, STILL_SECONDS, nap=NAP):
+        if not wait_until(look, MAX_STALL_SECONDS, nap=TRANSFER_NAP_SECONDS):
             raise LostError("databases: not all nodes say what room they have", "look at the nodes")
 
-    def _send(
+    def _send_missing_files(
         self,
-        files: Sequence[File],
-        nodes: dict[int, Node],
-        choices: dict[int, Choice],
+        files: Sequence[DatabaseFile],
+        nodes: dict[int, StagingNode],
+        choices: dict[int, StagingChoice],
         elsewhere: Mapping[str, str],
         way: str,
     ) -> dict[int, str]:
@@ -147,55 +149,57 @@ class Distribution:
         sent = tuple(file for file in files if file.key in missing)
         chain = [0, *(rank for rank, choice in choices.items() if rank and choice.missing)]
         for before, rank, after in zip(chain, chain[1:], [*chain[2:], None], strict=False):
-            self._tell(rank, Fetch(sent, choices[rank], before, after))
+            self._tell(rank, FetchCopies(sent, choices[rank], before, after))
         # Copies that an earlier job left on this node are faster to read than the storage.
-        near = {file: copy for copy, file in pairs_of(files, nodes[0], choices[0])}
+        near = {file: copy for copy, file in list_copy_pairs(files, nodes[0], choices[0])}
         wanted = {file.path: elsewhere[file.path] for file in sent if file.key in choices[0].missing and elsewhere}
-        instead, cache = self._fetched(wanted, way)
+        instead, cache = self._fetch_replicas(wanted, way)
         places = [
             near.get(file.path, file.path) if file.key not in choices[0].missing else instead.get(file.path, file.path)
             for file in sent
         ]
-        self._keeper.begin(Fetch(sent, choices[0], None, chain[1] if chain[1:] else None), places)
-        ended = self._wait_for(len(chain))
+        self._keeper.begin_transfer(FetchCopies(sent, choices[0], None, chain[1] if chain[1:] else None), places)
+        ended = self._wait_for_transfers(len(chain))
         if cache:
             cache.close()
         seconds, n_bytes = time.monotonic() - began, sum(file.size for file in sent)
-        self._message(f"databases: {size(n_bytes)} copied to each in {duration(seconds)}, {size(n_bytes / seconds)}/s")
+        self._message(
+            f"databases: {format_size(n_bytes)} copied to each in {format_duration(seconds)}, {format_size(n_bytes / seconds)}/s"
+        )
         return {rank: why for rank, why in ended.items() if why}
 
-    def _fetched(self, wanted: Mapping[str, str], way: str) -> tuple[dict[str, str], Cache | None]:
+    def _fetch_replicas(self, wanted: Mapping[str, str], way: str) -> tuple[dict[str, str], NodeCache | None]:
         """Fetch replicas; return their paths by file, none if a replica fails, and the cache that holds them."""
         try:
-            return sources.bring(wanted, way)
+            return sources.fetch_replicas(wanted, way)
         except MillraceError as error:
             self._message(f"databases: read from where they are after all: {error.message}")
             return {}, None
 
-    def _wait_for(self, n: int) -> dict[int, str]:
+    def _wait_for_transfers(self, n: int) -> dict[int, str]:
         """Relay pieces until ``n`` nodes are done; return why each has no copies, by rank; empty: it has.
 
         Raises:
-            LostError: No piece has moved for ``STILL_SECONDS``.
+            LostError: No piece has moved for ``MAX_STALL_SECONDS``.
         """
         ended: dict[int, str] = {}
-        seen, still = -1, Deadline(STILL_SECONDS)
+        seen, still = -1, WaitDeadline(MAX_STALL_SECONDS)
 
         def look() -> bool:
             nonlocal seen
-            if not self._keeper.busy:
-                time.sleep(NAP)
-            elif over := self._keeper.turn():
+            if not self._keeper.has_transfer:
+                time.sleep(TRANSFER_NAP_SECONDS)
+            elif over := self._keeper.advance_transfer():
                 ended[0] = over.why_not
-            ended.update((rank, said.why_not) for rank, said in self._hear() if isinstance(said, Fetched))
-            if (moved := self._keeper.moved + len(ended)) != seen:
+            ended.update((rank, said.why_not) for rank, said in self._hear() if isinstance(said, NodeCopiesFetched))
+            if (moved := self._keeper.n_steps_done + len(ended)) != seen:
                 seen = moved
                 still.restart()
             elif still.is_over:
                 raise LostError(
-                    f"databases: no node has got anything for {duration(STILL_SECONDS)}", "look at the nodes"
+                    f"databases: no node has got anything for {format_duration(MAX_STALL_SECONDS)}", "look at the nodes"
                 )
             return len(ended) == n
 
-        until(look)
+        wait_until(look)
         return ended

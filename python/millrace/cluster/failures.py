@@ -6,29 +6,29 @@ import time
 from collections.abc import Iterable
 
 from millrace.cluster import messages as say
-from millrace.cluster.mpi import World
+from millrace.cluster.mpi import MpiTransport
 
 #: Seconds between heartbeats.
-SIGN_OF_LIFE_SECONDS = 1.0
+HEARTBEAT_INTERVAL_SECONDS = 1.0
 
 #: Seconds without a message after which a process counts as lost.
-SILENCE_SECONDS = 10.0
+MAX_SILENCE_SECONDS = 10.0
 
 #: The same while a rank sets up its slots, makes folders and fingerprints programs.
-SILENCE_AT_START_SECONDS = 120.0
+MAX_SILENCE_AT_START_SECONDS = 120.0
 
 #: The same once half of the ranks are ready: a multiple of the time that these took, as the others are not slow then.
-#: At least ``LEAST_WAIT_SECONDS``, at most ``SILENCE_AT_START_SECONDS``.
-TIMES, LEAST_WAIT_SECONDS = 5.0, 20.0
+#: At least ``MIN_STARTUP_WAIT_SECONDS``, at most ``MAX_SILENCE_AT_START_SECONDS``.
+MAX_STARTUP_TIME_RATIO, MIN_STARTUP_WAIT_SECONDS = 5.0, 20.0
 
 #: The same once the outputs are written. A process has only to answer then, and one that is dropped by mistake holds
 #: nothing that is needed; but some launchers then report the whole job as failed. Heartbeats come each second; on two
 #: cores with 8 processes and 64 computing tools (load 70) the longest interval was 3.8 s, with compilers running more
 #: than 6 s.
-SILENCE_AT_END_SECONDS = 10.0
+MAX_SILENCE_AT_END_SECONDS = 10.0
 
 #: Seconds that the others get to end their work and sync their results to disk.
-LONGEST_GOODBYE_SECONDS = 15.0
+MAX_GOODBYE_SECONDS = 15.0
 
 
 class SilenceTimer:
@@ -37,7 +37,7 @@ class SilenceTimer:
     def __init__(self) -> None:
         self._turned = self.heard = time.monotonic()
 
-    def turn(self, now: float, *, heard: bool) -> float:
+    def measure_silence(self, now: float, *, heard: bool) -> float:
         """Return the seconds of silence at ``now``; to be called at each tick of the loop."""
         still = now - self._turned - 1.0
         self._turned = now
@@ -72,71 +72,71 @@ class StartupDeadline:
         """
         if self._half is None and 2 * n_ready >= self._n:
             self._half = now - self._begun
-        limit = SILENCE_AT_START_SECONDS
+        limit = MAX_SILENCE_AT_START_SECONDS
         if self._half is not None:
-            limit = min(limit, max(LEAST_WAIT_SECONDS, TIMES * self._half) * self._patience)
+            limit = min(limit, max(MIN_STARTUP_WAIT_SECONDS, MAX_STARTUP_TIME_RATIO * self._half) * self._patience)
         return now - self._begun > limit
 
 
 class FailureDetector:
     """The connections to ``ranks``: sends each a heartbeat, and finds those that are silent for too long."""
 
-    def __init__(self, world: World, ranks: Iterable[int]) -> None:
+    def __init__(self, world: MpiTransport, ranks: Iterable[int]) -> None:
         self._world = world
         self._patience = {rank: SilenceTimer() for rank in ranks}
         self._told = dict.fromkeys(self._patience, 0.0)
         self._turned = 0.0
         #: Seconds of silence after which a process is lost.
-        self.limit = SILENCE_AT_START_SECONDS
+        self.limit = MAX_SILENCE_AT_START_SECONDS
         #: Ranks that have sent ``say.Bye``, and ranks that are lost.
         self.gone: set[int] = set()
         self.lost: set[int] = set()
         #: When the others were sent ``say.Stop``.
         self.dismissed: float | None = None
 
-    def dismiss(self, now: float, *, whole: bool) -> None:
+    def record_dismissal(self, now: float, *, whole: bool) -> None:
         """Record that the others are sent ``say.Stop`` now; ``whole``: the outputs are written."""
         self.dismissed = now
-        self.limit = SILENCE_AT_END_SECONDS if whole else SILENCE_SECONDS
+        self.limit = MAX_SILENCE_AT_END_SECONDS if whole else MAX_SILENCE_SECONDS
 
-    def living(self) -> list[int]:
+    def list_living_ranks(self) -> list[int]:
         """Return the ranks that are not lost."""
         return [rank for rank in self._patience if rank not in self.lost]
 
-    def tell(self, rank: int, message: say.Message) -> None:
+    def send_message(self, rank: int, message: say.Message) -> None:
         self._told[rank] = time.monotonic()
         self._world.send(rank, message)
 
-    def heard(self, rank: int, now: float) -> None:
+    def record_message(self, rank: int, now: float) -> None:
         """Record that a message of ``rank`` has arrived."""
         if patience := self._patience.get(rank):
-            patience.turn(now, heard=True)
+            patience.measure_silence(now, heard=True)
 
-    def turn(self, now: float) -> list[tuple[int, str]]:
+    def find_lost_ranks(self, now: float) -> list[tuple[int, str]]:
         """Continue sends and send heartbeats; return the ranks that are lost now, each with the reason.
 
         The caller adds those that it drops to ``lost``.
         """
-        self._world.push()
-        if now - self._turned < SIGN_OF_LIFE_SECONDS / 4:
+        self._world.continue_sends()
+        if now - self._turned < HEARTBEAT_INTERVAL_SECONDS / 4:
             return []
         self._turned = now
-        failed = self._world.failed()
+        failed = self._world.find_failed_ranks()
         found = []
         for rank, patience in self._patience.items():
             if rank in self.gone or rank in self.lost:
                 continue
-            limit = self._limit_of(patience)
+            limit = self._choose_silence_limit(patience)
             if rank in failed:
                 found.append((rank, "its process is gone"))
-            elif patience.turn(now, heard=False) > limit:
+            elif patience.measure_silence(now, heard=False) > limit:
                 found.append((rank, f"no sign of life for {limit:.0f} s"))
-            elif now - self._told[rank] > SIGN_OF_LIFE_SECONDS:
-                self.tell(rank, say.Ping())
+            elif now - self._told[rank] > HEARTBEAT_INTERVAL_SECONDS:
+                self.send_message(rank, say.PingAgent())
         return found
 
-    def _limit_of(self, patience: SilenceTimer) -> float:
+    def _choose_silence_limit(self, patience: SilenceTimer) -> float:
         """Return the silence limit of a process in seconds: longer while it ends its work."""
         if self.dismissed is not None and patience.heard > self.dismissed:
-            return LONGEST_GOODBYE_SECONDS
+            return MAX_GOODBYE_SECONDS
         return self.limit

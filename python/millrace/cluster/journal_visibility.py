@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from millrace import _core
-from millrace.plan.filesystems import kind
+from millrace.plan.filesystems import find_filesystem_kind
 
 Item = TypeVar("Item")
 
@@ -19,16 +19,16 @@ Item = TypeVar("Item")
 LAZY = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs")
 
 
-def is_lazy(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+def is_lazy_filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
     """Tell whether other machines may see writes at ``path`` late (close-to-open consistency)."""
-    return kind(path, mounts) in LAZY
+    return find_filesystem_kind(path, mounts) in LAZY
 
 
 class JournalVisibility(Generic[Item]):
-    """A queue that releases items, in order, once all that ``journal`` held at the time of ``put`` is on the server.
+    """A queue that releases items, in order, once all that ``journal`` held at the time of ``queue_items`` is on the server.
 
     Args:
-        wake: Called from a thread when there are items to ``take``.
+        wake: Called from a thread when there are items to ``pop_visible_items``.
     """
 
     def __init__(self, journal: _core.Journal, wake: Callable[[], None]) -> None:
@@ -36,13 +36,13 @@ class JournalVisibility(Generic[Item]):
         self._journal, self._wake = journal, wake
         self._waiting: queue.SimpleQueue[Sequence[Item] | None] = queue.SimpleQueue()
         self._ready: deque[Item] = deque()
-        self._thread = threading.Thread(target=self._serve, name="durable", daemon=True)
+        self._thread = threading.Thread(target=self._sync_queued_items, name="durable", daemon=True)
         self._thread.start()
 
-    def put(self, items: Sequence[Item]) -> None:
+    def queue_items(self, items: Sequence[Item]) -> None:
         self._waiting.put(items)
 
-    def take(self) -> list[Item]:
+    def pop_visible_items(self) -> list[Item]:
         """Remove and return the items that may be sent now, in order."""
         found = []
         while self._ready:
@@ -54,7 +54,7 @@ class JournalVisibility(Generic[Item]):
         self._waiting.put(None)
         self._thread.join()
 
-    def _serve(self) -> None:
+    def _sync_queued_items(self) -> None:
         while (first := self._waiting.get()) is not None:
             items = list(first)
             while not self._waiting.empty():  # one sync for all items that came during the last one

@@ -13,45 +13,47 @@ import msgspec
 from millrace import __version__
 from millrace.cluster import messages as say
 from millrace.cluster.failures import (
-    LONGEST_GOODBYE_SECONDS,
-    SIGN_OF_LIFE_SECONDS,
-    SILENCE_AT_END_SECONDS,
-    SILENCE_SECONDS,
+    HEARTBEAT_INTERVAL_SECONDS,
+    MAX_GOODBYE_SECONDS,
+    MAX_SILENCE_AT_END_SECONDS,
+    MAX_SILENCE_SECONDS,
     FailureDetector,
     StartupDeadline,
 )
-from millrace.cluster.mpi import World
+from millrace.cluster.mpi import MpiTransport
 from millrace.cluster.naps import NAP_SECONDS
-from millrace.cluster.programs import Programs
-from millrace.cluster.this_node import OWN, hello
+from millrace.cluster.programs import ClusterPrograms
+from millrace.cluster.this_node import OWN, describe_this_process
 from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError
-from millrace.interrupt import Interrupt
-from millrace.job import Job
-from millrace.launch.mpi_environment import for_tools
+from millrace.interrupt import StopSignals
+from millrace.job import JobSpec
+from millrace.launch.mpi_environment import remove_mpi_variables
 from millrace.model import HdfsRead, ToolUse
 from millrace.node.workdir import WorkDir
-from millrace.plan.plan import Plan
-from millrace.report.words import count
-from millrace.rundir import Manifest, RunDir
-from millrace.schedule.partition import routes
-from millrace.waiting import until
+from millrace.plan.plan import RunPlan
+from millrace.report.words import format_count
+from millrace.rundir import RunDir, RunManifest
+from millrace.schedule.partition import choose_routes
+from millrace.waiting import wait_until
 
 
-class Member(msgspec.Struct, frozen=True):
+class JobMember(msgspec.Struct, frozen=True):
     """One process of the job and its part of the slots."""
 
     rank: int
-    hello: say.Hello
+    hello: say.ProcessJoined
     slots: int
     #: Number of its first slot among all.
     first_slot: int
 
     @property
     def name(self) -> str:
-        return self.hello.name(self.rank)
+        return self.hello.format_rank_name(self.rank)
 
 
-def share(hellos: Sequence[say.Hello], job: Job, use: ToolUse) -> tuple[list[Member], list[str]]:
+def assign_slots_to_members(
+    hellos: Sequence[say.ProcessJoined], job: JobSpec, use: ToolUse
+) -> tuple[list[JobMember], list[str]]:
     """Assign slots to each process; processes on one machine share its cores.
 
     Returns:
@@ -66,7 +68,7 @@ def share(hellos: Sequence[say.Hello], job: Job, use: ToolUse) -> tuple[list[Mem
         place, many = sharers.index(rank), len(sharers)
         n_cores = one.cores // many + (place < one.cores % many)
         slots = job.slots or max(1, n_cores // use.threads)
-        members.append(Member(rank, one, slots, first))
+        members.append(JobMember(rank, one, slots, first))
         first += slots
     for host, ranks in at.items():
         if len(ranks) > 1:
@@ -75,11 +77,11 @@ def share(hellos: Sequence[say.Hello], job: Job, use: ToolUse) -> tuple[list[Mem
             notes.append(
                 f"{host}: {len(ranks)} processes share its {cores} cores, {n_slots} slots in all; one is enough"
             )
-    notes.insert(0, f"slots: {first} in {count(len(hellos), 'process')} on {count(len(at), 'node')}")
+    notes.insert(0, f"slots: {first} in {format_count(len(hellos), 'process')} on {format_count(len(at), 'node')}")
     return members, notes
 
 
-class Membership:
+class JobMembership:
     """The coordinator's connections with all other processes, from their first message to their last.
 
     Beyond a size they form partitions: messages for a process of a partition go through its leader.
@@ -90,22 +92,22 @@ class Membership:
     """
 
     def __init__(
-        self, world: World, work: WorkDir, partition_size: int | None = None, patience: float = math.inf
+        self, world: MpiTransport, work: WorkDir, partition_size: int | None = None, patience: float = math.inf
     ) -> None:
         self.world, self.work, self._patience = world, work, patience
-        self.hellos: dict[int, say.Hello] = {0: hello(for_tools(os.environ))}
-        world.name_of = self.name
-        self.interrupt: Interrupt | None = None
+        self.hellos: dict[int, say.ProcessJoined] = {0: describe_this_process(remove_mpi_variables(os.environ))}
+        world.name_of = self.format_rank_name
+        self.interrupt: StopSignals | None = None
         #: The rank that messages for each rank are sent to: itself, or its leader.
-        self._route = routes(world.size, partition_size)
+        self._route = choose_routes(world.size, partition_size)
         #: Ranks of each partition, by its leader; a rank without a leader is a partition of one.
         self.partitions: dict[int, list[int]] = defaultdict(list)
         for rank, by in self._route.items():
             self.partitions[by].append(rank)
         self._links = FailureDetector(world, self.partitions)
-        self._ready: dict[int, say.Ready] = {}
+        self._ready: dict[int, say.NodeReady] = {}
         self._left: set[int] = set()
-        self._programs: Programs | None = None
+        self._programs: ClusterPrograms | None = None
         #: Shared outputs that each rank sees as the same file.
         self.sees: dict[int, frozenset[int]] = {}
         #: Whether all are ready: from then on the run continues without a lost process.
@@ -125,20 +127,22 @@ class Membership:
 
     # Messages
 
-    def tell(self, rank: int, message: say.Plain) -> None:
+    def send_to_rank(self, rank: int, message: say.Plain) -> None:
         by = self._route[rank]
-        self._links.tell(by, message if by == rank else say.For(rank, message))
+        self._links.send_message(by, message if by == rank else say.ForwardToMember(rank, message))
 
-    def tell_all(self, message: say.Plain) -> None:
-        for rank in self._links.living():
-            self._links.tell(rank, message if len(self.partitions[rank]) == 1 else say.ForAll(message))
+    def send_to_all(self, message: say.Plain) -> None:
+        for rank in self._links.list_living_ranks():
+            self._links.send_message(
+                rank, message if len(self.partitions[rank]) == 1 else say.ForwardToPartition(message)
+            )
 
-    def tell_leaders(self, message: say.Plain) -> None:
-        for rank in self._links.living():
+    def send_to_leaders(self, message: say.Plain) -> None:
+        for rank in self._links.list_living_ranks():
             if len(self.partitions[rank]) > 1:
-                self._links.tell(rank, message)
+                self._links.send_message(rank, message)
 
-    def hear(self) -> list[tuple[int, object]]:
+    def receive_messages(self) -> list[tuple[int, object]]:
         """Receive messages and find lost ranks; return the messages for others as (rank, message).
 
         ``say.Lost`` among them: the run continues without that process.
@@ -147,50 +151,50 @@ class Membership:
             MillraceError: A process has failed, or one is lost that the run needs.
         """
         found, now, links = [], time.monotonic(), self._links
-        for by, message in self._receive():
+        for by, message in self._receive_from_transport():
             rank = by
-            if isinstance(message, say.From):
+            if isinstance(message, say.ForwardedFromMember):
                 rank, message = message.rank, message.message
             if by in links.lost or rank in links.lost:
                 continue  # it was stopped and continues now, but other nodes have its tasks
-            links.heard(by, now)
+            links.record_message(by, now)
             match message:
-                case say.Alive():
+                case say.AgentHeartbeat():
                     pass
-                case say.Hello():
+                case say.ProcessJoined():
                     self.hellos[rank] = message
-                case say.Ready():
+                case say.NodeReady():
                     self._ready[rank] = message
                     self.sees[rank] = message.sees
-                case say.Bye(changed, read, against):
+                case say.NodeStopped(changed, read, against):
                     links.gone.add(rank)
                     self.read += read
                     self.against = self.against or against
-                    self.changed = self.changed or (changed and f"{self.name(rank)}: {changed}")
-                case say.Left():
+                    self.changed = self.changed or (changed and f"{self.format_rank_name(rank)}: {changed}")
+                case say.ProcessLeft():
                     self._left.add(rank)
-                case say.Lost(why, tasks):
-                    found += self._lose(rank, why, tasks)
-                case say.Signalled(number):
+                case say.ProcessLost(why, tasks):
+                    found += self._handle_lost_rank(rank, why, tasks)
+                case say.SignalReceived(number):
                     # The launcher may have sent it to all ranks; a second one means "at once".
                     if self.interrupt and not self.interrupt.signal:
-                        self.interrupt.note(number)
-                case say.Trouble():
-                    raise message.error(self.name(rank))
+                        self.interrupt.count_signal(number)
+                case say.AgentFailed():
+                    raise message.rebuild_error(self.format_rank_name(rank))
                 case _:
                     found.append((rank, message))
-        for rank, why in links.turn(now):
-            found += self._lose(rank, why, 0)
+        for rank, why in links.find_lost_ranks(now):
+            found += self._handle_lost_rank(rank, why, 0)
         return found
 
-    def _receive(self) -> list[tuple[int, say.Message]]:
+    def _receive_from_transport(self) -> list[tuple[int, say.Message]]:
         try:
             return self.world.receive()
         except CorruptError as error:
             self.exit_code = error.status  # its sender cannot be sent a command to end
             raise
 
-    def _lose(self, rank: int, why: str, tasks: int) -> list[tuple[int, object]]:
+    def _handle_lost_rank(self, rank: int, why: str, tasks: int) -> list[tuple[int, object]]:
         """Drop a lost process, and return the message of it.
 
         Raises:
@@ -203,34 +207,35 @@ class Membership:
             return []
         if not self._works or len(partition) > 1:
             raise LostError(
-                f"{self.name(rank)} is lost: {why}", "nothing that was done is lost: the same command resumes"
+                f"{self.format_rank_name(rank)} is lost: {why}",
+                "nothing that was done is lost: the same command resumes",
             )
-        return [(rank, say.Lost(why, tasks))]
+        return [(rank, say.ProcessLost(why, tasks))]
 
     @property
-    def gone(self) -> set[int]:
+    def departed_ranks(self) -> set[int]:
         """Ranks that have sent ``say.Bye``: their journals and outputs are final."""
         return self._links.gone
 
-    def name(self, rank: int) -> str:
+    def format_rank_name(self, rank: int) -> str:
         """Return the host and rank of a process, for messages to the user."""
         known = self.hellos.get(rank)
-        return known.name(rank) if known else f"rank {rank}"
+        return known.format_rank_name(rank) if known else f"rank {rank}"
 
-    def _wait(self, done: Callable[[], bool], timeout_seconds: float = math.inf) -> bool:
+    def _carry_messages_until(self, done: Callable[[], bool], timeout_seconds: float = math.inf) -> bool:
         """Carry messages until ``done``; return false after the timeout, or if the user insists on an end."""
 
         def look() -> bool:
             if done():
                 return True
-            for rank, message in self.hear():
+            for rank, message in self.receive_messages():
                 if self._links.dismissed is None:
-                    raise say.unexpected(self.name(rank), message)
+                    raise say.make_unexpected_message_error(self.format_rank_name(rank), message)
             return done()
 
-        return until(look, timeout_seconds, nap=NAP_SECONDS[1] / 2, enough=self._is_enough)
+        return wait_until(look, timeout_seconds, nap=NAP_SECONDS[1] / 2, enough=self._is_stop_insisted)
 
-    def _is_enough(self) -> bool:
+    def _is_stop_insisted(self) -> bool:
         return self.interrupt is not None and self.interrupt.count > 1
 
     def _wait_for_others(self, n_there: Callable[[], int]) -> bool:
@@ -238,13 +243,13 @@ class Membership:
         others = self.world.size - 1
         muster = StartupDeadline(time.monotonic(), others, self._patience)
         return (
-            self._wait(lambda: n_there() == others or muster.is_late(time.monotonic(), n_there()))
+            self._carry_messages_until(lambda: n_there() == others or muster.is_late(time.monotonic(), n_there()))
             and n_there() == others
         )
 
     # From the first message to the last
 
-    def gather(self) -> list[say.Hello]:
+    def gather_processes(self) -> list[say.ProcessJoined]:
         """Wait until all processes have joined; return their descriptions by rank.
 
         Raises:
@@ -255,30 +260,30 @@ class Membership:
             self.world.broken = True
             missing = sorted(set(range(self.world.size)) - set(self.hellos))
             raise LostError(f"no word from rank {', '.join(map(str, missing))}", "look at these nodes")
-        self.world.all_are_here()
+        self.world.unlink_startup_memory()
         found = [self.hellos[rank] for rank in range(self.world.size)]
         for rank, one in enumerate(found):
             if one.millrace != __version__:
                 raise RefusedError(
-                    f"{one.name(rank)} has millrace {one.millrace}, {found[0].host} has {__version__}",
+                    f"{one.format_rank_name(rank)} has millrace {one.millrace}, {found[0].host} has {__version__}",
                     "install the same release on all nodes",
                 )
         return found
 
-    def set_up(
-        self, plan: Plan, rundir: RunDir, manifest: Manifest, members: Sequence[Member], start: int,
+    def set_up_members(
+        self, plan: RunPlan, rundir: RunDir, manifest: RunManifest, members: Sequence[JobMember], start: int,
         staged: Mapping[str, Sequence[tuple[str, str]]], copies: Mapping[str, Mapping[str, str]], shared: dict[int, int],
     ) -> None:  # fmt: skip
-        """Send all others the setup of their slots. Never blocks. ``staged``, ``copies``, ``shared``: see ``Setup``."""
+        """Send all others the setup of their slots. Never blocks. ``staged``, ``copies``, ``shared``: see ``SetUpNode``."""
         whole = {name: value for name, value in plan.command.environ.items() if name not in OWN}
-        self._programs = programs = Programs(plan, rundir)
-        names = [programs.name_on(member.name, member.hello.machine) for member in members]
+        self._programs = programs = ClusterPrograms(plan, rundir)
+        names = [programs.choose_program_name(member.name, member.hello.machine) for member in members]
         for member in members[1:]:
-            self.tell(member.rank, say.Setup(
+            self.send_to_rank(member.rank, say.SetUpNode(
                 use=plan.use, cwd=str(plan.command.cwd), program=names[member.rank],
-                command=programs.command_for(member.hello.machine), environ=whole,
+                command=programs.get_version_command(member.hello.machine), environ=whole,
                 nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
-                journal=str(rundir.journal_of(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
+                journal=str(rundir.get_rank_journal(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
                 name=member.name, staged=staged.get(member.hello.host, []), shared=shared,
                 world=plan.world, view=plan.command.view, copies=dict(copies.get(member.hello.host, {})),
             ))  # fmt: skip
@@ -292,13 +297,17 @@ class Membership:
         if not self._wait_for_others(lambda: len(self._ready)):
             missing = sorted(set(range(1, self.world.size)) - set(self._ready))
             self.world.broken = True
-            raise LostError(f"{', '.join(map(self.name, missing))} does not get ready", "look at these nodes")
+            raise LostError(
+                f"{', '.join(map(self.format_rank_name, missing))} does not get ready", "look at these nodes"
+            )
         if self._programs:
-            self._programs.check((self.name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items())
-        self._links.limit = SILENCE_SECONDS
+            self._programs.check_same_programs(
+                (self.format_rank_name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items()
+            )
+        self._links.limit = MAX_SILENCE_SECONDS
         self._works = True
 
-    def dismiss(self, *, whole: bool = False) -> None:
+    def dismiss_members(self, *, whole: bool = False) -> None:
         """End the work of all others; when this returns, their commits are on disk.
 
         Args:
@@ -307,39 +316,51 @@ class Membership:
         links = self._links
         if links.dismissed is not None:
             return
-        links.dismiss(time.monotonic(), whole=whole)
-        self.tell_all(say.Stop(whole))
+        links.record_dismissal(time.monotonic(), whole=whole)
+        self.send_to_all(say.StopNode(whole))
         everybody = self.world.size - 1
         while True:
             try:
-                if not self._wait(lambda: len(links.gone | links.lost) == everybody, 2 * LONGEST_GOODBYE_SECONDS):
+                if not self._carry_messages_until(
+                    lambda: len(links.gone | links.lost) == everybody, 2 * MAX_GOODBYE_SECONDS
+                ):
                     self.world.broken = True
                 return
             except MillraceError:
                 continue  # an error in the last messages changes nothing any more
 
-    def leave(self) -> None:
+    def leave_job(self) -> None:
         """End all processes, and MPI; to be called after the last message."""
-        self.dismiss()
-        self.tell_all(say.Leave())
+        self.dismiss_members()
+        self.send_to_all(say.LeaveJob())
         # All others would wait in MPI for a process that is stopped by now.
-        if not self._wait_for_the_end(SIGN_OF_LIFE_SECONDS if self.world.broken else SILENCE_AT_END_SECONDS):
+        if not self._wait_for_departures(
+            HEARTBEAT_INTERVAL_SECONDS if self.world.broken else MAX_SILENCE_AT_END_SECONDS
+        ):
             self.world.broken = True
         # A lost process may be stopped rather than dead.
-        missing = {rank for rank in self._silent({*self._links.living(), *self._links.lost}) if not self._end(rank)}
-        self.world.leave(self.exit_code, missing=bool(missing))
+        missing = {
+            rank
+            for rank in self._find_unfinished_ranks({*self._links.list_living_ranks(), *self._links.lost})
+            if not self._kill_stalled_process(rank)
+        }
+        self.world.finalize_or_abort(self.exit_code, missing=bool(missing))
 
-    def _end(self, rank: int) -> bool:
+    def _kill_stalled_process(self, rank: int) -> bool:
         """Kill a stopped process if it is on this node and the launcher tolerates that; return whether it did."""
         known = self.hellos.get(rank)
-        return known is not None and known.host == self.hellos[0].host and self.world.end(known.process)
+        return (
+            known is not None and known.host == self.hellos[0].host and self.world.kill_stalled_process(known.process)
+        )
 
-    def _wait_for_the_end(self, timeout_seconds: float) -> bool:
+    def _wait_for_departures(self, timeout_seconds: float) -> bool:
         try:
-            return self._wait(lambda: not self._silent(self._links.living()), timeout_seconds)
+            return self._carry_messages_until(
+                lambda: not self._find_unfinished_ranks(self._links.list_living_ranks()), timeout_seconds
+            )
         except MillraceError:
-            return False  # as in ``dismiss``
+            return False  # as in ``dismiss_members``
 
-    def _silent(self, ranks: Iterable[int]) -> set[int]:
+    def _find_unfinished_ranks(self, ranks: Iterable[int]) -> set[int]:
         """Return the ranks that have not sent ``say.Left`` and are not known to be dead."""
-        return set(ranks) - self._left - self.world.failed()
+        return set(ranks) - self._left - self.world.find_failed_ranks()

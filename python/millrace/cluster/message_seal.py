@@ -26,7 +26,7 @@ def draw_secret() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-def key_of(secret: bytes | bytearray, handed: bytes) -> bytes:
+def derive_start_key(secret: bytes | bytearray, handed: bytes) -> bytes:
     """Derive the key of a start.
 
     Args:
@@ -40,7 +40,7 @@ class MessageSeal:
     """The seals of one process: seals messages it sends, checks those it receives, in order for each other rank.
 
     Args:
-        key: See ``key_of``.
+        key: See ``derive_start_key``.
         rank: Rank of this process.
     """
 

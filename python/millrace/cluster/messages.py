@@ -14,11 +14,11 @@ import msgspec
 from millrace import errors
 from millrace.errors import CorruptError, ExitCode, MillraceError
 from millrace.ids import TaskId
-from millrace.model import Command, HdfsRead, ToolUse, View
-from millrace.node.batch import Batch
-from millrace.output.parts import Part, Written
+from millrace.model import HdfsRead, RemoteFileView, ToolUse, UserCommand
+from millrace.node.batch import SpooledBatch
+from millrace.output.parts import OutputPart, PartsWritten
 from millrace.plan import staging, world
-from millrace.tasks import Ended, Ending, Started, Task
+from millrace.tasks import SlotTask, TaskEnded, TaskEnding, TaskStarted
 
 
 class TaggedMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -31,7 +31,7 @@ class TaggedMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 # From the coordinator
 
 
-class Setup(TaggedMessage, frozen=True, tag=1):
+class SetUpNode(TaggedMessage, frozen=True, tag=1):
     """A command to set up the slots of a node for a run."""
 
     use: ToolUse
@@ -39,7 +39,7 @@ class Setup(TaggedMessage, frozen=True, tag=1):
     #: The program as the user typed it, or as it is named for the node's architecture.
     program: str
     #: For a node of another architecture: the command whose release it has to report.
-    command: Command | None
+    command: UserCommand | None
     environ: dict[str, str]
     nice: int
     run_dir: str
@@ -56,107 +56,107 @@ class Setup(TaggedMessage, frozen=True, tag=1):
     #: Outputs that the node may have to write parts of, with the inode number of each at the coordinator.
     shared: dict[int, int]
     #: Inputs, databases and program, as they are at the coordinator.
-    world: Sequence[world.File]
+    world: Sequence[world.DependencyFile]
     #: The view that shows files behind URLs, and their copies on the node, by name.
-    view: View | None
+    view: RemoteFileView | None
     copies: dict[str, str]
 
 
-class Assignment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class TaskAssignment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A task with the bytes of its batch."""
 
-    task: Task
+    task: SlotTask
     #: Without the paths of its spooled files, which are local to the coordinator.
-    batch: Batch
+    batch: SpooledBatch
     #: Bytes of each input; empty for those of format ``files``.
     contents: list[bytes]
 
 
-class Work(TaggedMessage, frozen=True, tag=2):
+class RunAssignments(TaggedMessage, frozen=True, tag=2):
     """A command to run tasks."""
 
-    assignments: list[Assignment]
+    assignments: list[TaskAssignment]
 
 
-class Write(TaggedMessage, frozen=True, tag=3):
-    """A command to write a part of an output; the answer is ``Wrote``."""
+class WriteOutputPart(TaggedMessage, frozen=True, tag=3):
+    """A command to write a part of an output; the answer is ``OutputPartsWritten``."""
 
-    part: Part
+    part: OutputPart
 
 
-class WriteNow(TaggedMessage, frozen=True, tag=4):
+class WriteHeldPart(TaggedMessage, frozen=True, tag=4):
     """A command to write a part that was held back."""
 
     stream: int
     number: int
 
 
-class OpenTogether(TaggedMessage, frozen=True, tag=5):
+class OpenCollectiveOutputs(TaggedMessage, frozen=True, tag=5):
     """A command to open outputs with MPI-IO; collective, so all ranks get it."""
 
     streams: list[int]
 
 
-class CloseTogether(TaggedMessage, frozen=True, tag=6):
+class CloseCollectiveOutputs(TaggedMessage, frozen=True, tag=6):
     """A command to close the outputs opened with MPI-IO; collective."""
 
 
-class Withdraw(TaggedMessage, frozen=True, tag=7):
-    """A command to withdraw the tasks that no slot has started; the answer is ``Withdrawn``."""
+class WithdrawFromNode(TaggedMessage, frozen=True, tag=7):
+    """A command to withdraw the tasks that no slot has started; the answer is ``NodeTasksWithdrawn``."""
 
 
-class Kill(TaggedMessage, frozen=True, tag=8):
+class KillNodeTools(TaggedMessage, frozen=True, tag=8):
     """A command to kill the running tools."""
 
 
-class Ping(TaggedMessage, frozen=True, tag=9):
+class PingAgent(TaggedMessage, frozen=True, tag=9):
     """A heartbeat of the coordinator, or of a leader."""
 
 
-class NoMore(TaggedMessage, frozen=True, tag=10):
+class AllBatchesSubmitted(TaggedMessage, frozen=True, tag=10):
     """A note to leaders that all batches are submitted: stragglers may be run twice from now on."""
 
 
-class For(TaggedMessage, frozen=True, tag=15):
+class ForwardToMember(TaggedMessage, frozen=True, tag=15):
     """A message that the leader forwards to one process of its partition."""
 
     rank: int
     message: Plain
 
 
-class ForAll(TaggedMessage, frozen=True, tag=16):
+class ForwardToPartition(TaggedMessage, frozen=True, tag=16):
     """A message for the leader and all processes of its partition."""
 
     message: Plain
 
 
-class Stop(TaggedMessage, frozen=True, tag=11):
-    """A command to end the work: end running tools, sync the journal, answer ``Bye``."""
+class StopNode(TaggedMessage, frozen=True, tag=11):
+    """A command to end the work: end running tools, sync the journal, answer ``NodeStopped``."""
 
     #: Whether the outputs are written.
     whole: bool = False
 
 
-class Leave(TaggedMessage, frozen=True, tag=12):
-    """A command to end the process; the answer is ``Left``."""
+class LeaveJob(TaggedMessage, frozen=True, tag=12):
+    """A command to end the process; the answer is ``ProcessLeft``."""
 
 
-class Look(TaggedMessage, frozen=True, tag=13):
-    """A question for the copies of files on a node, and its room for more; the answer is ``Room``."""
+class QueryNodeStorage(TaggedMessage, frozen=True, tag=13):
+    """A question for the copies of files on a node, and its room for more; the answer is ``NodeStorageReport``."""
 
-    files: tuple[staging.File, ...]
+    files: tuple[staging.DatabaseFile, ...]
     #: ``--stage``.
     way: str
     #: Whether the files are themselves copies, which the node can read nowhere else.
     are_copies: bool = False
 
 
-class Fetch(TaggedMessage, frozen=True, tag=14):
-    """A command to take part in a broadcast of files; the answer is ``Fetched``."""
+class FetchCopies(TaggedMessage, frozen=True, tag=14):
+    """A command to take part in a broadcast of files; the answer is ``NodeCopiesFetched``."""
 
     #: The files that are sent, in order.
-    files: tuple[staging.File, ...]
-    choice: staging.Choice
+    files: tuple[staging.DatabaseFile, ...]
+    choice: staging.StagingChoice
     #: Neighbour ranks in the chain; None: this node is the first, or the last.
     before: int | None
     after: int | None
@@ -165,7 +165,7 @@ class Fetch(TaggedMessage, frozen=True, tag=14):
 # From the node agents
 
 
-class Hello(TaggedMessage, frozen=True, tag=33):
+class ProcessJoined(TaggedMessage, frozen=True, tag=33):
     """The first message of a process: it has joined, and describes its machine."""
 
     host: str
@@ -176,30 +176,30 @@ class Hello(TaggedMessage, frozen=True, tag=33):
     machine: str
     millrace: str
 
-    def name(self, rank: int) -> str:
+    def format_rank_name(self, rank: int) -> str:
         """Return host and rank of the process, for messages to the user."""
         return f"{self.host} (rank {rank})"
 
 
-class Ready(TaggedMessage, frozen=True, tag=34):
-    """The answer to ``Setup``: the slots are ready; with the program that they run."""
+class NodeReady(TaggedMessage, frozen=True, tag=34):
+    """The answer to ``SetUpNode``: the slots are ready; with the program that they run."""
 
     exe: str
     #: Fingerprint of the program file.
     content: str
-    #: Version line, if ``Setup.command`` asks for it.
+    #: Version line, if ``SetUpNode.command`` asks for it.
     version: str
-    #: Outputs of ``Setup.shared`` that are the same files on this node.
+    #: Outputs of ``SetUpNode.shared`` that are the same files on this node.
     sees: frozenset[int] = frozenset()
 
 
-class Report(TaggedMessage, frozen=True, tag=35):
+class TaskEventsReport(TaggedMessage, frozen=True, tag=35):
     """The starts and ends of tasks in the slots of a node, in order."""
 
-    events: list[Started | Ended]
+    events: list[TaskStarted | TaskEnded]
 
 
-class Allow(TaggedMessage, frozen=True, tag=36):
+class RankSlotsChanged(TaggedMessage, frozen=True, tag=36):
     """A change of the number of tools that run side by side on a rank's node."""
 
     rank: int
@@ -208,25 +208,25 @@ class Allow(TaggedMessage, frozen=True, tag=36):
     why: str
 
 
-class Wrote(TaggedMessage, frozen=True, tag=37):
+class OutputPartsWritten(TaggedMessage, frozen=True, tag=37):
     """A report of parts of outputs that are written, or synced to disk."""
 
-    written: list[Written]
+    written: list[PartsWritten]
 
 
-class ReadyToWrite(TaggedMessage, frozen=True, tag=38):
+class CollectiveWriteReady(TaggedMessage, frozen=True, tag=38):
     """A note that the sender is ready for the collective write to an output, and waits in it."""
 
     stream: int
 
 
-class Withdrawn(TaggedMessage, frozen=True, tag=39):
-    """The answer to ``Withdraw``: tasks that no slot had started."""
+class NodeTasksWithdrawn(TaggedMessage, frozen=True, tag=39):
+    """The answer to ``WithdrawFromNode``: tasks that no slot had started."""
 
     tasks: list[TaskId]
 
 
-class Trouble(TaggedMessage, frozen=True, tag=40):
+class AgentFailed(TaggedMessage, frozen=True, tag=40):
     """An error with which an agent cannot continue."""
 
     #: Errors that keep their class over the wire, by name.
@@ -253,12 +253,12 @@ class Trouble(TaggedMessage, frozen=True, tag=40):
     exit_code: ExitCode
 
     @classmethod
-    def of(cls, error: MillraceError) -> Self:
-        """Make the message of ``error``; a class not in ``ERRORS`` is sent as its nearest base that is."""
+    def from_error(cls, error: MillraceError) -> Self:
+        """Make the message of ``rebuild_error``; a class not in ``ERRORS`` is sent as its nearest base that is."""
         kind = next(base.__name__ for base in type(error).__mro__ if cls.ERRORS.get(base.__name__) is base)
         return cls(kind, error.message, error.hint, error.exit_code)
 
-    def error(self, where: str) -> MillraceError:
+    def rebuild_error(self, where: str) -> MillraceError:
         """Rebuild the error, with the process ``where`` in its text.
 
         Raises:
@@ -271,32 +271,32 @@ class Trouble(TaggedMessage, frozen=True, tag=40):
         return made
 
 
-class Signalled(TaggedMessage, frozen=True, tag=41):
+class SignalReceived(TaggedMessage, frozen=True, tag=41):
     """A signal that asked the sender to stop."""
 
     number: int
 
 
-class From(TaggedMessage, frozen=True, tag=48):
+class ForwardedFromMember(TaggedMessage, frozen=True, tag=48):
     """A message of a process of the partition, forwarded by its leader."""
 
     rank: int
     message: Plain
 
 
-class Lost(TaggedMessage, frozen=True, tag=42):
+class ProcessLost(TaggedMessage, frozen=True, tag=42):
     """The loss of a process; its tasks are reassigned within its partition."""
 
     why: str
     tasks: int
 
 
-class Alive(TaggedMessage, frozen=True, tag=43):
+class AgentHeartbeat(TaggedMessage, frozen=True, tag=43):
     """A heartbeat of an agent."""
 
 
-class Bye(TaggedMessage, frozen=True, tag=44):
-    """The answer to ``Stop``: the journal and the parts of outputs are on disk."""
+class NodeStopped(TaggedMessage, frozen=True, tag=44):
+    """The answer to ``StopNode``: the journal and the parts of outputs are on disk."""
 
     #: Databases or program changed during the run, as text; empty: none.
     changed: str = ""
@@ -306,33 +306,33 @@ class Bye(TaggedMessage, frozen=True, tag=44):
     against: str = ""
 
 
-class Room(TaggedMessage, frozen=True, tag=46):
-    """The answer to ``Look``: copies and room on a node."""
+class NodeStorageReport(TaggedMessage, frozen=True, tag=46):
+    """The answer to ``QueryNodeStorage``: copies and room on a node."""
 
-    node: staging.Node
+    node: staging.StagingNode
 
 
-class Fetched(TaggedMessage, frozen=True, tag=47):
-    """The answer to ``Fetch``: the node's part is done; ``why_not``: the reason why it has no copies, or empty."""
+class NodeCopiesFetched(TaggedMessage, frozen=True, tag=47):
+    """The answer to ``FetchCopies``: the node's part is done; ``why_not``: the reason why it has no copies, or empty."""
 
     why_not: str
 
 
-class Left(TaggedMessage, frozen=True, tag=45):
+class ProcessLeft(TaggedMessage, frozen=True, tag=45):
     """The last message of a process, and of those that it leads: it exits now."""
 
 
 #: Messages from one process to another.
 Plain = (
-    Setup | Work | Write | WriteNow | OpenTogether | CloseTogether | Withdraw | Kill | Ping | NoMore | Stop | Leave | Look | Fetch
-    | Hello | Ready | Report | Allow | Wrote | ReadyToWrite | Withdrawn | Trouble | Signalled | Lost | Alive | Bye | Left | Room | Fetched
+    SetUpNode | RunAssignments | WriteOutputPart | WriteHeldPart | OpenCollectiveOutputs | CloseCollectiveOutputs | WithdrawFromNode | KillNodeTools | PingAgent | AllBatchesSubmitted | StopNode | LeaveJob | QueryNodeStorage | FetchCopies
+    | ProcessJoined | NodeReady | TaskEventsReport | RankSlotsChanged | OutputPartsWritten | CollectiveWriteReady | NodeTasksWithdrawn | AgentFailed | SignalReceived | ProcessLost | AgentHeartbeat | NodeStopped | ProcessLeft | NodeStorageReport | NodeCopiesFetched
 )  # fmt: skip
 
 #: The same, and those that a leader forwards.
-Message = Plain | For | ForAll | From
+Message = Plain | ForwardToMember | ForwardToPartition | ForwardedFromMember
 
 
-def unexpected(who: str, message: object) -> MillraceError:
+def make_unexpected_message_error(who: str, message: object) -> MillraceError:
     """Make the error of a message that is not allowed in this state."""
     name = type(message).__name__
     return MillraceError(
@@ -340,8 +340,8 @@ def unexpected(who: str, message: object) -> MillraceError:
     )
 
 
-def as_told(ended: Ended, setup: Setup) -> Ended:
+def add_node_name_to_failure(ended: TaskEnded, setup: SetUpNode) -> TaskEnded:
     """Add the name of the node to the detail of a failure that may be the node's."""
-    if ended.ending not in (Ending.IO, Ending.SPAWN):
+    if ended.ending not in (TaskEnding.IO, TaskEnding.SPAWN):
         return ended
     return msgspec.structs.replace(ended, detail=f"{setup.name}: {ended.detail}")

@@ -25,22 +25,22 @@ from millrace import _core, debug
 from millrace.cluster import message_seal, mpi_start, wire
 from millrace.cluster.message_seal import MessageSeal
 from millrace.cluster.messages import Message
-from millrace.cluster.mpi_link import Link
+from millrace.cluster.mpi_link import MpiBroadcastLink
 from millrace.errors import CorruptError, RefusedError
 from millrace.launch import mpi_environment
-from millrace.launch.mpi_environment import Launched
-from millrace.report.words import count
-from millrace.schedule.packing import Packing
-from millrace.waiting import until
+from millrace.launch.mpi_environment import LaunchedProcess
+from millrace.report.words import format_count
+from millrace.schedule.packing import MessageCompression
+from millrace.waiting import wait_until
 
 #: Longest piece of a message, in bytes.
-PIECE_BYTES = 4 << 20
+MAX_PIECE_BYTES = 4 << 20
 
 #: Pieces in flight to one rank.
-IN_FLIGHT = 8
+MAX_PIECES_IN_FLIGHT = 8
 
 #: Seconds that a launcher gets to end all processes after ``MPI_Abort``; and that all get for ``MPI_Finalize``.
-LONGEST_ABORT, LONGEST_FINALIZE = 2, 30
+MAX_ABORT_SECONDS, MAX_FINALIZE_SECONDS = 2, 30
 
 #: Seconds between the start of Open MPI and the first message.
 AFTER_INIT_SECONDS = 0.2
@@ -48,20 +48,20 @@ AFTER_INIT_SECONDS = 0.2
 #: Seconds between tests of pending sends, where there is nothing else to do.
 FLUSH_NAP_SECONDS = 0.001
 
-#: Most messages returned by one ``World.receive``, so that its caller is not kept from its other work.
-MOST_AT_ONCE = 256
+#: Most messages returned by one ``MpiTransport.receive``, so that its caller is not kept from its other work.
+MAX_MESSAGES_PER_RECEIVE = 256
 
 #: Tags: more pieces of this message follow; its last piece; the last piece of a compressed message.
 MORE, LAST, LAST_PACKED = 1, 2, 3
 
 
-class _Outbox(msgspec.Struct):
+class _RankOutbox(msgspec.Struct):
     waiting: deque[tuple[Any, int]] = msgspec.field(default_factory=deque)
     #: (request, buffer, when it was given to MPI): the buffer must live until the request is done.
     in_flight: deque[tuple[Any, Any, float]] = msgspec.field(default_factory=deque)
 
 
-class World:
+class MpiTransport:
     """The transport between all processes of the job; ``rank`` 0 is the coordinator.
 
     Args:
@@ -72,28 +72,30 @@ class World:
         RefusedError: MPI cannot be used, or is not that of the launcher.
     """
 
-    def __init__(self, launched: Launched, scratch: Path, handed: bytes = b"") -> None:
-        mpi_start.settle(scratch)
+    def __init__(self, launched: LaunchedProcess, scratch: Path, handed: bytes = b"") -> None:
+        mpi_start.set_openmpi_defaults(scratch)
         try:
             import mpi4py
 
-            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # see ``mpi_start.check_library`` and ``leave``
+            mpi4py.rc.initialize = mpi4py.rc.finalize = (
+                False  # see ``mpi_start.check_library_fits_launcher`` and ``finalize_or_abort``
+            )
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise RefusedError(
                 f"started as {launched.size} processes by {launched.launcher}, but there is no MPI to be used: {error}",
                 "install mpi4py and an MPI with: pip install 'millrace[mpi]'; or load the site's MPI, and pip install mpi4py",
             ) from error
-        mpi_start.check_library(launched, name := mpi_start.name_of(MPI.Get_library_version()))
+        mpi_start.check_library_fits_launcher(launched, name := mpi_start.parse_library_name(MPI.Get_library_version()))
         self._mpi, self._comm = MPI, MPI.COMM_WORLD
-        with mpi_start.patience(launched):
-            self._start(launched, name, handed)
-        mpi_start.close_on_exec()
+        with mpi_start.limit_startup_time(launched):
+            self._start_mpi(launched, name, handed)
+        mpi_start.set_close_on_exec()
         self._status = MPI.Status()
         #: Whether the launcher continues when a process dies (``mpirun --with-ft ulfm``).
         self._tolerant = bool(os.environ.get("OMPI_MCA_mpi_ft_enable"))  # noqa: SIM112
-        self._out: dict[int, _Outbox] = {}
-        self._packing = Packing()
+        self._out: dict[int, _RankOutbox] = {}
+        self._packing = MessageCompression()
         self._partial: dict[int, list[bytearray]] = {}
         self._refused: CorruptError | None = None
         #: Names a rank in messages to the user.
@@ -101,7 +103,7 @@ class World:
         #: Whether a process was lost: then ``MPI_Finalize`` would not return.
         self.broken = False
 
-    def _start(self, launched: Launched, name: str, handed: bytes) -> None:
+    def _start_mpi(self, launched: LaunchedProcess, name: str, handed: bytes) -> None:
         """Initialize MPI, up to the last call that waits for all processes."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a launcher of another MPI is reported below, in our words
@@ -113,48 +115,48 @@ class World:
         self.rank, self.size = self._comm.rank, self._comm.size
         if self.size != launched.size:
             self._mpi.Finalize()
-            raise mpi_start.wrong_launcher(launched, f"{name} sees {count(self.size, 'process')}")
+            raise mpi_start.make_wrong_launcher_error(launched, f"{name} sees {format_count(self.size, 'process')}")
         self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
         #: Communicator for bytes that are not messages: ``receive`` must not see them.
         self._bulk = self._comm.Dup()
         secret = bytearray(message_seal.draw_secret())
         self._bulk.Bcast([secret, self._mpi.BYTE], 0)
-        self._seal = MessageSeal(message_seal.key_of(secret, handed), self.rank)
+        self._seal = MessageSeal(message_seal.derive_start_key(secret, handed), self.rank)
 
     def send(self, rank: int, message: Message) -> None:
         """Queue ``message`` and begin to send it; in order for each rank. Never blocks."""
-        debug.message("to", rank, message)
-        content, last = wire.dumps(message), LAST
-        box = self._out.setdefault(rank, _Outbox())
-        if self._packing.pays(len(content)):
-            content, last = self._packed(content), LAST_PACKED
+        debug.log_message("to", rank, message)
+        content, last = wire.encode_message(message), LAST
+        box = self._out.setdefault(rank, _RankOutbox())
+        if self._packing.should_compress(len(content)):
+            content, last = self._compress_content(content), LAST_PACKED
         self._seal.seal_message(rank, last, content)
-        if len(content) <= PIECE_BYTES:
+        if len(content) <= MAX_PIECE_BYTES:
             box.waiting.append((content, last))
         else:
             view = memoryview(content)
-            cuts = range(0, len(content), PIECE_BYTES)
-            box.waiting.extend((view[at : at + PIECE_BYTES], last if at == cuts[-1] else MORE) for at in cuts)
-        self._push(rank, box)
+            cuts = range(0, len(content), MAX_PIECE_BYTES)
+            box.waiting.extend((view[at : at + MAX_PIECE_BYTES], last if at == cuts[-1] else MORE) for at in cuts)
+        self._continue_sends_to(rank, box)
 
-    def _packed(self, content: bytearray) -> bytearray:
+    def _compress_content(self, content: bytearray) -> bytearray:
         begun = time.monotonic()
         packed = bytearray(_core.pack(content))
-        self._packing.packed(len(content), len(packed), time.monotonic() - begun)
+        self._packing.observe_compression(len(content), len(packed), time.monotonic() - begun)
         return packed
 
-    def push(self) -> bool:
+    def continue_sends(self) -> bool:
         """Continue pending sends; return whether any are left."""
         for rank, box in list(self._out.items()):
-            self._push(rank, box)
+            self._continue_sends_to(rank, box)
         return bool(self._out)
 
-    def _push(self, rank: int, box: _Outbox) -> None:
+    def _continue_sends_to(self, rank: int, box: _RankOutbox) -> None:
         try:
             while box.in_flight and box.in_flight[0][0].Test():
                 _, piece, since = box.in_flight.popleft()
-                self._packing.sent(len(piece), time.monotonic() - since)
-            while box.waiting and len(box.in_flight) < IN_FLIGHT:
+                self._packing.observe_send(len(piece), time.monotonic() - since)
+            while box.waiting and len(box.in_flight) < MAX_PIECES_IN_FLIGHT:
                 piece, tag = box.waiting.popleft()
                 request = self._comm.Isend([piece, self._mpi.BYTE], rank, tag)
                 box.in_flight.append((request, piece, time.monotonic()))
@@ -162,19 +164,19 @@ class World:
             if not self._tolerant:
                 raise
             box.waiting.clear()
-            box.in_flight.clear()  # its process is dead: see ``failed``
+            box.in_flight.clear()  # its process is dead: see ``find_failed_ranks``
         if not box.in_flight:
             self._out.pop(rank, None)
 
     def receive(self) -> list[tuple[int, Message]]:
-        """Return the messages that have arrived, as (rank, message); at most ``MOST_AT_ONCE``. Never blocks.
+        """Return the messages that have arrived, as (rank, message); at most ``MAX_MESSAGES_PER_RECEIVE``. Never blocks.
 
         Raises:
             CorruptError: The next one is no message of this run; earlier calls returned those before it.
         """
         found: list[tuple[int, Message]] = []
         comm, status = self._comm, self._status
-        while not self._refused and len(found) < MOST_AT_ONCE and self._probe():
+        while not self._refused and len(found) < MAX_MESSAGES_PER_RECEIVE and self._has_message():
             rank, tag = status.Get_source(), status.Get_tag()
             content = bytearray(status.Get_count(self._mpi.BYTE))
             comm.Recv([content, self._mpi.BYTE], rank, tag)
@@ -183,17 +185,17 @@ class World:
                 continue
             whole = b"".join([*self._partial.pop(rank), content]) if rank in self._partial else content
             try:
-                found.append((rank, self._opened(rank, tag, whole)))
+                found.append((rank, self._decode_sealed_message(rank, tag, whole)))
             except CorruptError as error:
                 self._refused, self.broken = error, True
             else:
-                debug.message("from", *found[-1])
+                debug.log_message("from", *found[-1])
         if self._refused and not found:
             refused, self._refused = self._refused, None
             raise refused
         return found
 
-    def _opened(self, rank: int, tag: int, whole: bytes | bytearray) -> Message:
+    def _decode_sealed_message(self, rank: int, tag: int, whole: bytes | bytearray) -> Message:
         """Check the seal of received bytes, and decode their message.
 
         Raises:
@@ -201,14 +203,14 @@ class World:
         """
         try:
             content = self._seal.open_message(rank, tag, whole)
-            return wire.loads(_core.unpack(content) if tag == LAST_PACKED else content)
+            return wire.decode_message(_core.unpack(content) if tag == LAST_PACKED else content)
         except CorruptError as error:
             where = f"{socket.gethostname()} (rank {self.rank})"
             raise CorruptError(
                 f"{where}: a message in the name of {self.name_of(rank)} {error.message}", error.hint
             ) from error
 
-    def _probe(self) -> bool:
+    def _has_message(self) -> bool:
         """Tell whether a message has arrived; its envelope is in ``_status``."""
         any_source, any_tag = self._mpi.ANY_SOURCE, self._mpi.ANY_TAG
         try:
@@ -223,11 +225,11 @@ class World:
             self._comm.Ack_failed(self.size)  # else every later probe fails, too
             return False
 
-    def link(self, before: int | None, after: int | None) -> Link:
+    def make_broadcast_link(self, before: int | None, after: int | None) -> MpiBroadcastLink:
         """Make the link from rank ``before`` through this one to rank ``after``, for bytes that are not messages."""
-        return Link(self._mpi, self._bulk, before, after)
+        return MpiBroadcastLink(self._mpi, self._bulk, before, after)
 
-    def failed(self) -> set[int]:
+    def find_failed_ranks(self) -> set[int]:
         """Return the ranks whose process is dead, where MPI continues without them (ULFM); else none."""
         if not self._tolerant:
             return set()
@@ -237,40 +239,40 @@ class World:
         mine = range(group.size)
         return set(self._mpi.Group.Translate_ranks(group, list(mine), self._comm.Get_group()))
 
-    def flush(self, timeout_seconds: float) -> bool:
+    def flush_sends(self, timeout_seconds: float) -> bool:
         """Wait until everything is sent; return whether the time sufficed."""
-        return until(lambda: not self.push(), timeout_seconds, nap=FLUSH_NAP_SECONDS)
+        return wait_until(lambda: not self.continue_sends(), timeout_seconds, nap=FLUSH_NAP_SECONDS)
 
-    def for_files(self) -> tuple[Any, Any]:
+    def get_file_communicator(self) -> tuple[Any, Any]:
         """Return the MPI module and the communicator, to open files for collective writes."""
         return self._mpi, self._comm
 
-    def all_are_here(self) -> None:
+    def unlink_startup_memory(self) -> None:
         """Unlink the shared memory that MPICH needs only at start; to be called when all processes have started.
 
         MPICH itself unlinks it at its end, and leaves it behind when a process is killed.
         """
         with suppress(OSError), open("/proc/self/maps", "rb") as maps:
-            for name in mpi_start.segments(maps):
+            for name in mpi_start.find_mpich_segments(maps):
                 with suppress(OSError):  # another process unlinked it first
                     os.unlink(name)
 
-    def end(self, pid: int) -> bool:
+    def kill_stalled_process(self, pid: int) -> bool:
         """Kill a stopped process of the job; return false if it has another launcher, or that tolerates no failure.
 
         At an abort, the prterun of Open MPI 5 sometimes waits for a stopped process for ever (``--with-ft ulfm``).
         """
         if (
             not self._tolerant
-            or not (launcher := mpi_environment.process())
-            or mpi_environment.process(pid) != launcher
+            or not (launcher := mpi_environment.find_launcher_process())
+            or mpi_environment.find_launcher_process(pid) != launcher
         ):
             return False
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         return True
 
-    def leave(self, exit_code: int, *, missing: bool = False) -> None:
+    def finalize_or_abort(self, exit_code: int, *, missing: bool = False) -> None:
         """Finalize MPI with all others; if one is lost, rank 0 aborts the job with ``exit_code`` instead.
 
         Args:
@@ -282,7 +284,7 @@ class World:
         if not self.broken and not self._tolerant:
             # Finalize waits for all others. One may have been stopped since its last message; mpirun copes with the death
             # of one process better than of all.
-            signal.alarm(LONGEST_FINALIZE if self.rank == 0 else 2 * LONGEST_FINALIZE)
+            signal.alarm(MAX_FINALIZE_SECONDS if self.rank == 0 else 2 * MAX_FINALIZE_SECONDS)
             self._mpi.Finalize()
             signal.alarm(0)
             return
@@ -290,8 +292,8 @@ class World:
         if self.broken and self.rank == 0 and (missing or not self._tolerant):
             # Without this, a launcher that tolerates failures waits for stopped processes, and another one reports the
             # whole job as failed, as a process has ended without Finalize.
-            signal.alarm(LONGEST_ABORT)
+            signal.alarm(MAX_ABORT_SECONDS)
             self._comm.Abort(exit_code)
         elif self.broken and not self._tolerant:
-            time.sleep(LONGEST_ABORT)  # the abort of rank 0 ends this process, too
+            time.sleep(MAX_ABORT_SECONDS)  # the abort of rank 0 ends this process, too
         os._exit(exit_code)

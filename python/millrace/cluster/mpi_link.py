@@ -8,22 +8,22 @@ from typing import Any
 from millrace.errors import LostError
 
 
-class Link:
-    """The MPI requests to both neighbours; see ``millrace.storage.broadcast.Link``."""
+class MpiBroadcastLink:
+    """The MPI requests to both neighbours; see ``millrace.storage.broadcast.BroadcastLink``."""
 
     def __init__(self, mpi: Any, comm: Any, before: int | None, after: int | None) -> None:
         self._mpi, self._comm, self._before, self._after = mpi, comm, before, after
 
-    def receive(self, buffer: memoryview) -> Piece:
+    def receive(self, buffer: memoryview) -> MpiTransfer:
         """Receive the next bytes from the rank before."""
-        return Piece(self._mpi, lambda: self._comm.Irecv([buffer, self._mpi.BYTE], self._before))
+        return MpiTransfer(self._mpi, lambda: self._comm.Irecv([buffer, self._mpi.BYTE], self._before))
 
-    def send(self, buffer: memoryview) -> Piece:
+    def send(self, buffer: memoryview) -> MpiTransfer:
         """Send the next bytes to the rank after."""
-        return Piece(self._mpi, lambda: self._comm.Isend([buffer, self._mpi.BYTE], self._after))
+        return MpiTransfer(self._mpi, lambda: self._comm.Isend([buffer, self._mpi.BYTE], self._after))
 
 
-class Piece:
+class MpiTransfer:
     """One MPI request in flight.
 
     Raises:
@@ -32,13 +32,13 @@ class Piece:
 
     def __init__(self, mpi: Any, begin: Callable[[], Any]) -> None:
         self._mpi = mpi
-        self._request = self._checked(begin)
+        self._request = self._call_mpi(begin)
 
     def Test(self) -> bool:
         """Tell whether the request is complete."""
-        return bool(self._checked(self._request.Test))
+        return bool(self._call_mpi(self._request.Test))
 
-    def _checked(self, call: Callable[[], Any]) -> Any:
+    def _call_mpi(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except self._mpi.Exception as error:

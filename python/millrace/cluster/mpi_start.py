@@ -11,28 +11,28 @@ from pathlib import Path
 from millrace import _core
 from millrace.cluster import interfaces
 from millrace.errors import ExitCode, RefusedError
-from millrace.launch.mpi_environment import Launched
-from millrace.report.words import duration
+from millrace.launch.mpi_environment import LaunchedProcess
+from millrace.report.words import format_duration
 
 #: Seconds that all processes get to start MPI, and more for each of them: a disk may be slow.
-LONGEST_INIT_SECONDS, LONGEST_INIT_PER_PROCESS = 120.0, 0.1
+MAX_INIT_SECONDS, MAX_INIT_SECONDS_PER_PROCESS = 120.0, 0.1
 
 #: Slurm reads 1,024 bytes of a message of the first PMI protocol and takes the rest for the next one
 #: (src/plugins/mpi/pmi2/pmi1.c). MPICH 5 sends the address of a process together with 4 kB of memory behind it, and its
 #: length in the message depends on its content.
-LOST_MESSAGE = (
+LOST_PMI_MESSAGE_HINT = (
     '; if Slurm says "mpi/pmi2: invalid client request", a message of MPICH was too long for it: '
     "leave out srun, and the processes are started in another way"
 )
 
 
 @contextmanager
-def patience(launched: Launched) -> Iterator[None]:
+def limit_startup_time(launched: LaunchedProcess) -> Iterator[None]:
     """End this process if MPI does not start in time: MPI waits for ever for a process that is missing or stopped."""
-    limit = LONGEST_INIT_SECONDS + LONGEST_INIT_PER_PROCESS * launched.size
-    hint = LOST_MESSAGE if os.environ.get("SLURM_MPI_TYPE") == "pmi2" else ""
+    limit = MAX_INIT_SECONDS + MAX_INIT_SECONDS_PER_PROCESS * launched.size
+    hint = LOST_PMI_MESSAGE_HINT if os.environ.get("SLURM_MPI_TYPE") == "pmi2" else ""
     words = (
-        f"millrace: MPI does not start: one of {launched.size} processes has not come for {duration(limit)}\n\n"
+        f"millrace: MPI does not start: one of {launched.size} processes has not come for {format_duration(limit)}\n\n"
         f"hint: look at the nodes; the same command resumes{hint}\n"
     )
     # The launcher ends all once one has exited: rank 0, or the next if rank 0 is the missing one.
@@ -44,34 +44,34 @@ def patience(launched: Launched) -> Iterator[None]:
         alarm.cancel()
 
 
-def segments(maps: Iterable[bytes]) -> set[bytes]:
+def find_mpich_segments(maps: Iterable[bytes]) -> set[bytes]:
     """Find the paths of MPICH's shared memory in the lines of ``/proc/PID/maps``; unlinked ones are left out.
 
     >>> line = b"7f00-7f01 rw-s 00000000 00:19 7   /dev/shm/mpich_shm_x"
-    >>> segments([line + b"\\n", line + b"y (deleted)\\n", b"7f02-7f03 rw-p 00000000 00:00 0\\n"])
+    >>> find_mpich_segments([line + b"\\n", line + b"y (deleted)\\n", b"7f02-7f03 rw-p 00000000 00:00 0\\n"])
     {b'/dev/shm/mpich_shm_x'}
     """
     paths = {fields[5].rstrip(b"\n") for line in maps if len(fields := line.split(maxsplit=5)) == 6}
     return {path for path in paths if path.startswith(b"/dev/shm/mpich_shm_") and not path.endswith(b" (deleted)")}
 
 
-def name_of(version: str) -> str:
+def parse_library_name(version: str) -> str:
     """Parse name and version of an MPI library from the text of ``MPI_Get_library_version``."""
     line = version.split("\0")[0].strip().splitlines()[0].partition(",")[0]
     return " ".join(line.replace("Version:", " ").split())
 
 
-def check_library(launched: Launched, name: str) -> None:
+def check_library_fits_launcher(launched: LaunchedProcess, name: str) -> None:
     """Refuse a library that does not fit the launcher, before it aborts the process with a message of its own.
 
     Raises:
         RefusedError: The launcher is Open MPI's, and the library is MPICH or one derived from it.
     """
     if "Open MPI" in launched.launcher and any(other in name for other in ("MPICH", "Intel", "MVAPICH")):
-        raise wrong_launcher(launched, f"it is {name}")
+        raise make_wrong_launcher_error(launched, f"it is {name}")
 
 
-def wrong_launcher(launched: Launched, found: str) -> RefusedError:
+def make_wrong_launcher_error(launched: LaunchedProcess, found: str) -> RefusedError:
     """Make the error of a launcher that belongs to another MPI library."""
     return RefusedError(
         f"{launched.launcher} started {launched.size} processes, but is not of the MPI library that mpi4py has loaded: "
@@ -80,7 +80,7 @@ def wrong_launcher(launched: Launched, found: str) -> RefusedError:
     )
 
 
-def settle(scratch: Path) -> None:
+def set_openmpi_defaults(scratch: Path) -> None:
     """Set defaults for the parameters that Open MPI reads from the environment when it starts.
 
     Its shared memory goes to ``scratch``, which is removed whatever ends this process. The library from the Python
@@ -93,11 +93,11 @@ def settle(scratch: Path) -> None:
     if from_index and not any(f"OMPI_MCA_{name}" in os.environ for name in ("pml", "btl", "mtl")):
         os.environ.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="^ofi")
     if from_index and "OMPI_MCA_btl_tcp_if_include" not in os.environ:
-        inner = ",".join(["127.0.0.0/8", *interfaces.inner_bridges()])
+        inner = ",".join(["127.0.0.0/8", *interfaces.list_inner_bridges()])
         os.environ.setdefault("OMPI_MCA_btl_tcp_if_exclude", inner)
 
 
-def close_on_exec() -> None:
+def set_close_on_exec() -> None:
     """Keep the library's sockets out of child processes: one inherited by a tool looks alive when its owner is dead."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.waiting import Naps
+from millrace.waiting import PollBackoff
 
 #: Shortest and longest nap between polls for messages, in seconds; naps grow while no message arrives.
 NAP_SECONDS = (0.0002, 0.005)
@@ -11,6 +11,6 @@ NAP_SECONDS = (0.0002, 0.005)
 GROWTH = 2.0
 
 
-def naps(shortest: float = NAP_SECONDS[0]) -> Naps:
+def create_message_naps(shortest: float = NAP_SECONDS[0]) -> PollBackoff:
     """Create the back-off between polls for messages; its first nap takes ``shortest`` seconds."""
-    return Naps(shortest, NAP_SECONDS[1], GROWTH)
+    return PollBackoff(shortest, NAP_SECONDS[1], GROWTH)

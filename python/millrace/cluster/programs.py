@@ -9,14 +9,14 @@ import msgspec
 
 from millrace.cluster import messages as say
 from millrace.errors import RefusedError, ToolError
-from millrace.model import Command
+from millrace.model import UserCommand
 from millrace.plan import fingerprint
-from millrace.plan.plan import Plan
-from millrace.rundir import RunDir, write_whole
-from millrace.sealed import seal, unseal
+from millrace.plan.plan import RunPlan
+from millrace.rundir import RunDir, write_atomically
+from millrace.sealed import encode_checksummed, read_checksummed
 
 
-class Programs:
+class ClusterPrograms:
     """The program on each architecture, as the coordinator knows it.
 
     Args:
@@ -24,11 +24,11 @@ class Programs:
         rundir: Keeps their fingerprints for the next start, whose coordinator may be of another architecture.
     """
 
-    def __init__(self, plan: Plan, rundir: RunDir) -> None:
+    def __init__(self, plan: RunPlan, rundir: RunDir) -> None:
         self._plan, self._rundir = plan, rundir
         self._machine = os.uname().machine
 
-    def name_on(self, who: str, machine: str) -> str:
+    def choose_program_name(self, who: str, machine: str) -> str:
         """Return the name of the program on a node.
 
         Args:
@@ -41,7 +41,7 @@ class Programs:
         job = self._plan.job
         # Independent of the coordinator's architecture, which may differ in the next start.
         if machine in job.arch or (not job.arch and machine == self._machine):
-            return job.program_on(machine)
+            return job.find_program(machine)
         others = (
             f"the job's programs are for {', '.join(job.arch)}" if job.arch else f"the coordinator of {self._machine}"
         )
@@ -51,19 +51,19 @@ class Programs:
             f'in a job file, as in: [arch.{machine}] exe = "{job.command[0]}"',
         )
 
-    def command_for(self, machine: str) -> Command | None:
+    def get_version_command(self, machine: str) -> UserCommand | None:
         """Return the command whose release a node of another architecture has to report; None for the same one."""
         return None if machine == self._machine else msgspec.structs.replace(self._plan.command, environ={})
 
-    def check(self, found: Iterable[tuple[str, str, say.Ready]]) -> None:
+    def check_same_programs(self, found: Iterable[tuple[str, str, say.NodeReady]]) -> None:
         """Compare the programs of nodes; each is (the node for messages, its architecture, its answer).
 
         Raises:
             ToolError: A node has another program.
         """
         plan = self._plan
-        own = fingerprint.of_content(plan.command.exe)
-        earlier = self._of_earlier_starts()
+        own = fingerprint.fingerprint_content(plan.command.exe)
+        earlier = self._read_earlier_programs()
         known = {**earlier, self._machine: own}
         if earlier.get(self._machine, own) != own:
             raise ToolError(
@@ -84,10 +84,10 @@ class Programs:
                     "results would not be those of one program: install the same release for all architectures",
                 )
         if plan.job.arch and known != earlier:
-            write_whole(self._rundir.programs, seal(known))
+            write_atomically(self._rundir.programs, encode_checksummed(known))
 
-    def _of_earlier_starts(self) -> dict[str, str]:
+    def _read_earlier_programs(self) -> dict[str, str]:
         try:
-            return unseal(self._rundir.programs, dict[str, str], "what programs a run has")
+            return read_checksummed(self._rundir.programs, dict[str, str], "what programs a run has")
         except FileNotFoundError:
             return {}

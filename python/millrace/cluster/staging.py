@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from millrace.cluster.distribution import Distribution, Pairs
-from millrace.cluster.keeper import Keeper
+from millrace.cluster.distribution import CopyDistribution, Pairs
+from millrace.cluster.keeper import NodeStaging
 from millrace.plan import reads, staging
-from millrace.plan.sources import IN_PLACE, Way, in_words, ways
+from millrace.plan.sources import IN_PLACE, ReadWay, describe_read_ways, rank_read_ways
 from millrace.storage import sources
 
 if TYPE_CHECKING:
-    from millrace.cluster.membership import Member, Membership
+    from millrace.cluster.membership import JobMember, JobMembership
     from millrace.cluster.messages import Plain
-    from millrace.interrupt import Interrupt
-    from millrace.model import Fragmented
-    from millrace.plan.plan import Plan
+    from millrace.interrupt import StopSignals
+    from millrace.model import FragmentPlan
+    from millrace.plan.plan import RunPlan
 
 
-def stage(
-    plan: Plan, members: Sequence[Member], crew: Membership | None, scratch: Path, interrupt: Interrupt,
+def stage_databases(
+    plan: RunPlan, members: Sequence[JobMember], crew: JobMembership | None, scratch: Path, interrupt: StopSignals,
     message: Callable[[str], None], behind: Mapping[str, str],
-) -> tuple[Keeper, Mapping[str, Pairs], Mapping[str, Mapping[str, str]]]:  # fmt: skip
+) -> tuple[NodeStaging, Mapping[str, Pairs], Mapping[str, Mapping[str, str]]]:  # fmt: skip
     """Copy databases to the nodes of a run, where that is requested or pays.
 
     Args:
@@ -45,27 +45,29 @@ def stage(
         MillraceError: A node is lost, or a signal asks to stop.
         OSError: A file cannot be read.
     """
-    keeper = Keeper(crew.world.link if crew else None, scratch)
+    keeper = NodeStaging(crew.world.make_broadcast_link if crew else None, scratch)
     view = plan.command.view
-    own = [path for path in plan.use.databases if not (view and view.file(path))]
-    way, files = plan.job.stage, staging.look(own, plan.command.cwd)
+    own = [path for path in plan.use.databases if not (view and view.find_file(path))]
+    way, files = plan.job.stage, staging.list_database_files(own, plan.command.cwd)
     first = {member.hello.host: member.rank for member in reversed(members)} or {"": 0}
     known = None
     if files and way != "off":
-        n_reads = reads.of_plan(plan, _slots(plan, members), len(first))
-        known = sources.look(files, len(first), n_reads, plan.job.replica, plan.command.environ)
-    decision = Decision(way, known, message if plan.job.verbosity > 0 else _nothing)
-    talk = _Talk(crew, interrupt, plan.run_dir)
-    coordinator = Distribution(keeper, sorted(set(first.values()) - {0}), talk.tell, talk.hear, message)
+        n_reads = reads.estimate_plan_reads(plan, _count_node_slots(plan, members), len(first))
+        known = sources.find_sources(files, len(first), n_reads, plan.job.replica, plan.command.environ)
+    decision = MeasuredCopyPolicy(way, known, message if plan.job.verbosity > 0 else _ignore_text)
+    talk = _StagingMessages(crew, interrupt, plan.run_dir)
+    coordinator = CopyDistribution(
+        keeper, sorted(set(first.values()) - {0}), talk.send_to_rank, talk.receive_messages, message
+    )
     try:
-        elsewhere = _elsewhere(plan.use.fragmented)
+        elsewhere = _list_node_fetched_files(plan.use.fragmented)
         behind = {name: path for name, path in behind.items() if name not in elsewhere}
-        everywhere = coordinator.pass_on(way, behind) if behind and len(first) > 1 else {}
-        found = coordinator.run(way, files, decision) if files and decision.may_copy else {}
+        everywhere = coordinator.distribute_url_copies(way, behind) if behind and len(first) > 1 else {}
+        found = coordinator.distribute_files(way, files, decision) if files and decision.may_copy else {}
     except BaseException:
         keeper.close()
         if crew:
-            crew.world.broken |= keeper.broken
+            crew.world.broken |= keeper.has_abandoned_transfer
         raise
     return (
         keeper,
@@ -74,40 +76,40 @@ def stage(
     )
 
 
-def _elsewhere(fragmented: Fragmented | None) -> set[str]:
+def _list_node_fetched_files(fragmented: FragmentPlan | None) -> set[str]:
     """Return the names of the files that nodes fetch by themselves, or get with a message."""
     if not fragmented:
         return set()
     return {*(index.file.name for index in fragmented.indices), *(each.name for each in fragmented.carried)}
 
 
-class _Talk(NamedTuple):
+class _StagingMessages(NamedTuple):
     """The messages to and from the nodes during staging, until a signal asks to stop."""
 
-    crew: Membership | None
-    interrupt: Interrupt
+    crew: JobMembership | None
+    interrupt: StopSignals
     run_dir: Path
 
-    def hear(self) -> list[tuple[int, object]]:
+    def receive_messages(self) -> list[tuple[int, object]]:
         if self.interrupt.signal:
-            raise self.interrupt.error(self.run_dir)
-        return self.crew.hear() if self.crew else []
+            raise self.interrupt.make_error(self.run_dir)
+        return self.crew.receive_messages() if self.crew else []
 
-    def tell(self, rank: int, message: Plain) -> None:
+    def send_to_rank(self, rank: int, message: Plain) -> None:
         assert self.crew
-        self.crew.tell(rank, message)
+        self.crew.send_to_rank(rank, message)
 
 
-def _nothing(_: str) -> None:
+def _ignore_text(_: str) -> None:
     pass
 
 
-def _slots(plan: Plan, members: Sequence[Member]) -> int:
+def _count_node_slots(plan: RunPlan, members: Sequence[JobMember]) -> int:
     """Return the largest number of slots of one process."""
     return max((member.slots for member in members), default=plan.slots)
 
 
-class Decision:
+class MeasuredCopyPolicy:
     """A copy policy by measured cost: whether copies are made, and from which source.
 
     Args:
@@ -116,25 +118,25 @@ class Decision:
         message: Shows the arithmetic to the user.
     """
 
-    def __init__(self, way: str, known: sources.Known | None, message: Callable[[str], None]) -> None:
+    def __init__(self, way: str, known: sources.SourceFacts | None, message: Callable[[str], None]) -> None:
         self._way, self._known, self._message = way, known, message
         #: Whether a copy can pay at all; if not, no node has to be asked.
         self.may_copy = known is not None
-        if known and way == "auto" and self._best(0).name == IN_PLACE:
+        if known and way == "auto" and self._choose_read_way(0).name == IN_PLACE:
             self.may_copy = False
-            for line in in_words(known.question):
+            for line in describe_read_ways(known.question):
                 message(line)
 
-    def _best(self, lacking: int) -> Way:
+    def _choose_read_way(self, lacking: int) -> ReadWay:
         assert self._known
         question = msgspec.structs.replace(self._known.question, lacking=lacking)
-        return next(way for way in ways(question) if self._way == "auto" or way.name != IN_PLACE)
+        return next(way for way in rank_read_ways(question) if self._way == "auto" or way.name != IN_PLACE)
 
-    def elsewhere(self, lacking: int) -> Mapping[str, str] | None:
+    def choose_replicas(self, lacking: int) -> Mapping[str, str] | None:
         """Return the replicas to copy, by path; empty: copy the files themselves; None: read the files in place."""
         assert self._known
-        best = self._best(lacking)
-        for line in in_words(msgspec.structs.replace(self._known.question, lacking=lacking)):
+        best = self._choose_read_way(lacking)
+        for line in describe_read_ways(msgspec.structs.replace(self._known.question, lacking=lacking)):
             self._message(line)
         if best.name == IN_PLACE:
             return None

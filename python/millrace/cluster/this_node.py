@@ -14,25 +14,25 @@ import msgspec
 from millrace import __version__
 from millrace.cluster import messages as say
 from millrace.errors import MillraceError, RefusedError
-from millrace.model import Command
+from millrace.model import UserCommand
 from millrace.plan import cores, world
 from millrace.rundir import RunDir
-from millrace.tasks import Ended, Started
+from millrace.tasks import TaskEnded, TaskStarted
 from millrace.tools import registry
 
 if TYPE_CHECKING:
     pass
 
-Happened = TypeVar("Happened", Started, Ended)
+Happened = TypeVar("Happened", TaskStarted, TaskEnded)
 
 
-def hello(environ: Mapping[str, str]) -> say.Hello:
+def describe_this_process(environ: Mapping[str, str]) -> say.ProcessJoined:
     """Describe this process and its machine: host, process id, cores, architecture, release of millrace."""
-    n_cores, source = cores.usable(environ)
-    return say.Hello(socket.gethostname(), os.getpid(), n_cores, source, os.uname().machine, __version__)
+    n_cores, source = cores.count_usable_cores(environ)
+    return say.ProcessJoined(socket.gethostname(), os.getpid(), n_cores, source, os.uname().machine, __version__)
 
 
-def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -> str:
+def read_program_version(command: UserCommand | None, exe: Path, environ: Mapping[str, str]) -> str:
     """Read the version line of this node's program through its adapter; empty if ``command`` is None.
 
     Raises:
@@ -42,17 +42,17 @@ def version_of(command: Command | None, exe: Path, environ: Mapping[str, str]) -
         return ""
     command = msgspec.structs.replace(command, exe=exe, environ=dict(environ))
     # A description was confirmed where the run was planned; the folder that records it need not be on this node.
-    adapter = registry.find(command.tool, cwd=command.cwd, environ=command.environ, is_confirmed=True)
-    return adapter.understand(command.seen).version
+    adapter = registry.find_adapter(command.tool, cwd=command.cwd, environ=command.environ, is_confirmed=True)
+    return adapter.understand_command(command.resolved_command).version
 
 
-def same_here(setup: say.Setup, exe: Path) -> tuple[world.File, ...]:
+def check_same_files(setup: say.SetUpNode, exe: Path) -> tuple[world.DependencyFile, ...]:
     """Check the sizes of databases on this node; return its program and databases.
 
     Raises:
         RefusedError: A database has another size here than at the coordinator.
     """
-    found = world.of_program(setup.use, exe, Path(setup.cwd), setup.view)
+    found = world.stat_program_files(setup.use, exe, Path(setup.cwd), setup.view)
     there = {file.name: file for file in setup.world}
     for file in found[1:]:
         other = there.get(file.name)
@@ -64,7 +64,7 @@ def same_here(setup: say.Setup, exe: Path) -> tuple[world.File, ...]:
     return found
 
 
-def check_shared(run_dir: Path, run_id: bytes) -> None:
+def check_run_dir_is_shared(run_dir: Path, run_id: bytes) -> None:
     """Check that the run directory on this node is the coordinator's.
 
     Raises:
@@ -83,6 +83,6 @@ def check_shared(run_dir: Path, run_id: bytes) -> None:
 OWN = ("HOSTNAME", "TMPDIR")
 
 
-def own_places(environ: Mapping[str, str]) -> dict[str, str]:
+def select_machine_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return this machine's variables; all others are the coordinator's, as a tool's output may depend on them."""
     return {name: environ[name] for name in OWN if name in environ}

@@ -16,7 +16,7 @@ from millrace.cluster.messages import Message, TaggedMessage
 from millrace.errors import CorruptError
 
 
-class Bytewise(TaggedMessage, frozen=True, tag=64):
+class BytewiseMessage(TaggedMessage, frozen=True, tag=64):
     """A message with a text that is no valid Unicode, such as a file name in another encoding.
 
     Each text in it is spelled as its bytes, one character a byte (Latin-1).
@@ -25,29 +25,29 @@ class Bytewise(TaggedMessage, frozen=True, tag=64):
     message: Any
 
 
-def dumps(message: Message) -> bytearray:
+def encode_message(message: Message) -> bytearray:
     """Encode a message as bytes."""
     content = bytearray()
     try:
         _ENCODER.encode_into(message, content)
     except UnicodeEncodeError:
-        plain = msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_as_plain)
-        _ENCODER.encode_into(Bytewise(_each_text(plain, _as_letters)), content)
+        plain = msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_encode_value)
+        _ENCODER.encode_into(BytewiseMessage(_map_texts(plain, _spell_bytes_as_latin1)), content)
     return content
 
 
-def loads(content: bytes | bytearray | memoryview) -> Message:
-    """Decode a message that ``dumps`` has encoded.
+def decode_message(content: bytes | bytearray | memoryview) -> Message:
+    """Decode a message that ``encode_message`` has encoded.
 
     Raises:
         CorruptError: The bytes are no message.
     """
     try:
         found = _DECODER.decode(content)
-        if not isinstance(found, Bytewise):
+        if not isinstance(found, BytewiseMessage):
             return found
-        plain = _each_text(found.message, _from_letters)
-        message: Message = msgspec.convert(plain, type=_MESSAGE, builtin_types=(bytes,), dec_hook=_from_plain)
+        plain = _map_texts(found.message, _read_bytes_from_latin1)
+        message: Message = msgspec.convert(plain, type=_MESSAGE, builtin_types=(bytes,), dec_hook=_decode_value)
         return message
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CorruptError(
@@ -55,7 +55,7 @@ def loads(content: bytes | bytearray | memoryview) -> Message:
         ) from error
 
 
-def _as_plain(value: object) -> object:
+def _encode_value(value: object) -> object:
     """Replace a value of a type unknown to MessagePack by a plain one."""
     if isinstance(value, _core.BlockRef | _core.TaskRef):
         return value.values
@@ -64,7 +64,7 @@ def _as_plain(value: object) -> object:
     raise NotImplementedError(f"{type(value).__name__} does not travel")
 
 
-def _from_plain(kind: type, value: Any) -> object:
+def _decode_value(kind: type, value: Any) -> object:
     """Rebuild a value of type ``kind`` from a plain one.
 
     Raises:
@@ -86,27 +86,27 @@ def _from_plain(kind: type, value: Any) -> object:
     raise ValueError(f"{kind.__name__} does not travel")
 
 
-def _each_text(value: Any, change: Any) -> Any:
+def _map_texts(value: Any, change: Any) -> Any:
     """Return ``value`` with ``change`` applied to each text in it, keys included."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {_each_text(key, change): _each_text(each, change) for key, each in value.items()}
+        return {_map_texts(key, change): _map_texts(each, change) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_each_text(each, change) for each in value]
+        return [_map_texts(each, change) for each in value]
     return value
 
 
-def _as_letters(text: str) -> str:
+def _spell_bytes_as_latin1(text: str) -> str:
     return text.encode(errors="surrogatepass").decode("latin-1")
 
 
-def _from_letters(letters: str) -> str:
+def _read_bytes_from_latin1(letters: str) -> str:
     return letters.encode("latin-1").decode(errors="surrogatepass")
 
 
 _MESSAGE: Any = Message
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_as_plain)
-_DECODER: msgspec.msgpack.Decoder[Message | Bytewise] = msgspec.msgpack.Decoder(
-    Message | Bytewise, dec_hook=_from_plain
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_value)
+_DECODER: msgspec.msgpack.Decoder[Message | BytewiseMessage] = msgspec.msgpack.Decoder(
+    Message | BytewiseMessage, dec_hook=_decode_value
 )

@@ -9,45 +9,45 @@ from functools import partial
 import msgspec
 
 from millrace import _core
-from millrace.engine.batches import Batches
-from millrace.engine.counts import Counts
-from millrace.engine.failures import stopped
+from millrace.engine.batches import BatchTable
+from millrace.engine.counts import ProgressCounts
+from millrace.engine.failures import build_stop_error
 from millrace.engine.quarantine import QuarantineWriter
-from millrace.engine.verify import Piece, Verifier
+from millrace.engine.verify import OutputVerifier, VerificationPiece
 from millrace.ids import BatchId
-from millrace.node.batch import Batch
-from millrace.node.feed import Feeder
-from millrace.node.file_list import changed_files
-from millrace.node.slots import Slots
-from millrace.output.guard import Guard, GuardedWriter
-from millrace.plan.plan import Plan
+from millrace.node.batch import SpooledBatch
+from millrace.node.feed import InputFeeder
+from millrace.node.file_list import find_changed_files
+from millrace.node.slots import TaskSlots
+from millrace.output.guard import ChangeGuard, GuardedWriter
+from millrace.plan.plan import RunPlan
 from millrace.report.event_log import EventLog
 from millrace.report.events import QuarantineEvent, RetryEvent, WarningEvent
 from millrace.schedule.protocol import (
-    Action,
     BatchDivided,
     BatchQuarantined,
     BatchSplit,
-    Divide,
-    Happened,
-    Kill,
-    Looked,
-    LookWanted,
-    Output,
-    Quarantine,
-    Release,
-    Retry,
-    Split,
-    Stop,
-    Submit,
-    Withdraw,
+    DivideBatch,
+    KillTasks,
+    OutputBatch,
+    QuarantineBatch,
+    ReleaseBatch,
+    ReportRetry,
+    SchedulerAction,
+    SchedulerEvent,
+    SplitBatch,
+    StopRun,
+    SubmitTask,
+    VerificationDone,
+    VerificationRequested,
+    WithdrawTasks,
 )
 from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.schedule.scheduler import Scheduler
-from millrace.tasks import Task, Withdrawn
+from millrace.schedule.scheduler import BatchScheduler
+from millrace.tasks import SlotTask, TaskWithdrawn
 
 
-class Actions(msgspec.Struct):
+class ActionRunner(msgspec.Struct):
     """Runner of the scheduler's actions.
 
     Args:
@@ -55,34 +55,34 @@ class Actions(msgspec.Struct):
         begun: Start of the run, on the monotonic clock, in seconds.
     """
 
-    plan: Plan
-    scheduler: Scheduler
+    plan: RunPlan
+    scheduler: BatchScheduler
     limit: QuarantineLimit
-    batches: Batches
-    counts: Counts
-    node: Slots
-    feeder: Feeder
+    batches: BatchTable
+    counts: ProgressCounts
+    node: TaskSlots
+    feeder: InputFeeder
     stage: GuardedWriter
-    guard: Guard
+    guard: ChangeGuard
     journal: _core.Journal
     events: EventLog
     quarantine: QuarantineWriter
-    verifier: Verifier
+    verifier: OutputVerifier
     message: Callable[[str], None]
     tool: str
     begun: float
     #: Pieces that are being run for comparison.
-    _pieces: dict[BatchId, Piece] = msgspec.field(default_factory=dict)
+    _pieces: dict[BatchId, VerificationPiece] = msgspec.field(default_factory=dict)
 
-    def now(self) -> float:
+    def read_run_clock(self) -> float:
         """Return the seconds since the run began."""
         return time.monotonic() - self.begun
 
-    def tell(self, event: Happened) -> None:
+    def handle_event(self, event: SchedulerEvent) -> None:
         """Pass an event to the scheduler, and run the actions that it returns."""
-        self.do(self.scheduler.handle(event, self.now()))
+        self.run_actions(self.scheduler.handle(event, self.read_run_clock()))
 
-    def do(self, actions: Sequence[Action]) -> None:
+    def run_actions(self, actions: Sequence[SchedulerAction]) -> None:
         """Run actions in their order; where one causes an event, handle that event before the next action.
 
         Raises:
@@ -90,74 +90,82 @@ class Actions(msgspec.Struct):
         """
         for action in actions:
             match action:
-                case Submit(task):
-                    self._submit(task)
-                case Split(batch, records, failure):
+                case SubmitTask(task):
+                    self._submit_task(task)
+                case SplitBatch(batch, records, failure):
                     if failure:
-                        self.verifier.failed(self.batches[batch], failure)
+                        self.verifier.record_failure(self.batches[batch], failure)
                         self._log_retry(self.batches[batch], f"split: {failure.reason}")
-                    self.tell(BatchSplit(batch, self.batches.split(batch, records)))
-                case Divide(batch, n_parts):
-                    self.tell(BatchDivided(batch, self.batches.divide(batch, n_parts)))
-                case Retry(batch, failure):
+                    self.handle_event(BatchSplit(batch, self.batches.split_batch(batch, records)))
+                case DivideBatch(batch, n_parts):
+                    self.handle_event(BatchDivided(batch, self.batches.divide_batch(batch, n_parts)))
+                case ReportRetry(batch, failure):
                     self._log_retry(self.batches[batch], failure.reason)
-                case Output():
-                    self._put(action)
-                case Quarantine(batch, failure):
-                    self.guard.look()  # a missing file must not quarantine records
-                    self._give_up(self.batches[batch], failure.reason)
-                    self.tell(BatchQuarantined(batch))
-                case Release(batch):
-                    self.batches.release(batch)
-                case Looked(batch, result):
+                case OutputBatch():
+                    self._stage_output(action)
+                case QuarantineBatch(batch, failure):
+                    self.guard.check_unchanged()  # a missing file must not quarantine records
+                    self._quarantine_record(self.batches[batch], failure.reason)
+                    self.handle_event(BatchQuarantined(batch))
+                case ReleaseBatch(batch):
+                    self.batches.release_batch(batch)
+                case VerificationDone(batch, result):
                     self.batches.pop(batch)
-                    self.verifier.looked(self._pieces.pop(batch), result)
-                case Withdraw():
-                    for number in self.node.withdraw():
-                        self.tell(Withdrawn(number))
-                case Kill():
+                    self.verifier.finish_piece(self._pieces.pop(batch), result)
+                case WithdrawTasks():
+                    for number in self.node.withdraw_tasks():
+                        self.handle_event(TaskWithdrawn(number))
+                case KillTasks():
                     self.node.kill_all()
-                case Stop(batch):
-                    self.guard.look()  # as above: a changed file is the better reason
+                case StopRun(batch):
+                    self.guard.check_unchanged()  # as above: a changed file is the better reason
                     item = self.batches[batch]
-                    raise stopped(
-                        action, item, self.node.argv(item), self.plan.use, self.tool, self.limit, self.quarantine
+                    raise build_stop_error(
+                        action, item, self.node.build_argv(item), self.plan.use, self.tool, self.limit, self.quarantine
                     )
 
-    def _submit(self, task: Task) -> None:
+    def _submit_task(self, task: SlotTask) -> None:
         batch = self.batches[task.batch]
         if batch.files:
             inputs, cwd = self.feeder.inputs, self.plan.command.cwd
-            self.guard.also(batch.first, batch.last, partial(changed_files, batch, inputs, cwd))
-        self.node.submit(task, batch)
+            self.guard.add_check(batch.first, batch.last, partial(find_changed_files, batch, inputs, cwd))
+        self.node.submit_task(task, batch)
 
-    def _put(self, output: Output) -> None:
+    def _stage_output(self, output: OutputBatch) -> None:
         batch = self.batches[output.batch]
-        self.stage.put(output.result)
-        self.counts.done(batch, self.batches.units(batch))
-        self.verifier.committed(batch, output.result, output.seconds, output.cpu_seconds)
+        self.stage.add_task(output.result)
+        self.counts.add_batch(batch, self.batches.count_units(batch))
+        self.verifier.add_committed(batch, output.result, output.seconds, output.cpu_seconds)
 
-    def _give_up(self, batch: Batch, reason: str) -> None:
-        name = self.quarantine.keep(batch, self.node.argv(batch), reason)
+    def _quarantine_record(self, batch: SpooledBatch, reason: str) -> None:
+        name = self.quarantine.write_record(batch, self.node.build_argv(batch), reason)
         task = self.journal.quarantine(batch.first, batch.last, 1, list(batch.digests))
-        self.verifier.given_up(batch)
-        self.stage.put(task)
+        self.verifier.record_quarantine(batch)
+        self.stage.add_task(task)
         self.counts.quarantined += batch.n_records
-        self.counts.done(batch, self.batches.units(batch))
-        self.events.write(QuarantineEvent(t=self.now(), record=batch.first, name=name, reason=reason), self.now())
+        self.counts.add_batch(batch, self.batches.count_units(batch))
+        self.events.write(
+            QuarantineEvent(t=self.read_run_clock(), record=batch.first, name=name, reason=reason),
+            self.read_run_clock(),
+        )
         self.message(f"quarantined record {batch.first + 1} ({name}): {reason.splitlines()[0]}")
 
-    def _log_retry(self, batch: Batch, reason: str) -> None:
-        self.events.write(RetryEvent(t=self.now(), first=batch.first, last=batch.last, reason=reason), self.now())
+    def _log_retry(self, batch: SpooledBatch, reason: str) -> None:
+        self.events.write(
+            RetryEvent(t=self.read_run_clock(), first=batch.first, last=batch.last, reason=reason),
+            self.read_run_clock(),
+        )
 
-    def warn(self, text: str) -> None:
+    def warn_user(self, text: str) -> None:
         """Show a warning to the user, and write it to the event log."""
         self.message(text)
-        self.events.write(WarningEvent(t=self.now(), text=text), self.now())
+        self.events.write(WarningEvent(t=self.read_run_clock(), text=text), self.read_run_clock())
 
-    def look_again(self) -> None:
+    def request_verification(self) -> None:
         """Request the tasks that the verifier wants to run for comparison."""
-        for piece in self.verifier.take(self.now(), done=self.scheduler.is_done):
-            part = self.batches.add(piece.batch)
+        for piece in self.verifier.pop_ready_pieces(self.read_run_clock(), done=self.scheduler.is_done):
+            part = self.batches.add_batch(piece.batch)
             self._pieces[part.batch] = piece
-            self.tell(LookWanted(part, piece.attempt, self.verifier.is_urgent(piece), piece.way.over))
+            self.handle_event(
+                VerificationRequested(part, piece.attempt, self.verifier.is_urgent(piece), piece.way.over)
+            )

@@ -8,47 +8,47 @@ from itertools import count
 
 from millrace.ids import BatchId
 from millrace.model import InputUse
-from millrace.node.batch import Batch, Skipped
-from millrace.node.spool import split_batch
-from millrace.plan.plan import Plan
-from millrace.schedule.protocol import Part
+from millrace.node.batch import SkippedRecords, SpooledBatch
+from millrace.node.spool import split_spooled_batch
+from millrace.plan.plan import RunPlan
+from millrace.schedule.protocol import BatchExtent
 
 
-class Batches:
+class BatchTable:
     """A table of batches that keeps each until it is done, and cuts them on demand."""
 
-    def __init__(self, plan: Plan, inputs: Sequence[InputUse]) -> None:
+    def __init__(self, plan: RunPlan, inputs: Sequence[InputUse]) -> None:
         self._plan, self._inputs = plan, inputs
         self._ids: Iterator[BatchId] = map(BatchId, count(1))
-        self._batches: dict[BatchId, Batch] = {}
+        self._batches: dict[BatchId, SpooledBatch] = {}
 
-    def __getitem__(self, batch: BatchId) -> Batch:
+    def __getitem__(self, batch: BatchId) -> SpooledBatch:
         return self._batches[batch]
 
-    def items(self) -> Iterator[tuple[BatchId, Batch]]:
+    def items(self) -> Iterator[tuple[BatchId, SpooledBatch]]:
         """Yield the id and the batch of each batch that is not done yet."""
         yield from self._batches.items()
 
-    def add(self, batch: Batch, *, is_divisible: bool = True) -> Part:
+    def add_batch(self, batch: SpooledBatch, *, is_divisible: bool = True) -> BatchExtent:
         """Keep a batch, and return it in the scheduler's form."""
         number = next(self._ids)
         self._batches[number] = batch
-        return Part(number, batch.first, batch.last, self.units(batch), is_divisible)
+        return BatchExtent(number, batch.first, batch.last, self.count_units(batch), is_divisible)
 
-    def units(self, part: Batch | Skipped) -> int:
+    def count_units(self, part: SpooledBatch | SkippedRecords) -> int:
         """Return the cost units of a part of the input."""
         return part.last - part.first if self._plan.use.cost.unit == "records" else part.units
 
-    def split(self, whole: BatchId, records: int) -> list[Part]:
+    def split_batch(self, whole: BatchId, records: int) -> list[BatchExtent]:
         """Cut a batch in two after its first ``records``; return one part if it cannot be cut."""
-        parts = self._cut(self._batches.pop(whole), records)
-        return [self.add(part, is_divisible=len(parts) > 1) for part in parts]
+        parts = self._cut_in_two(self._batches.pop(whole), records)
+        return [self.add_batch(part, is_divisible=len(parts) > 1) for part in parts]
 
-    def divide(self, whole: BatchId, n: int) -> list[Part]:
+    def divide_batch(self, whole: BatchId, n: int) -> list[BatchExtent]:
         """Cut a batch into ``n`` parts, or fewer where records must stay together; return [] if it cannot be cut."""
-        rest, parts = self._batches[whole], list[Batch]()
+        rest, parts = self._batches[whole], list[SpooledBatch]()
         for left in range(n, 1, -1):
-            cut = self._cut(rest, math.ceil(rest.n_records / left))
+            cut = self._cut_in_two(rest, math.ceil(rest.n_records / left))
             if len(cut) == 1:
                 break  # its records must stay together
             parts.append(cut[0])
@@ -56,17 +56,19 @@ class Batches:
         if not parts:
             return []
         del self._batches[whole]
-        return [self.add(part) for part in (*parts, rest)]
+        return [self.add_batch(part) for part in (*parts, rest)]
 
-    def _cut(self, whole: Batch, records: int) -> list[Batch]:
+    def _cut_in_two(self, whole: SpooledBatch, records: int) -> list[SpooledBatch]:
         job = self._plan.job
-        return split_batch(whole, records, self._inputs, self._plan.command.cwd, job.record_start, job.record_end)
+        return split_spooled_batch(
+            whole, records, self._inputs, self._plan.command.cwd, job.record_start, job.record_end
+        )
 
-    def release(self, batch: BatchId) -> None:
+    def release_batch(self, batch: BatchId) -> None:
         """Drop a batch and delete its spooled files."""
         for path in self._batches.pop(batch).spooled:
             path.unlink(missing_ok=True)
 
-    def pop(self, batch: BatchId) -> Batch:
+    def pop(self, batch: BatchId) -> SpooledBatch:
         """Drop a batch but keep its spooled files, which another object owns."""
         return self._batches.pop(batch)

@@ -9,56 +9,64 @@ from collections.abc import Sequence
 import msgspec
 
 from millrace import _core
-from millrace.committed import Committed
+from millrace.committed import CommittedRecords
 from millrace.errors import UnverifiedError
 from millrace.model import InputUse, OutputUse
-from millrace.schedule.differences import Difference, Look, first_difference, looks_like, shown
-from millrace.schedule.stretches import Extent
+from millrace.schedule.differences import (
+    DifferenceExplanation,
+    LineDifference,
+    explain_difference,
+    find_first_difference,
+    format_line,
+)
+from millrace.schedule.stretches import RecordExtent
 
 #: Bytes of an output in which the first differing line and its likely cause are searched.
-SHOWN_BYTES = 4 << 20
+MAX_SHOWN_BYTES = 4 << 20
 
 
-class Found(msgspec.Struct, frozen=True):
+class MismatchedOutput(msgspec.Struct, frozen=True):
     """The difference in one output."""
 
     output: str
     then: list[bytes]
     now: list[bytes]
-    records: Extent
-    difference: Difference
+    records: RecordExtent
+    difference: LineDifference
 
 
 #: Unpacking command of each compression.
 _UNPACKS = {"gzip": "zcat", "bgzf": "zcat", "zstd": "zstdcat", "bzip2": "bzcat", "xz": "xzcat"}
 
 
-Tasks = Sequence[tuple[Extent, Committed]]
+TaskExtents = Sequence[tuple[RecordExtent, CommittedRecords]]
 
 
-def compare(number: int, output: OutputUse, then: Tasks, now: Tasks) -> Found | None:
+def compare_output(number: int, output: OutputUse, then: TaskExtents, now: TaskExtents) -> MismatchedOutput | None:
     """Compare one output of both runs; return the difference, or None if the bytes are equal."""
     if output.layout != "file":
-        return _compare_named(number, output, then, now)
-    before, after = _blocks(number, then), _blocks(number, now)
+        return _compare_named_files(number, output, then, now)
+    before, after = _select_blocks(number, then), _select_blocks(number, now)
     if not before and not after:
         return None
     was, is_now = (
-        _core.joined(output.join, [(n, block) for _, n, block in each], output.volatile, SHOWN_BYTES)
+        _core.joined(output.join, [(n, block) for _, n, block in each], output.volatile, MAX_SHOWN_BYTES)
         for each in (before, after)
     )
     if was == is_now:
         return None
-    raw = [[_head(output, n, block)[0] for _, n, block in each] for each in (before, after)]
-    difference = first_difference(was[0], is_now[0])
+    raw = [[_read_block_head(output, n, block)[0] for _, n, block in each] for each in (before, after)]
+    difference = find_first_difference(was[0], is_now[0])
     where = (then[0][0][0], then[-1][0][1])
     if output.join == "concat":
-        ends = [_at(difference.offset, each, texts) for each, texts in zip((before, after), raw, strict=True)]
+        ends = [
+            _locate_offset(difference.offset, each, texts) for each, texts in zip((before, after), raw, strict=True)
+        ]
         where = max(first for first, _ in ends), min(last for _, last in ends)
-    return Found(output.name, raw[0], raw[1], where, difference)
+    return MismatchedOutput(output.name, raw[0], raw[1], where, difference)
 
 
-def _blocks(number: int, tasks: Tasks) -> list[tuple[Extent, int, _core.BlockRef]]:
+def _select_blocks(number: int, tasks: TaskExtents) -> list[tuple[RecordExtent, int, _core.BlockRef]]:
     return [
         (extent, extent[1] - extent[0], block)
         for extent, task in tasks
@@ -67,7 +75,9 @@ def _blocks(number: int, tasks: Tasks) -> list[tuple[Extent, int, _core.BlockRef
     ]
 
 
-def _at(offset: int, blocks: Sequence[tuple[Extent, int, _core.BlockRef]], texts: Sequence[bytes]) -> Extent:
+def _locate_offset(
+    offset: int, blocks: Sequence[tuple[RecordExtent, int, _core.BlockRef]], texts: Sequence[bytes]
+) -> RecordExtent:
     """Return the records of the block that holds byte ``offset`` of all blocks together."""
     for (extent, _, _), text in zip(blocks, texts, strict=True):
         if offset < len(text):
@@ -76,35 +86,40 @@ def _at(offset: int, blocks: Sequence[tuple[Extent, int, _core.BlockRef]], texts
     return blocks[-1][0] if blocks else (0, 2**63)
 
 
-def _head(output: OutputUse, n_records: int, block: _core.BlockRef) -> tuple[bytes, int, int]:
+def _read_block_head(output: OutputUse, n_records: int, block: _core.BlockRef) -> tuple[bytes, int, int]:
     """Return the first bytes of a block, and the length and checksum of the whole block."""
-    return _core.joined("concat", [(n_records, block)], output.volatile, SHOWN_BYTES)
+    return _core.joined("concat", [(n_records, block)], output.volatile, MAX_SHOWN_BYTES)
 
 
-def _compare_named(number: int, output: OutputUse, then: Tasks, now: Tasks) -> Found | None:
+def _compare_named_files(
+    number: int, output: OutputUse, then: TaskExtents, now: TaskExtents
+) -> MismatchedOutput | None:
     """Compare an output that consists of several files; of files with the same name, the last one counts."""
-    files = [{block.name: _head(output, n, block) for _, n, block in _blocks(number, tasks)} for tasks in (then, now)]
+    files = [
+        {block.name: _read_block_head(output, n, block) for _, n, block in _select_blocks(number, tasks)}
+        for tasks in (then, now)
+    ]
     for name in sorted(files[0].keys() | files[1].keys()):
         was, is_now = files[0].get(name), files[1].get(name)
         if was != is_now:
             where, before, after = (then[0][0][0], then[-1][0][1]), was[0] if was else b"", is_now[0] if is_now else b""
-            return Found(os.fsdecode(name), [before], [after], where, first_difference(before, after))
+            return MismatchedOutput(os.fsdecode(name), [before], [after], where, find_first_difference(before, after))
     return None
 
 
-def _does_not_unpack(path: str, compression: str, form: str, other: Look) -> Look:
+def _suggest_unpacking(path: str, compression: str, form: str, other: DifferenceExplanation) -> DifferenceExplanation:
     """Return the likely cause where the second run got the same records compressed to other bytes."""
     source = "< FILE" if path == "-" else path
-    return Look(
+    return DifferenceExplanation(
         f"the tool does not unpack its input, which is compressed ({compression}), or {other.what.rpartition(': ')[2]}",
         f"if it does not: {_UNPACKS[compression]} {source} | millrace run --format {form} -- ...; else {other.hint}",
     )
 
 
-def accusation(
+def build_mismatch_error(
     tool: str,
-    extent: Extent,
-    found: Found,
+    extent: RecordExtent,
+    found: MismatchedOutput,
     *,
     repeatable: bool,
     packed: InputUse | None = None,
@@ -117,11 +132,11 @@ def accusation(
         view: Description of the tool's view of the working folder; empty: the folder itself.
         packed: An input that was compressed to other bytes for the second run.
     """
-    look = looks_like(found.then, found.now, repeatable=repeatable)
+    look = explain_difference(found.then, found.now, repeatable=repeatable)
     if packed and packed.packed and not repeatable:
-        look = _does_not_unpack(packed.path, packed.packed, packed.format, look)
+        look = _suggest_unpacking(packed.path, packed.packed, packed.format, look)
     if view and not repeatable:
-        look = Look(
+        look = DifferenceExplanation(
             f"the tool looks at more of its folder than links to what is in it show it ({view}), or {look.what}",
             f"if it does, work in a folder that millrace doctor finds well; else {look.hint}",
         )
@@ -132,14 +147,14 @@ def accusation(
         f"verification failed: {tool} gave other bytes for records {extent[0] + 1} to {extent[1]} when they were run "
         f"again {how}\n"
         f"  {found.output}: first in line {difference.line + 1} of what they give, at {records}\n"
-        f"    committed: {shown(difference.then)}\n"
-        f"    run again: {shown(difference.now)}\n"
+        f"    committed: {format_line(difference.then)}\n"
+        f"    run again: {format_line(difference.now)}\n"
         f"  it looks like: {look.what}",
         f"{look.hint}; --verify 0 lets the output through as it is, which is not the serial tool's",
     )
 
 
-def not_over(tool: str, before: Sequence[str]) -> UnverifiedError:
+def build_overwrite_error(tool: str, before: Sequence[str]) -> UnverifiedError:
     """Build the error for a tool that writes other bytes where its outputs already exist.
 
     Args:

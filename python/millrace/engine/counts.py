@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from millrace.node.batch import Batch, Skipped
+from millrace.node.batch import SkippedRecords, SpooledBatch
 
 
-class Counts(msgspec.Struct):
+class ProgressCounts(msgspec.Struct):
     """Counts of completed work, including that of earlier runs."""
 
     records: int = 0
@@ -25,14 +25,14 @@ class Counts(msgspec.Struct):
     #: Tool processes that are running.
     running: int = 0
 
-    def skipped(self, part: Skipped, units: int, n_bytes: int) -> None:
+    def add_skipped(self, part: SkippedRecords, units: int, n_bytes: int) -> None:
         """Add records that an earlier run has done, and their ``n_bytes`` of the input files."""
         self.records += part.last - part.first
         self.resumed += part.last - part.first
         self.units += units
         self.bytes_before += n_bytes
 
-    def done(self, batch: Batch, units: int) -> None:
+    def add_batch(self, batch: SpooledBatch, units: int) -> None:
         """Add a batch that is done or quarantined."""
         self.records += batch.n_records
         self.units += units

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from millrace.model import CostHint
-from millrace.node.batch import Batch, Skipped
+from millrace.node.batch import SkippedRecords, SpooledBatch
 
 #: Fewest units per byte, assumed before anything is read: the rest may be names and qualities.
-LEAST_UNITS = 0.4
+MIN_UNITS_PER_BYTE = 0.4
 
 
-class Intake:
+class InputMeter:
     """Counts of the input that is read.
 
     Args:
@@ -22,7 +22,7 @@ class Intake:
         self._hint, self._total = hint, total
         # Where earlier runs tell the cost, first batches are as large as possible: assume few units, so that one of
         # several slots does not get too much.
-        self._units_at_first = LEAST_UNITS if hint.learnt and slots > 1 else 1.0
+        self._units_at_first = MIN_UNITS_PER_BYTE if hint.learnt and slots > 1 else 1.0
         #: Bytes of the input files that are read.
         self.offset = 0
         self._units = 0
@@ -30,21 +30,21 @@ class Intake:
         #: more with a header.
         self._bytes = self._in_files = 0
 
-    def read(self, part: Batch | Skipped, units: int) -> int:
+    def count_part(self, part: SpooledBatch | SkippedRecords, units: int) -> int:
         """Count a part of ``units`` units as read; return its bytes in the input files."""
         n_bytes, self.offset = part.offset - self.offset, part.offset
         self._units += units
-        if isinstance(part, Batch):
+        if isinstance(part, SpooledBatch):
             self._bytes += part.bytes
             self._in_files += n_bytes
         return n_bytes
 
-    def in_files(self, n_bytes: int) -> int:
+    def estimate_file_bytes(self, n_bytes: int) -> int:
         """Estimate the bytes of the input files that hold ``n_bytes`` of records."""
         return n_bytes * self._in_files // self._bytes if self._bytes else 0
 
     @property
-    def remaining(self) -> float | None:
+    def remaining_units(self) -> float | None:
         """Return the units not yet cut; None: unknown.
 
         They are counted before the run, or estimated from the unread bytes and the units per byte so far.

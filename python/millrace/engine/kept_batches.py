@@ -7,36 +7,36 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from millrace.committed import Committed
-from millrace.node.batch import Batch
-from millrace.schedule.stretches import Extent
+from millrace.committed import CommittedRecords
+from millrace.node.batch import SpooledBatch
+from millrace.schedule.stretches import RecordExtent
 
 
 class KeptBatches:
     """Batches with their files, and their committed tasks."""
 
     def __init__(self) -> None:
-        self._kept: dict[Extent, tuple[Batch, Committed]] = {}
+        self._kept: dict[RecordExtent, tuple[SpooledBatch, CommittedRecords]] = {}
 
-    def add(self, batch: Batch, task: Committed) -> None:
+    def add_batch(self, batch: SpooledBatch, task: CommittedRecords) -> None:
         """Keep a batch whose files are about to be removed."""
-        self._kept[batch.first, batch.last] = (linked(batch), task)
+        self._kept[batch.first, batch.last] = (link_batch_files(batch), task)
 
-    def batches(self, extents: Sequence[Extent]) -> list[Batch]:
+    def list_batches(self, extents: Sequence[RecordExtent]) -> list[SpooledBatch]:
         """Return the batches of a stretch."""
         return [self._kept[each][0] for each in extents]
 
-    def results(self, extents: Sequence[Extent]) -> list[tuple[Extent, Committed]]:
+    def list_results(self, extents: Sequence[RecordExtent]) -> list[tuple[RecordExtent, CommittedRecords]]:
         """Return the extents of a stretch with their committed tasks."""
         return [(each, self._kept[each][1]) for each in extents]
 
-    def keep_only(self, extents: Collection[Extent]) -> None:
+    def keep_only(self, extents: Collection[RecordExtent]) -> None:
         """Remove all other batches and their files."""
         for extent in self._kept.keys() - extents:
-            remove_files(self._kept.pop(extent)[0])
+            remove_batch_files(self._kept.pop(extent)[0])
 
 
-def linked(batch: Batch) -> Batch:
+def link_batch_files(batch: SpooledBatch) -> SpooledBatch:
     """Return the batch with hard links of its own to its files."""
     paths = []
     for path in batch.spooled:
@@ -46,7 +46,7 @@ def linked(batch: Batch) -> Batch:
     return msgspec.structs.replace(batch, spooled=tuple(paths))
 
 
-def remove_files(batch: Batch) -> None:
+def remove_batch_files(batch: SpooledBatch) -> None:
     """Remove the files of a batch."""
     for path in batch.spooled:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The loop of a run: it passes events to the scheduler and lets ``Actions`` run what the scheduler returns."""
+"""The loop of a run: it passes events to the scheduler and lets ``ActionRunner`` run what the scheduler returns."""
 
 from __future__ import annotations
 
@@ -8,49 +8,59 @@ from collections.abc import Callable
 import msgspec
 
 from millrace import _core
-from millrace.engine.actions import Actions
-from millrace.engine.batches import Batches
-from millrace.engine.counts import Counts
-from millrace.engine.failures import failure_of, not_kept, unequal
-from millrace.engine.intake import Intake
+from millrace.engine.actions import ActionRunner
+from millrace.engine.batches import BatchTable
+from millrace.engine.counts import ProgressCounts
+from millrace.engine.failures import build_commit_error, build_failure, build_unequal_error
+from millrace.engine.intake import InputMeter
 from millrace.engine.quarantine import QuarantineWriter
-from millrace.engine.strays import Strays
+from millrace.engine.strays import UndeclaredOutputs
 from millrace.engine.task_log import TaskLog
 from millrace.engine.tool_messages import ToolMessages
-from millrace.engine.verify import Verifier
-from millrace.engine.watcher import Watcher
-from millrace.interrupt import Interrupt
-from millrace.model import Snapshot
-from millrace.node.batch import Batch, End, Limits, Skipped
-from millrace.node.feed import Feeder
-from millrace.node.slots import Slots
+from millrace.engine.verify import OutputVerifier
+from millrace.engine.watcher import LoopWatcher
+from millrace.interrupt import StopSignals
+from millrace.model import ProgressSnapshot
+from millrace.node.batch import BatchLimits, EndOfInput, SkippedRecords, SpooledBatch
+from millrace.node.feed import InputFeeder
+from millrace.node.slots import TaskSlots
 from millrace.output.commit import GroupCommit
-from millrace.output.guard import Guard, GuardedWriter
-from millrace.plan.plan import Plan
+from millrace.output.guard import ChangeGuard, GuardedWriter
+from millrace.plan.plan import RunPlan
 from millrace.report.event_log import EventLog
-from millrace.report.words import count
-from millrace.schedule.fragments import FoundBefore
+from millrace.report.words import format_count
+from millrace.schedule.fragments import EarlierCandidates
 from millrace.schedule.interruption import GRACE_SECONDS
 from millrace.schedule.protocol import (
-    Action,
     BatchCut,
-    Begun,
     InputEnded,
-    Interrupted,
-    Quarantine,
-    Stop,
+    QuarantineBatch,
+    RunBegun,
+    RunInterrupted,
+    SchedulerAction,
+    StopRun,
     TaskFailed,
-    Turn,
+    TickEnded,
 )
 from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.schedule.scheduler import Scheduler, Settings
-from millrace.tasks import Compare, Ended, Ending, News, SlotsChanged, Started, Task, Withdrawn, Woken
+from millrace.schedule.scheduler import BatchScheduler, SchedulerSettings
+from millrace.tasks import (
+    CompareTask,
+    PoolWoken,
+    SlotEvent,
+    SlotsChanged,
+    SlotTask,
+    TaskEnded,
+    TaskEnding,
+    TaskStarted,
+    TaskWithdrawn,
+)
 
 #: Longest wait for events, in seconds.
 TICK_SECONDS = 0.2
 
 #: Shortest interval between two updates of the progress display, in seconds.
-SHOW_SECONDS = 0.1
+MIN_SHOW_INTERVAL_SECONDS = 0.1
 
 #: Message for ``--warm`` with few tasks.
 NEVER_WARM = (
@@ -58,33 +68,33 @@ NEVER_WARM = (
 )
 
 
-class Engine(msgspec.Struct, dict=True):
+class RunEngine(msgspec.Struct, dict=True):
     """The engine that runs a plan to its end, an interruption, or an error.
 
-    ``Engine.run`` returns only when every record is done or quarantined. Otherwise it raises the cause; everything committed
+    ``RunEngine.run`` returns only when every record is done or quarantined. Otherwise it raises the cause; everything committed
     by then is in the journal.
     """
 
-    plan: Plan
-    node: Slots
-    feeder: Feeder
+    plan: RunPlan
+    node: TaskSlots
+    feeder: InputFeeder
     stage: GuardedWriter
-    guard: Guard
+    guard: ChangeGuard
     journal: _core.Journal
     commit: GroupCommit
     events: EventLog
-    interrupt: Interrupt
-    show: Callable[[Snapshot], None]
+    interrupt: StopSignals
+    show: Callable[[ProgressSnapshot], None]
     message: Callable[[str], None]
     quarantine: QuarantineWriter
-    verifier: Verifier
-    supervision: Watcher
+    verifier: OutputVerifier
+    supervision: LoopWatcher
     begun: float
     #: Whether an earlier run of the same command had results.
     resumes_results: bool = False
     #: Candidates that an earlier run found in fragments, by the extent of the batch.
-    begun_searches: FoundBefore = msgspec.field(default_factory=dict)
-    counts: Counts = msgspec.field(default_factory=Counts)
+    begun_searches: EarlierCandidates = msgspec.field(default_factory=dict)
+    counts: ProgressCounts = msgspec.field(default_factory=ProgressCounts)
     #: Signals that were reported to the scheduler.
     _n_signals: int = 0
     _shown_at: float = 0.0
@@ -94,31 +104,31 @@ class Engine(msgspec.Struct, dict=True):
     def __post_init__(self) -> None:
         use, job = self.plan.use, self.plan.job
         self.limit = QuarantineLimit(*job.quarantine_limit)
-        settings = Settings(
+        settings = SchedulerSettings(
             slots=self.plan.slots, cost=use.cost, batch_size=job.batch_size, retries=job.retries,
             stop_on_failure=job.on_failure == "stop", record_timeout_seconds=job.record_timeout,
             is_proven=self.resumes_results, is_file=self.feeder.total is not None, fragmented=use.fragmented,
             n_nodes=self.node.n_nodes, begun=self.begun_searches,
         )  # fmt: skip
-        self.batches = Batches(self.plan, self.feeder.inputs)
+        self.batches = BatchTable(self.plan, self.feeder.inputs)
         self.said = ToolMessages(use.argv[0] if isinstance(use.argv[0], str) else "tool", self.message)
-        self._strays = Strays(self.plan.command, use, self.said.tool)
-        self._intake = Intake(use.cost, self.feeder.total, self.plan.slots)
-        self._log = TaskLog(self.events, self.batches.units)
-        self.actions = Actions(
-            plan=self.plan, scheduler=Scheduler(settings, self.limit), limit=self.limit, batches=self.batches,
+        self._strays = UndeclaredOutputs(self.plan.command, use, self.said.tool)
+        self._intake = InputMeter(use.cost, self.feeder.total, self.plan.slots)
+        self._log = TaskLog(self.events, self.batches.count_units)
+        self.actions = ActionRunner(
+            plan=self.plan, scheduler=BatchScheduler(settings, self.limit), limit=self.limit, batches=self.batches,
             counts=self.counts, node=self.node, feeder=self.feeder, stage=self.stage, guard=self.guard,
             journal=self.journal, events=self.events, quarantine=self.quarantine, verifier=self.verifier,
             message=self.message, tool=self.said.tool, begun=self.begun,
         )  # fmt: skip
 
     @property
-    def scheduler(self) -> Scheduler:
+    def scheduler(self) -> BatchScheduler:
         return self.actions.scheduler
 
-    def now(self) -> float:
+    def read_run_clock(self) -> float:
         """Return the seconds since the run began."""
-        return self.actions.now()
+        return self.actions.read_run_clock()
 
     # The loop
 
@@ -128,151 +138,155 @@ class Engine(msgspec.Struct, dict=True):
         Raises:
             MillraceError: The run cannot go on; ``MillraceError.exit_code`` is the exit code.
         """
-        self.actions.tell(Begun())
+        self.actions.handle_event(RunBegun())
         while not self._is_over():
-            self._notice_signals()
-            self._ask()
-            for news in self.node.events(TICK_SECONDS):
-                self._heard(news)
-            self._take_fed()
-            self.actions.tell(Turn())
+            self._handle_signals()
+            self._request_batches()
+            for news in self.node.wait_for_events(TICK_SECONDS):
+                self._handle_slot_event(news)
+            self._handle_feeder_results()
+            self.actions.handle_event(TickEnded())
             if not self._n_signals:
-                self.actions.look_again()
-            self._look_around()
-        self.show(self._snapshot())
+                self.actions.request_verification()
+            self._check_and_report()
+        self.show(self._build_snapshot())
         if self._n_signals:
-            raise self.interrupt.error(self.plan.run_dir)
+            raise self.interrupt.make_error(self.plan.run_dir)
         if not self.counts.resumed:
-            self._strays.look_at_all()
+            self._strays.check_all_tasks()
 
     def _is_over(self) -> bool:
-        return self.scheduler.is_done and (bool(self._n_signals) or self.verifier.done)
+        return self.scheduler.is_done and (bool(self._n_signals) or self.verifier.is_done)
 
-    def _notice_signals(self) -> None:
+    def _handle_signals(self) -> None:
         while self._n_signals < min(self.interrupt.count, 2):
             self._n_signals += 1
-            self.actions.tell(Interrupted())
+            self.actions.handle_event(RunInterrupted())
             if self._n_signals == 1:
                 self.message(
                     f"{self.interrupt.name}: no more work is handed out; waiting at most {GRACE_SECONDS:.0f} s for "
                     f"{self.counts.running} running tools (again: at once)"
                 )
 
-    def _look_around(self) -> None:
-        self.supervision.turned(self.counts.records)
-        self.stage.turn()
+    def _check_and_report(self) -> None:
+        self.supervision.report_progress(self.counts.records)
+        self.stage.write_checked_tasks()
         for error in (self.stage.error, self.commit.error, self.verifier.error):
             if error:
                 raise error
-        if (now := self.now()) - self._shown_at >= SHOW_SECONDS:
+        if (now := self.read_run_clock()) - self._shown_at >= MIN_SHOW_INTERVAL_SECONDS:
             self._shown_at = now
-            self.show(self._snapshot())
+            self.show(self._build_snapshot())
 
     # The input
 
-    def _ask(self) -> None:
-        if ask := self.scheduler.ask(self._intake.remaining):
-            self.feeder.request(Limits(ask.records, ask.units, ask.bytes), ask.n_batches)
+    def _request_batches(self) -> None:
+        if ask := self.scheduler.request_batches(self._intake.remaining_units):
+            self.feeder.request_batches(BatchLimits(ask.records, ask.units, ask.bytes), ask.n_batches)
 
-    def _take_fed(self) -> None:
+    def _handle_feeder_results(self) -> None:
         while self.feeder.results and not self._n_signals:
             match self.feeder.results.popleft():
-                case Batch() as batch:
-                    self.verifier.cut(batch)
-                    self._intake.read(batch, self.batches.units(batch))
-                    self.actions.tell(BatchCut(self.batches.add(batch)))
-                case Skipped() as skipped:
-                    self.verifier.skipped(skipped)
-                    units = self.batches.units(skipped)
-                    self.counts.skipped(skipped, units, self._intake.read(skipped, units))
-                case End(records):
-                    self.verifier.ended(records)
-                    self.actions.tell(InputEnded())
-                    self.node.no_more()
+                case SpooledBatch() as batch:
+                    self.verifier.add_batch(batch)
+                    self._intake.count_part(batch, self.batches.count_units(batch))
+                    self.actions.handle_event(BatchCut(self.batches.add_batch(batch)))
+                case SkippedRecords() as skipped:
+                    self.verifier.add_skipped(skipped)
+                    units = self.batches.count_units(skipped)
+                    self.counts.add_skipped(skipped, units, self._intake.count_part(skipped, units))
+                case EndOfInput(records):
+                    self.verifier.end_input(records)
+                    self.actions.handle_event(InputEnded())
+                    self.node.end_input()
                 case BaseException() as error:
                     raise error
-            self._ask()
+            self._request_batches()
 
     # The slots
 
-    def _heard(self, news: News) -> None:
+    def _handle_slot_event(self, news: SlotEvent) -> None:
         match news:
-            case Started(task):
+            case TaskStarted(task):
                 self.counts.running += 1
-                self._log.started(task, self.now() - news.ago_seconds)
-            case Ended():
+                self._log.record_start(task, self.read_run_clock() - news.ago_seconds)
+            case TaskEnded():
                 self.counts.running -= 1
-                self._ended(news)
-            case Withdrawn():
-                self.actions.tell(news)
+                self._handle_task_end(news)
+            case TaskWithdrawn():
+                self.actions.handle_event(news)
             case SlotsChanged(slots, why):
                 self.plan = msgspec.structs.replace(self.plan, slots=slots)
-                self.actions.tell(news)
-                self.actions.warn(why)
-            case Woken():
+                self.actions.handle_event(news)
+                self.actions.warn_user(why)
+            case PoolWoken():
                 pass
 
-    def _ended(self, ended: Ended) -> None:
-        task = self.scheduler.task(ended.task)
+    def _handle_task_end(self, ended: TaskEnded) -> None:
+        task = self.scheduler.get_task(ended.task)
         batch = self.batches[task.batch]
         self.counts.cpu += ended.cpu_seconds
-        self._warm(batch, ended)
-        is_over = isinstance(task.kind, Compare) and task.kind.over
-        if is_over and self._keeps_what_was_there(ended):
+        self._count_warm_task(batch, ended)
+        is_over = isinstance(task.kind, CompareTask) and task.kind.over
+        if is_over and self._has_made_backup(ended):
             ended = msgspec.structs.replace(ended, committed=None)
-        if ended.ending in (Ending.DONE, Ending.KILLED, Ending.MISPLACED):
-            actions = self.scheduler.handle(ended, self.now())
+        if ended.ending in (TaskEnding.DONE, TaskEnding.KILLED, TaskEnding.MISPLACED):
+            actions = self.scheduler.handle(ended, self.read_run_clock())
         else:
-            actions = [] if ended.ending is Ending.IO else self._failed(task, batch, ended)
-        self._log.ended(task, batch, ended, self.now() - ended.ago_seconds, actions)
-        self._strays.look(ended)
+            actions = [] if ended.ending is TaskEnding.IO else self._handle_failure(task, batch, ended)
+        self._log.record_end(task, batch, ended, self.read_run_clock() - ended.ago_seconds, actions)
+        self._strays.check_task(ended)
         if not is_over:
-            self.said.extra(ended.extra)
-        if ended.is_done and task.speaks:
-            self.said.hear(ended.stderr, batch.first, batch.last)
+            self.said.report_extra_files(ended.extra)
+        if ended.is_done and task.should_show_stderr:
+            self.said.add_stderr(ended.stderr, batch.first, batch.last)
             if ended.exit_status:
-                self.said.status(ended.exit_status)
-        if ended.ending is Ending.IO:
-            raise not_kept(ended, self.plan)
-        self.actions.do(actions)
+                self.said.add_exit_status(ended.exit_status)
+        if ended.ending is TaskEnding.IO:
+            raise build_commit_error(ended, self.plan)
+        self.actions.run_actions(actions)
 
-    def _keeps_what_was_there(self, ended: Ended) -> bool:
+    def _has_made_backup(self, ended: TaskEnded) -> bool:
         """Tell whether the tool wrote a backup, such as ``o~``, which it makes only where its output already exists."""
         names = tuple(os.path.basename(output.path) for output in self.plan.use.outputs if not output.stdout)
-        return any(os.path.basename(path).startswith(names) for path in self.said.new(ended.extra))
+        return any(os.path.basename(path).startswith(names) for path in self.said.select_new_paths(ended.extra))
 
-    def _warm(self, batch: Batch, ended: Ended) -> None:
+    def _count_warm_task(self, batch: SpooledBatch, ended: TaskEnded) -> None:
         self.counts.warm += ended.is_warm
         self.counts.saved += ended.saved_seconds
-        if ended.ending is Ending.UNEQUAL:
-            raise unequal(self.said.tool, batch, ended)
+        if ended.ending is TaskEnding.UNEQUAL:
+            raise build_unequal_error(self.said.tool, batch, ended)
         if ended.cold and ended.cold not in self._cold:
             self._cold.add(ended.cold)
-            self.actions.warn(f"{self.said.tool} cannot stay warm, and is started for each task: {ended.cold}")
+            self.actions.warn_user(f"{self.said.tool} cannot stay warm, and is started for each task: {ended.cold}")
 
-    def _failed(self, task: Task, batch: Batch, ended: Ended) -> list[Action]:
-        failure = failure_of(task, ended, self.plan, self.quarantine.names(batch))
-        actions = self.scheduler.handle(TaskFailed(task.id, failure), self.now())
-        if ended.ending is Ending.STILL and not any(isinstance(action, Quarantine | Stop) for action in actions):
-            self.actions.warn(f"{self.said.tool} {failure.reason.splitlines()[0]}; ended and tried again")
+    def _handle_failure(self, task: SlotTask, batch: SpooledBatch, ended: TaskEnded) -> list[SchedulerAction]:
+        failure = build_failure(task, ended, self.plan, self.quarantine.read_record_names(batch))
+        actions = self.scheduler.handle(TaskFailed(task.id, failure), self.read_run_clock())
+        if ended.ending is TaskEnding.STALLED and not any(
+            isinstance(action, QuarantineBatch | StopRun) for action in actions
+        ):
+            self.actions.warn_user(f"{self.said.tool} {failure.reason.splitlines()[0]}; ended and tried again")
         return actions
 
-    def warmth(self) -> str:
+    def describe_warm_savings(self) -> str:
         """Describe what warm tasks saved, or why there were none; empty: already reported, or not requested."""
         counts = self.counts
         if not counts.warm:
             new = counts.records > counts.resumed
             return NEVER_WARM if self.plan.use.warm and not self._cold and new else ""
         how = f"saved {counts.saved:.1f} s of CPU" if counts.saved > 0 else f"cost {-counts.saved:.1f} s of CPU more"
-        return f"warm: {count(counts.warm, 'task')} in forks of {self.said.tool}, which {how} in all"
+        return f"warm: {format_count(counts.warm, 'task')} in forks of {self.said.tool}, which {how} in all"
 
-    def _snapshot(self) -> Snapshot:
+    def _build_snapshot(self) -> ProgressSnapshot:
         counts, scheduler = self.counts, self.scheduler
         # With few long batches, finished searches of fragments show that the run goes on.
-        searched = int(sum(batch.bytes * scheduler.share(number) for number, batch in self.batches.items()))
-        return Snapshot(
-            elapsed=self.now(), slots=self.plan.slots, slots_busy=counts.running, records_done=counts.records,
-            units_done=counts.units, unit=self.plan.use.cost.unit, bytes_done=counts.bytes_before + self._intake.in_files(counts.bytes + searched),
+        searched = int(
+            sum(batch.bytes * scheduler.compute_done_share(number) for number, batch in self.batches.items())
+        )
+        return ProgressSnapshot(
+            elapsed=self.read_run_clock(), slots=self.plan.slots, slots_busy=counts.running, records_done=counts.records,
+            units_done=counts.units, unit=self.plan.use.cost.unit, bytes_done=counts.bytes_before + self._intake.estimate_file_bytes(counts.bytes + searched),
             bytes_total=self.feeder.total, records_resumed=counts.resumed,
             retries=scheduler.n_retries, quarantined=counts.quarantined, cpu=counts.cpu,
         )  # fmt: skip

@@ -11,29 +11,29 @@ from pathlib import Path
 
 from millrace import _core
 from millrace.errors import CorruptError
-from millrace.formats import unpacked_name
+from millrace.formats import strip_compressed_suffix
 from millrace.model import ToolUse
-from millrace.node.batch import Batch
+from millrace.node.batch import SpooledBatch
 from millrace.node.mirror import PRIVATE, SLOT_MARK
-from millrace.node.spool import header_of
-from millrace.rundir import delete
+from millrace.node.spool import read_header
+from millrace.rundir import delete_entry
 
 #: Most records in one folder, which may be on a shared filesystem.
-PER_FOLDER = 1000
+MAX_RECORDS_PER_FOLDER = 1000
 
 
-def place_of(number: int) -> str:
+def name_record_folder(number: int) -> str:
     """Return the folder of a record, by its number, from 1; the first thousand lie at the top.
 
-    >>> place_of(1000), place_of(1001)
+    >>> name_record_folder(1000), name_record_folder(1001)
     ('record-1000', 'records-1001-2000/record-1001')
     """
-    name, before = f"record-{number}", (number - 1) // PER_FOLDER * PER_FOLDER
-    return f"records-{before + 1}-{before + PER_FOLDER}/{name}" if before else name
+    name, before = f"record-{number}", (number - 1) // MAX_RECORDS_PER_FOLDER * MAX_RECORDS_PER_FOLDER
+    return f"records-{before + 1}-{before + MAX_RECORDS_PER_FOLDER}/{name}" if before else name
 
 
-def _free(name: str, taken: set[str]) -> str:
-    """Return ``name``, or a similar one that is not in ``taken``; add it to ``taken``."""
+def _choose_free_name(name: str, taken: set[str]) -> str:
+    """Return ``read_record_name``, or a similar one that is not in ``wait_for_lock``; add it to ``wait_for_lock``."""
     free, number = name, 2
     while free in taken:
         free, number = f"{number}-{name}", number + 1
@@ -42,7 +42,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 class QuarantineWriter:
-    """Writer of ``RUNDIR/quarantine/record-N/`` (``place_of``): the record, ``stderr.txt``, ``command.sh``.
+    """Writer of ``RUNDIR/quarantine/record-N/`` (``name_record_folder``): the record, ``stderr.txt``, ``command.sh``.
 
     Raises:
         CorruptError: ``quarantine`` is not a folder.
@@ -50,24 +50,24 @@ class QuarantineWriter:
 
     def __init__(self, folder: Path, use: ToolUse, cwd: Path) -> None:
         self._folder, self._use, self._cwd = folder, use, cwd
-        self._check()
+        self._check_folder()
 
-    def _check(self) -> None:
+    def _check_folder(self) -> None:
         if self._folder.is_symlink() or (self._folder.exists() and not self._folder.is_dir()):
             raise CorruptError(
                 f"{self._folder}: is not the folder of failed records",
                 "remove it, and type the same command again; or start over with --fresh",
             )
 
-    def keep(self, batch: Batch, argv: list[bytes], reason: str) -> str:
+    def write_record(self, batch: SpooledBatch, argv: list[bytes], reason: str) -> str:
         """Write the one record of ``batch`` with its error and command; return its name.
 
         Raises:
             CorruptError: ``quarantine`` is not a folder.
         """
-        self._check()
-        place = self._folder / place_of(batch.first + 1)
-        delete(place)
+        self._check_folder()
+        place = self._folder / name_record_folder(batch.first + 1)
+        delete_entry(place)
         place.mkdir(parents=True)
         kept_at = dict[str, str]()
         taken = {"stderr.txt", "command.sh"}
@@ -75,11 +75,11 @@ class QuarantineWriter:
         for item, spooled in zip(self._use.inputs, batch.spooled, strict=True):
             if item.format == "files":
                 for name in batch.files:
-                    shutil.copyfile(self._cwd / name, place / _free(Path(name).name, taken))
+                    shutil.copyfile(self._cwd / name, place / _choose_free_name(Path(name).name, taken))
                 continue
             name = Path(item.path).name if item.path != "-" else "stdin"
             # In the form that the tool gets.
-            kept = place / _free(unpacked_name(name) if item.packed is None else name, taken)
+            kept = place / _choose_free_name(strip_compressed_suffix(name) if item.packed is None else name, taken)
             if item.packed:
                 _core.compress_file(spooled, kept, item.packed)
             else:
@@ -88,14 +88,14 @@ class QuarantineWriter:
                 redirection += f" < {shlex.quote(str(kept))}"
             else:
                 kept_at[item.path] = str(kept)
-        command = self.shown(argv, kept_at) + redirection
+        command = self.format_command(argv, kept_at) + redirection
         (place / "stderr.txt").write_bytes(os.fsencode(reason + "\n"))
         script = place / "command.sh"
         script.write_bytes(os.fsencode(f"#!/bin/sh\ncd {shlex.quote(str(self._cwd))} || exit\n{command}\n"))
         script.chmod(0o755)
-        return self.name(batch)
+        return self.read_record_name(batch)
 
-    def shown(self, argv: list[bytes], kept_at: Mapping[str, str] | None = None) -> str:
+    def format_command(self, argv: list[bytes], kept_at: Mapping[str, str] | None = None) -> str:
         """Return the command in the form that the user would type.
 
         Args:
@@ -108,25 +108,25 @@ class QuarantineWriter:
             if mark in text:
                 # Private paths are _millrace/KEY/NAME: show the path that the user typed.
                 before, _, after = text.partition(mark)
-                text = before + self._typed(after)
+                text = before + self._restore_typed_path(after)
             for path, kept in (kept_at or {}).items():
                 place = kept.replace("\\", r"\\")
                 text = re.sub(rf"(?:(?<![\w./-])|(?<=^-\w)){re.escape(path)}(?![\w./-])", place, text)
             words.append(shlex.quote(text))
         return " ".join(words)
 
-    def _typed(self, path: str) -> str:
+    def _restore_typed_path(self, path: str) -> str:
         if not path.startswith(PRIVATE):
             return path
         key = path.split("/")[1]
         number = int(key.removeprefix("in").removeprefix("out"))
         return (self._use.inputs if key.startswith("in") else self._use.outputs)[number].path
 
-    def name(self, batch: Batch) -> str:
+    def read_record_name(self, batch: SpooledBatch) -> str:
         """Return the name of the first record, from its first line."""
-        return next(iter(self.names(batch)), "") or f"record {batch.first + 1}"
+        return next(iter(self.read_record_names(batch)), "") or f"record {batch.first + 1}"
 
-    def names(self, batch: Batch) -> list[str]:
+    def read_record_names(self, batch: SpooledBatch) -> list[str]:
         """Return the words that may name the first record in messages."""
         if batch.files:
             return [Path(batch.files[0]).name, Path(batch.files[0]).stem]
@@ -134,7 +134,7 @@ class QuarantineWriter:
         for item, path in zip(self._use.inputs, batch.spooled, strict=True):
             try:
                 with path.open("rb") as file:
-                    file.seek(len(header_of(path, item)))
+                    file.seek(len(read_header(path, item)))
                     head = file.read(4096).decode(errors="replace")
             except OSError:
                 continue

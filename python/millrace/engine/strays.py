@@ -7,61 +7,65 @@ import re
 from collections.abc import Iterator, Sequence
 
 from millrace.errors import LostOutputError
-from millrace.model import Command, ToolUse
-from millrace.plan.doubts import is_unknown
-from millrace.tasks import Ended
+from millrace.model import ToolUse, UserCommand
+from millrace.plan.doubts import is_unknown_tool
+from millrace.tasks import TaskEnded
 
 #: Words of a script that may be paths.
 _WORD = re.compile(r"[^\s'\"`()<>|;&{}\[\],=]+")
 
 
-class Strays:
+class UndeclaredOutputs:
     """Checks for undeclared outputs when tasks end.
 
     Args:
         tool: Name of the tool.
     """
 
-    def __init__(self, command: Command, use: ToolUse, tool: str) -> None:
+    def __init__(self, command: UserCommand, use: ToolUse, tool: str) -> None:
         self._command, self._use, self._tool = command, use, tool
-        self._is_unknown = is_unknown(use)
+        self._is_unknown = is_unknown_tool(use)
         #: Paths that the command names, in existing folders, at which there is no file yet.
-        self._to_come = [*dict.fromkeys(_to_come(command, use))] if self._is_unknown else []
+        self._to_come = [*dict.fromkeys(_find_missing_paths(command, use))] if self._is_unknown else []
         #: A file of the working directory that was not kept; whether any output has bytes.
         self._left, self._has_output = "", False
 
-    def look(self, ended: Ended) -> None:
+    def check_task(self, ended: TaskEnded) -> None:
         """Check the files that a task left.
 
         Raises:
             LostOutputError: The command names a file that it wrote.
         """
-        if lost := named_in(self._command.argv, ended.extra) or next(filter(self._is_there, self._to_come), ""):
-            raise _lost(self._tool, lost, "which is no output of this run: it would be lost")
+        if lost := find_named_file(self._command.argv, ended.extra) or next(
+            filter(self._has_appeared, self._to_come), ""
+        ):
+            raise _build_lost_output_error(self._tool, lost, "which is no output of this run: it would be lost")
         self._left = next(iter(ended.extra), self._left)
         self._has_output |= bool(ended.committed and any(block.length for block in ended.committed.blocks))
 
-    def look_at_all(self) -> None:
+    def check_all_tasks(self) -> None:
         """Check the files of all tasks, at the end of the run.
 
         Raises:
             LostOutputError: The tasks wrote only files that were not kept.
         """
         if self._left and not self._has_output and self._is_unknown:
-            raise _lost(self._tool, self._left, "and nothing to the outputs of this run: it would be lost")
+            raise _build_lost_output_error(
+                self._tool, self._left, "and nothing to the outputs of this run: it would be lost"
+            )
 
-    def _is_there(self, path: str) -> bool:
+    def _has_appeared(self, path: str) -> bool:
         return os.path.lexists(self._command.cwd / path)
 
 
-def named_in(argv: Sequence[str], written: Sequence[str]) -> str:
+def find_named_file(argv: Sequence[str], written: Sequence[str]) -> str:
     """Return the first of the ``written`` files that the command names; else empty.
 
-    >>> named_in(["minimap2", "-o", "a.sam", "ref", "q.fa"], ["q.fa.tmp", "a.sam"])
+    >>> find_named_file(["minimap2", "-o", "a.sam", "ref", "q.fa"], ["q.fa.tmp", "a.sam"])
     'a.sam'
-    >>> named_in(["awk", "{print > \\"even.txt\\"}"], ["even.txt"])
+    >>> find_named_file(["awk", "{print > \\"even.txt\\"}"], ["even.txt"])
     'even.txt'
-    >>> named_in(["tool", "in.fa"], ["a", "fa", "in"])
+    >>> find_named_file(["tool", "in.fa"], ["a", "fa", "in"])
     ''
     """
     for name in written:
@@ -71,7 +75,7 @@ def named_in(argv: Sequence[str], written: Sequence[str]) -> str:
     return ""
 
 
-def _to_come(command: Command, use: ToolUse) -> Iterator[str]:
+def _find_missing_paths(command: UserCommand, use: ToolUse) -> Iterator[str]:
     read = {each.partition(":")[0] for each in command.inputs} | {*command.shared} | command.growing
     written = [os.path.realpath(command.cwd / output.path) for output in use.outputs]
     for word in (found for text in command.argv[1:] for found in _WORD.findall(text)):
@@ -86,7 +90,7 @@ def _to_come(command: Command, use: ToolUse) -> Iterator[str]:
             yield word
 
 
-def _lost(tool: str, name: str, why: str) -> LostOutputError:
+def _build_lost_output_error(tool: str, name: str, why: str) -> LostOutputError:
     return LostOutputError(
         f"{tool} writes {name}, {why}", f"name it: --output {name}, and each other file that the command writes"
     )

@@ -7,21 +7,21 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from millrace.report.words import records
-from millrace.tasks import Ended, Ending
+from millrace.report.words import format_records
+from millrace.tasks import TaskEnded, TaskEnding
 
 #: Most different lines of standard error that are passed on; more are only counted.
-MOST_LINES = 20
+MAX_PASSED_LINES = 20
 
 #: Escape sequences of colours are removed; other control characters become a question mark.
 _COLOUR = r"\x1b\[[0-9;]*[A-Za-z]"
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 #: Fewest letters of a record's name that is replaced anywhere in a message, and of one replaced as a whole word.
-SHORTEST_NAME, SHORTEST_WORD = 6, 3
+MIN_NAME_LETTERS, MIN_WORD_LETTERS = 6, 3
 
 #: Most lines of a failure's standard error that are shown, counted from its end.
-SHOWN_LINES = 8
+MAX_SHOWN_LINES = 8
 
 
 class ToolMessages:
@@ -40,46 +40,46 @@ class ToolMessages:
         #: Lines for which tasks gave different numbers.
         self._of_tasks: set[str] = set()
 
-    def hear(self, stderr: bytes, first: int, last: int) -> None:
+    def add_stderr(self, stderr: bytes, first: int, last: int) -> None:
         """Add the standard error of the task on the records ``[first, last)``."""
-        for line in lines(stderr):
+        for line in split_terminal_lines(stderr):
             key = re.sub(r"\d+", "#", line)
             self.counts[key] += 1
             if key not in self._first:
                 self._first[key] = line
-                if len(self._first) <= MOST_LINES:
-                    of = f", of {records(first, last)}" if key != line else ""
+                if len(self._first) <= MAX_PASSED_LINES:
+                    of = f", of {format_records(first, last)}" if key != line else ""
                     self._message(f"{self.tool}{of}: {line}")
             elif line != self._first[key]:
                 self._of_tasks.add(key)
 
-    def status(self, status: int) -> None:
+    def add_exit_status(self, status: int) -> None:
         """Count a task that ended with a nonzero exit status that is a result."""
         self._results[status] += 1
 
-    def results(self) -> list[tuple[str, int]]:
+    def list_result_statuses(self) -> list[tuple[str, int]]:
         """Return (text, count) for each nonzero exit status that is a result."""
         return [
             (f"exit status {status}, which is a result; the exit code of the run does not show it", count)
             for status, count in sorted(self._results.items())
         ]
 
-    def new(self, paths: Iterable[str]) -> list[str]:
+    def select_new_paths(self, paths: Iterable[str]) -> list[str]:
         """Return those of ``paths`` that were not reported yet."""
         return [path for path in paths if path not in self._extra]
 
-    def extra(self, paths: Iterable[str]) -> None:
+    def report_extra_files(self, paths: Iterable[str]) -> None:
         """Report once that the tool wrote files that no output collects."""
         for path in paths:
-            if path not in self._extra and len(self._extra) < MOST_LINES:
+            if path not in self._extra and len(self._extra) < MAX_PASSED_LINES:
                 self._extra.add(path)
                 self._message(f"{self.tool} also wrote {path}, which is not kept; name it with --output to collect it")
 
-    def repeated(self) -> list[tuple[str, int]]:
+    def list_repeated_lines(self) -> list[tuple[str, int]]:
         """Return (line, count) of all different lines, most frequent first."""
-        return [(self._shown(key), count) for key, count in self.counts.most_common()]
+        return [(self._format_line(key), count) for key, count in self.counts.most_common()]
 
-    def _shown(self, key: str) -> str:
+    def _format_line(self, key: str) -> str:
         line = self._first[key]
         if key == line:
             return line
@@ -88,7 +88,7 @@ class ToolMessages:
         return f"{line} [of one task{' each' if self.counts[key] > 1 else ''}]"
 
 
-def lines(stderr: bytes) -> list[str]:
+def split_terminal_lines(stderr: bytes) -> list[str]:
     """Return the lines as a terminal would show them, without text that a carriage return overwrote."""
     if not stderr:
         return []
@@ -98,32 +98,34 @@ def lines(stderr: bytes) -> list[str]:
     return [line for line in kept if line]
 
 
-def failure_words(event: Ended, record_timeout: float | None, cpu_limit: float | None = None, where: str = "") -> str:
+def describe_failure(
+    event: TaskEnded, record_timeout: float | None, cpu_limit: float | None = None, where: str = ""
+) -> str:
     """Describe why an attempt failed, in one line, followed by the end of its standard error.
 
     Args:
         cpu_limit: CPU seconds that the task was allowed, from the cost of records of its size.
         where: The part that failed, if not the whole task.
     """
-    if event.ending is Ending.TIMEOUT and cpu_limit:
+    if event.ending is TaskEnding.TIMEOUT and cpu_limit:
         how = (
             f"ended after {event.cpu_seconds:.0f} s of CPU, 100 times what the slowest records let expect of its size"
             " (--record-timeout SECONDS allows more)"
         )
-    elif event.ending is Ending.TIMEOUT:
+    elif event.ending is TaskEnding.TIMEOUT:
         how = f"took longer than {record_timeout:g} s a record"
-    elif event.ending is Ending.STILL:
+    elif event.ending is TaskEnding.STALLED:
         how = f"stood still: {event.detail}"
-    elif event.ending is Ending.MISSING:
+    elif event.ending is TaskEnding.MISSING:
         how = f"exit status {event.exit_status or 0}, but it did not write {event.detail}"
-    elif event.ending is Ending.CHANGED:
+    elif event.ending is TaskEnding.CHANGED:
         how = f"it changes its input {event.detail}"
-    elif event.ending in (Ending.SAID, Ending.SHAPELESS):
+    elif event.ending in (TaskEnding.ERROR_REPORTED, TaskEnding.UNJOINABLE):
         how = f"exit status {event.exit_status or 0}, but {event.detail}"
-    elif event.ending is Ending.SPAWN:
+    elif event.ending is TaskEnding.SPAWN:
         how = f"cannot be started: {event.detail}"
     elif event.signal is not None:
-        how = f"killed by {signal_name(event.signal)}"
+        how = f"killed by {name_signal(event.signal)}"
     else:
         how = f"exit status {event.exit_status}"
     if event.out_of_memory:
@@ -133,24 +135,24 @@ def failure_words(event: Ended, record_timeout: float | None, cpu_limit: float |
             else " (a process that it had started was killed, as memory ran out)"
         )
         how += " though nothing ran beside it" if event.side_by_side <= 1 else ""
-    said = lines(event.stderr)
-    return "\n".join([how + where, *(f"  {line}" for line in said[-SHOWN_LINES:])])
+    said = split_terminal_lines(event.stderr)
+    return "\n".join([how + where, *(f"  {line}" for line in said[-MAX_SHOWN_LINES:])])
 
 
-def signal_name(number: int) -> str:
+def name_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def signature(event: Ended, names: Iterable[str]) -> str:
+def build_failure_signature(event: TaskEnded, names: Iterable[str]) -> str:
     """Return the text that failures of the same kind share: without names of records, numbers and paths."""
-    text = "\n".join(lines(event.stderr))
+    text = "\n".join(split_terminal_lines(event.stderr))
     for name in sorted(names, key=len, reverse=True):
-        if len(name) >= SHORTEST_NAME:
+        if len(name) >= MIN_NAME_LETTERS:
             text = text.replace(name, "#")
-        elif len(name) >= SHORTEST_WORD:  # which could be part of another word
+        elif len(name) >= MIN_WORD_LETTERS:  # which could be part of another word
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "#", text)
     text = re.sub(r"\S*/\S*", "", text)
     return f"{event.ending.value} {event.exit_status} {event.signal} " + re.sub(r"\d+", "#", text)

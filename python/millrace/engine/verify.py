@@ -1,6 +1,6 @@
 """Verification: stretches of the input are run again at other batch boundaries, and the joined bytes are compared.
 
-The output of a second run is committed like a result, under the task kind ``millrace.tasks.Compare``. So it works
+The output of a second run is committed like a result, under the task kind ``millrace.tasks.CompareTask``. So it works
 wherever tasks work, and a resumed run continues with the committed pieces.
 """
 
@@ -11,69 +11,69 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.committed import Committed
-from millrace.engine.compared import Found, accusation, compare, not_over
-from millrace.engine.kept_batches import KeptBatches, remove_files
-from millrace.engine.looked_at import outcome, packed, tool_of
+from millrace.committed import CommittedRecords
+from millrace.engine.compared import MismatchedOutput, build_mismatch_error, build_overwrite_error, compare_output
+from millrace.engine.kept_batches import KeptBatches, remove_batch_files
+from millrace.engine.looked_at import describe_verification, find_packed_input, get_tool_name
 from millrace.errors import TogetherError, UnverifiedError
-from millrace.node.batch import Batch, Skipped
-from millrace.node.spool import recut
-from millrace.plan.doubts import is_unknown
-from millrace.plan.plan import Plan
-from millrace.report.words import records
-from millrace.schedule.protocol import Failure, Result
-from millrace.schedule.stretches import Extent, Stretches, variants
+from millrace.node.batch import SkippedRecords, SpooledBatch
+from millrace.node.spool import recut_batches
+from millrace.plan.doubts import is_unknown_tool
+from millrace.plan.plan import RunPlan
+from millrace.report.words import format_records
+from millrace.schedule.protocol import AttemptResult, TaskFailure
+from millrace.schedule.stretches import RecordExtent, VerificationStretches, list_variants
 
 #: Attempts for a piece that fails. A correct tool may fail on a part alone, so a failure is not an error.
-TRIES = 2
+MAX_PIECE_ATTEMPTS = 2
 
 
-class Piece(msgspec.Struct):
+class VerificationPiece(msgspec.Struct):
     """Records of a stretch that are run again in one task."""
 
-    batch: Batch
+    batch: SpooledBatch
     #: The rerun that it belongs to.
-    way: _Way
+    way: _StretchRerun
     attempt: int = 1
     #: Its committed task; None: it is not done yet, or it failed.
-    task: Committed | None = None
+    task: CommittedRecords | None = None
 
 
-class _Way(msgspec.Struct):
+class _StretchRerun(msgspec.Struct):
     """All pieces of one rerun of a stretch, at certain boundaries."""
 
-    stretch: _Stretch
-    pieces: list[Piece]
+    stretch: _VerifiedStretch
+    pieces: list[VerificationPiece]
     n_open: int = 0
     #: Whether the tool finds the earlier content of its outputs where it writes.
     over: bool = False
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all pieces have succeeded."""
         return all(piece.task for piece in self.pieces)
 
 
-class _Stretch(msgspec.Struct):
+class _VerifiedStretch(msgspec.Struct):
     """Consecutive batches that are verified together."""
 
-    batches: tuple[Extent, ...]
+    batches: tuple[RecordExtent, ...]
     #: Reruns that are still to do, one after another; each a list of its pieces' numbers of records.
     ways: list[list[int]]
     #: Reruns that gave the same bytes.
     n_equal: int = 0
-    found: Found | None = None
+    found: MismatchedOutput | None = None
     #: Whether it failed, or gave other bytes, where its outputs already existed.
     differs_over: bool = False
 
 
-class Verifier(msgspec.Struct):
+class OutputVerifier(msgspec.Struct):
     """State machine of the verification: it gets the engine's events and returns pieces to run.
 
     ``error`` is set when bytes differ.
 
     Args:
-        stretches: The parts of the input to verify; see ``millrace.engine.looked_at.stretches``.
+        stretches: The parts of the input to verify; see ``millrace.engine.looked_at.choose_stretches``.
         spool: Folder with the bytes of batches.
         looks: Comparison tasks that an earlier run committed, by their records.
         results: Tasks that an earlier run committed, by their first record.
@@ -81,11 +81,11 @@ class Verifier(msgspec.Struct):
             also run over them, and nothing is written before that.
     """
 
-    plan: Plan
-    stretches: Stretches
+    plan: RunPlan
+    stretches: VerificationStretches
     spool: Path
-    looks: Mapping[Extent, Committed]
-    results: Mapping[int, Committed]
+    looks: Mapping[RecordExtent, CommittedRecords]
+    results: Mapping[int, CommittedRecords]
     before: Sequence[str] = ()
     error: UnverifiedError | None = None
     #: Stretches that were not compared because the second run failed.
@@ -93,218 +93,218 @@ class Verifier(msgspec.Struct):
     _over_is_open: bool = False
     _total: int | None = None
     _kept: KeptBatches = msgspec.field(default_factory=KeptBatches)
-    _queue: list[Piece] = msgspec.field(default_factory=list)
+    _queue: list[VerificationPiece] = msgspec.field(default_factory=list)
     _at_work: int = 0
     _serial: int = 0
     #: Reasons why the tool failed on batches that were then run in parts.
-    _reasons: dict[Extent, str] = msgspec.field(default_factory=dict)
+    _reasons: dict[RecordExtent, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._over_is_open = bool(self.before) and self.stretches.share != 0
 
     # Events
 
-    def cut(self, batch: Batch) -> None:
+    def add_batch(self, batch: SpooledBatch) -> None:
         """Add a batch that was cut."""
-        self.stretches.cut(batch.first, batch.last)
+        self.stretches.add_batch(batch.first, batch.last)
 
-    def skipped(self, skipped: Skipped) -> None:
+    def add_skipped(self, skipped: SkippedRecords) -> None:
         """Add records that an earlier run committed."""
         task = self.results.get(skipped.first)
         if skipped.batch and task and not task.quarantined:
-            self.cut(skipped.batch)
-            self.committed(skipped.batch, task, 0.0, 0.0)
+            self.add_batch(skipped.batch)
+            self.add_committed(skipped.batch, task, 0.0, 0.0)
         else:
-            self.stretches.passed(skipped.first, skipped.last)
+            self.stretches.skip_batch(skipped.first, skipped.last)
         if skipped.batch:
-            remove_files(skipped.batch)
+            remove_batch_files(skipped.batch)
 
-    def committed(self, batch: Batch, task: Committed, seconds: float, cpu_seconds: float) -> None:
+    def add_committed(self, batch: SpooledBatch, task: CommittedRecords, seconds: float, cpu_seconds: float) -> None:
         """Add a committed batch, and link its files if it is verified: the caller is about to remove them."""
         extent = (batch.first, batch.last)
-        self.stretches.committed(*extent, seconds, batch.bytes, cpu_seconds)
+        self.stretches.record_commit(*extent, seconds, batch.bytes, cpu_seconds)
         if extent in self.stretches.kept:
-            self._kept.add(batch, task)
+            self._kept.add_batch(batch, task)
         self._kept.keep_only(self.stretches.kept.keys())
 
-    def failed(self, batch: Batch, failure: Failure) -> None:
+    def record_failure(self, batch: SpooledBatch, failure: TaskFailure) -> None:
         """Record that the tool failed on a batch, which is then run in parts."""
-        says_so = failure.result is Result.FAILED and failure.exit_status is not None
-        if says_so and is_unknown(self.plan.use):
-            self.stretches.suspect(batch.first, batch.last)
+        says_so = failure.result is AttemptResult.FAILED and failure.exit_status is not None
+        if says_so and is_unknown_tool(self.plan.use):
+            self.stretches.add_suspect(batch.first, batch.last)
             self._reasons[batch.first, batch.last] = failure.reason
 
-    def given_up(self, batch: Batch) -> None:
+    def record_quarantine(self, batch: SpooledBatch) -> None:
         """Record that a batch was quarantined."""
-        self.stretches.given_up(batch.first, batch.last)
+        self.stretches.drop_records(batch.first, batch.last)
 
-    def ended(self, records: int) -> None:
+    def end_input(self, records: int) -> None:
         """Set the number of records: all of the input is cut."""
         self._total = records
 
     # Pieces to run
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return not self._at_work and not self._queue
 
-    def take(self, now: float, *, done: bool) -> list[Piece]:
+    def pop_ready_pieces(self, now: float, *, done: bool) -> list[VerificationPiece]:
         """Return the pieces to run ``now``, in seconds of the run, and clear the queue.
 
         Args:
             done: Whether every batch is committed or quarantined.
         """
-        for batches in self.stretches.ready(self._total, now, done=done):
-            self._begin(batches)
+        for batches in self.stretches.pop_ready_stretches(self._total, now, done=done):
+            self._start_stretch(batches)
         self._kept.keep_only(self.stretches.kept.keys())
-        self._over_is_open = self._over_is_open and not (done and self.done)
+        self._over_is_open = self._over_is_open and not (done and self.is_done)
         pieces, self._queue = self._queue, []
         return pieces
 
-    def holds_back(self) -> bool:
+    def should_hold_output(self) -> bool:
         """Tell whether nothing may be written yet, because the start of the input is being verified."""
-        return self.error is not None or self.stretches.start_is_open or self._over_is_open
+        return self.error is not None or self.stretches.is_start_open or self._over_is_open
 
-    def is_urgent(self, piece: Piece) -> bool:
+    def is_urgent(self, piece: VerificationPiece) -> bool:
         """Tell whether a piece runs before anything else: the start does, so that a wrong run ends soon."""
         stretch = piece.way.stretch
         return stretch.batches[0][0] == 0 or stretch.found is not None
 
-    def _begin(self, batches: tuple[Extent, ...]) -> None:
+    def _start_stretch(self, batches: tuple[RecordExtent, ...]) -> None:
         seconds = sum(self.stretches.kept[each] for each in batches)
         at_end = batches[-1][1] == self._total
-        ways = variants(
+        ways = list_variants(
             batches, seconds, at_start=batches[0][0] == 0, at_end=at_end, whole=self.plan.use.cost.max_records != 1
         )
         self._at_work += 1
-        stretch = _Stretch(batches, ways)
+        stretch = _VerifiedStretch(batches, ways)
         if self._over_is_open and self._at_work == 1:
-            if batches == ((0, self._total),) and not packed(self.plan.use):
+            if batches == ((0, self._total),) and not find_packed_input(self.plan.use):
                 stretch.ways = []  # apart from the existing outputs it was the serial run
-            self._add_way(stretch, [last - first for first, last in batches], over=True)
+            self._add_rerun(stretch, [last - first for first, last in batches], over=True)
         else:
-            self._go_on(stretch)
+            self._start_next_rerun(stretch)
 
-    def _go_on(self, stretch: _Stretch) -> None:
+    def _start_next_rerun(self, stretch: _VerifiedStretch) -> None:
         if stretch.ways:
-            self._add_way(stretch, stretch.ways.pop(0))
+            self._add_rerun(stretch, stretch.ways.pop(0))
         else:
-            self._settle(stretch)
+            self._finish_stretch(stretch)
 
-    def _add_way(self, stretch: _Stretch, sizes: Sequence[int], *, over: bool = False) -> None:
+    def _add_rerun(self, stretch: _VerifiedStretch, sizes: Sequence[int], *, over: bool = False) -> None:
         use, job, cwd = self.plan.use, self.plan.job, self.plan.command.cwd
         self._serial += 1
         name = self.spool / f"look-{self._serial}"
-        found = recut(
-            self._kept.batches(stretch.batches), sizes, use.inputs, cwd, job.record_start, job.record_end, name
+        found = recut_batches(
+            self._kept.list_batches(stretch.batches), sizes, use.inputs, cwd, job.record_start, job.record_end, name
         )
-        way = _Way(stretch, [], over=over)
-        way.pieces = [Piece(batch, way) for batch in found]
+        way = _StretchRerun(stretch, [], over=over)
+        way.pieces = [VerificationPiece(batch, way) for batch in found]
         for piece in way.pieces:
             piece.task = None if over else self.looks.get((piece.batch.first, piece.batch.last))
             if not piece.task:
                 way.n_open += 1
                 self._queue.append(piece)
         if not way.n_open:
-            self._end_way(way)
+            self._end_rerun(way)
 
-    def looked(self, piece: Piece, task: Committed | None) -> None:
+    def finish_piece(self, piece: VerificationPiece, task: CommittedRecords | None) -> None:
         """Record the end of a piece; ``task`` is its committed task, None if it failed."""
-        if not task and piece.attempt < TRIES:
+        if not task and piece.attempt < MAX_PIECE_ATTEMPTS:
             piece.attempt += 1
             self._queue.append(piece)
             return
         piece.task = task
         piece.way.n_open -= 1
         if not piece.way.n_open:
-            self._end_way(piece.way)
+            self._end_rerun(piece.way)
 
     # Results
 
-    def _end_way(self, way: _Way) -> None:
+    def _end_rerun(self, way: _StretchRerun) -> None:
         stretch = way.stretch
         for piece in way.pieces:
-            remove_files(piece.batch)
+            remove_batch_files(piece.batch)
         for piece in way.pieces:
             if not piece.task and self.stretches.has_suspect(piece.batch.first, piece.batch.last):
-                self.error = self.error or self._fails_together(piece.batch)
+                self.error = self.error or self._build_together_error(piece.batch)
         if way.over:
-            self._end_over(stretch, way)
+            self._evaluate_overwrite_rerun(stretch, way)
             return
         if stretch.differs_over:
-            self._judge_over(stretch, way)
-        elif way.pieces and way.is_whole:
-            self._judge(stretch, way)
-        self._go_on(stretch)
+            self._evaluate_fresh_rerun(stretch, way)
+        elif way.pieces and way.is_complete:
+            self._evaluate_rerun(stretch, way)
+        self._start_next_rerun(stretch)
 
-    def _end_over(self, stretch: _Stretch, way: _Way) -> None:
-        if way.is_whole and not self._compared(stretch, way):
+    def _evaluate_overwrite_rerun(self, stretch: _VerifiedStretch, way: _StretchRerun) -> None:
+        if way.is_complete and not self._compare_rerun(stretch, way):
             self._over_is_open = False
             stretch.n_equal += not stretch.ways
-            self._go_on(stretch)
+            self._start_next_rerun(stretch)
         else:
             # Run once more, without the existing outputs: are they the cause, or do the bytes always differ?
             stretch.differs_over = True
-            self._add_way(stretch, [last - first for first, last in stretch.batches])
+            self._add_rerun(stretch, [last - first for first, last in stretch.batches])
 
-    def _judge_over(self, stretch: _Stretch, way: _Way) -> None:
+    def _evaluate_fresh_rerun(self, stretch: _VerifiedStretch, way: _StretchRerun) -> None:
         """Compare the repetition that found no existing outputs, and set the error if they were the cause."""
         self._over_is_open = stretch.differs_over = False
-        if not way.is_whole:
+        if not way.is_complete:
             return  # it fails on parts, with and without existing outputs
-        if found := self._compared(stretch, way):
-            self._accuse(stretch, found, repeatable=False)
+        if found := self._compare_rerun(stretch, way):
+            self._set_mismatch_error(stretch, found, repeatable=False)
         else:
-            self.error = self.error or not_over(tool_of(self.plan), self.before)
+            self.error = self.error or build_overwrite_error(get_tool_name(self.plan), self.before)
 
-    def _judge(self, stretch: _Stretch, way: _Way) -> None:
-        found = self._compared(stretch, way)
+    def _evaluate_rerun(self, stretch: _VerifiedStretch, way: _StretchRerun) -> None:
+        found = self._compare_rerun(stretch, way)
         if not found:
             stretch.n_equal += 1
         elif [(piece.batch.first, piece.batch.last) for piece in way.pieces] == [*stretch.batches]:
-            self._accuse(stretch, stretch.found or found, repeatable=False)
+            self._set_mismatch_error(stretch, stretch.found or found, repeatable=False)
         elif not stretch.found:
             stretch.found = found
             # Other bytes for other pieces: run the same pieces again to see whether the bytes always differ.
             stretch.ways = [[last - first for first, last in stretch.batches]]
 
-    def _settle(self, stretch: _Stretch) -> None:
+    def _finish_stretch(self, stretch: _VerifiedStretch) -> None:
         if stretch.found:
-            self._accuse(stretch, stretch.found, repeatable=True)
+            self._set_mismatch_error(stretch, stretch.found, repeatable=True)
         elif stretch.n_equal:
-            self.stretches.equal(stretch.batches)
+            self.stretches.mark_equal(stretch.batches)
         else:
             self.n_failed += 1
         self._at_work -= 1
-        self.stretches.released(stretch.batches)
+        self.stretches.release_stretch(stretch.batches)
         self._kept.keep_only(self.stretches.kept.keys())
 
-    def _fails_together(self, batch: Batch) -> TogetherError:
+    def _build_together_error(self, batch: SpooledBatch) -> TogetherError:
         extent = next(each for each in self._reasons if batch.first <= each[0] and each[1] <= batch.last)
         return TogetherError(
-            f"{tool_of(self.plan)} fails on {records(*extent)} together, and on no part of them: {self._reasons[extent]}",
+            f"{get_tool_name(self.plan)} fails on {format_records(*extent)} together, and on no part of them: {self._reasons[extent]}",
             "the command by itself fails there, too, or what it makes of a record depends on those before it: repair the input, or run it by itself",
         )
 
-    def _compared(self, stretch: _Stretch, way: _Way) -> Found | None:
-        then = self._kept.results(stretch.batches)
+    def _compare_rerun(self, stretch: _VerifiedStretch, way: _StretchRerun) -> MismatchedOutput | None:
+        then = self._kept.list_results(stretch.batches)
         now = [((piece.batch.first, piece.batch.last), piece.task) for piece in way.pieces if piece.task]
         for number, output in enumerate(self.plan.use.outputs):
-            if found := compare(number, output, then, now):
+            if found := compare_output(number, output, then, now):
                 return found
         return None
 
-    def _accuse(self, stretch: _Stretch, found: Found, *, repeatable: bool) -> None:
+    def _set_mismatch_error(self, stretch: _VerifiedStretch, found: MismatchedOutput, *, repeatable: bool) -> None:
         extent = (stretch.batches[0][0], stretch.batches[-1][1])
-        self.error = self.error or accusation(
-            tool_of(self.plan),
+        self.error = self.error or build_mismatch_error(
+            get_tool_name(self.plan),
             extent,
             found,
             repeatable=repeatable,
-            packed=packed(self.plan.use),
+            packed=find_packed_input(self.plan.use),
             view=self.plan.view,
         )
 
-    def outcome(self, records: int) -> str:
+    def describe_outcome(self, records: int) -> str:
         """Describe what was verified of ``records`` records; empty if there is nothing to say."""
-        return outcome(self.plan, self.stretches, self.n_failed, records)
+        return describe_verification(self.plan, self.stretches, self.n_failed, records)

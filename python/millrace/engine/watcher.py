@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Watcher(Protocol):
-    """Monitor that treats a loop without progress as hung; see ``millrace.launch.supervisor_link.Supervision``."""
+class LoopWatcher(Protocol):
+    """Monitor that treats a loop without progress as hung; see ``millrace.launch.supervisor_link.SupervisorLink``."""
 
-    def turned(self, records: int) -> None:
+    def report_progress(self, records: int) -> None:
         """Report that the loop has completed a cycle, and how many records are done."""

@@ -12,7 +12,7 @@ import msgspec
 
 from millrace.errors import RefusedError
 from millrace.plan import cores, granted
-from millrace.plan.slurm import expand, het_groups, is_users_step
+from millrace.plan.slurm import expand_node_list, is_user_step, list_het_groups
 
 #: Environment variable set by a supervisor for its ranks, which do not supervise again: its patience with this start.
 SUPERVISED = "MILLRACE_SUPERVISED"
@@ -25,7 +25,7 @@ KEY = "MILLRACE_KEY"
 PHASE = "MILLRACE_PHASE"
 
 
-class Allocation(msgspec.Struct, frozen=True):
+class NodeAllocation(msgspec.Struct, frozen=True):
     """The nodes of a job, and the batch system or option that they come from."""
 
     kind: Literal["hosts", "slurm", "pbs", "grid engine", "lsf"]
@@ -44,7 +44,7 @@ class Allocation(msgspec.Struct, frozen=True):
         }[self.kind]
 
 
-def find(hosts: Sequence[str], environ: Mapping[str, str]) -> Allocation | None:
+def find_node_allocation(hosts: Sequence[str], environ: Mapping[str, str]) -> NodeAllocation | None:
     """Find the nodes to spread a run over; None: the run stays in this process.
 
     Args:
@@ -56,37 +56,37 @@ def find(hosts: Sequence[str], environ: Mapping[str, str]) -> Allocation | None:
     if environ.get(SUPERVISED):
         return None
     if hosts:
-        return Allocation("hosts", tuple(dict.fromkeys(name for text in hosts for name in parse_hosts(text))))
+        return NodeAllocation("hosts", tuple(dict.fromkeys(name for text in hosts for name in parse_hosts(text))))
     if granted.is_hyperqueue_task(environ):
         return None  # it has cores of one machine, whatever job its worker runs in
     for kind, nodes in _GRANTED.items():
         if names := nodes(environ):
-            found = Allocation(kind, names)
-            return found if len(names) > 1 or _is_elsewhere(found, environ) else None
+            found = NodeAllocation(kind, names)
+            return found if len(names) > 1 or _is_outside_allocation(found, environ) else None
     return None
 
 
-def _is_elsewhere(allocation: Allocation, environ: Mapping[str, str]) -> bool:
+def _is_outside_allocation(allocation: NodeAllocation, environ: Mapping[str, str]) -> bool:
     """Tell whether this process is on none of the nodes: ``salloc`` starts its shell on the submitting host."""
-    if allocation.kind != "slurm" or is_users_step(environ):
+    if allocation.kind != "slurm" or is_user_step(environ):
         return False
     here = environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
     return here not in allocation.nodes
 
 
-def slurm_nodes(environ: Mapping[str, str]) -> str:
+def get_slurm_nodelist(environ: Mapping[str, str]) -> str:
     """Return Slurm's list of the nodes that this process may use, in its bracket form; empty outside a job.
 
     Inside a step that the user started with ``srun``: the nodes of that step.
     """
     if "SLURM_JOB_ID" not in environ:
         return ""
-    if is_users_step(environ):
+    if is_user_step(environ):
         return environ.get("SLURM_STEP_NODELIST", "")
-    return ",".join(het_groups(environ)) or environ.get("SLURM_JOB_NODELIST", "")
+    return ",".join(list_het_groups(environ)) or environ.get("SLURM_JOB_NODELIST", "")
 
 
-def pbs_nodes(path: Path) -> tuple[str, ...]:
+def read_pbs_nodefile(path: Path) -> tuple[str, ...]:
     """Read the nodes of a PBS job, each once: its file names a node once for each core.
 
     Raises:
@@ -99,19 +99,21 @@ def pbs_nodes(path: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines))
 
 
-def _pbs(environ: Mapping[str, str]) -> tuple[str, ...]:
+def _find_pbs_nodes(environ: Mapping[str, str]) -> tuple[str, ...]:
     path = environ.get("PBS_NODEFILE")
-    return pbs_nodes(Path(path)) if path and "PBS_JOBID" in environ else ()
+    return read_pbs_nodefile(Path(path)) if path and "PBS_JOBID" in environ else ()
 
 
 #: Functions that return the nodes granted by each batch system; none outside a job of it.
 _GRANTED: dict[Literal["slurm", "pbs", "grid engine", "lsf"], Callable[[Mapping[str, str]], tuple[str, ...]]] = {
-    "slurm": lambda environ: tuple(expand(slurm_nodes(environ))),
-    "pbs": _pbs,
+    "slurm": lambda environ: tuple(expand_node_list(get_slurm_nodelist(environ))),
+    "pbs": _find_pbs_nodes,
     "grid engine": lambda environ: tuple(
-        granted.on_grid_engine_hosts(environ, cores.read) if "JOB_ID" in environ else ()
+        granted.read_grid_engine_hosts(environ, cores.read_batch_file) if "JOB_ID" in environ else ()
     ),
-    "lsf": lambda environ: tuple(granted.on_lsf_hosts(environ, cores.read) if "LSB_JOBID" in environ else ()),
+    "lsf": lambda environ: tuple(
+        granted.read_lsf_hosts(environ, cores.read_batch_file) if "LSB_JOBID" in environ else ()
+    ),
 }
 
 
@@ -121,7 +123,7 @@ def parse_hosts(text: str) -> tuple[str, ...]:
     Raises:
         RefusedError: There is none, or one is no host name.
     """
-    names = tuple(expand(text))
+    names = tuple(expand_node_list(text))
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:@-]*", name):
             raise RefusedError(f"--hosts {text}: {name!r} is not the name of a host", "as in: --hosts node1,node2")

@@ -14,19 +14,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from millrace.launch import command
-from millrace.launch.allocation import Allocation
-from millrace.plan.slurm import expand
-from millrace.waiting import until
+from millrace.launch.allocation import NodeAllocation
+from millrace.plan.slurm import expand_node_list
+from millrace.waiting import wait_until
 
 #: Seconds between polls. Slurm itself takes minutes to give up a node (``SlurmdTimeout``).
 POLL_INTERVAL_SECONDS = 20.0
 
 #: Seconds that the watch gets to exit after SIGTERM.
-END_SECONDS = 2.0
+MAX_END_SECONDS = 2.0
 
 
 def start_watch(
-    allocation: Allocation, nodes: Sequence[str], environ: Mapping[str, str]
+    allocation: NodeAllocation, nodes: Sequence[str], environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes] | None:
     """Start the watch on another node; None: this is no batch script of Slurm, or there is no other node.
 
@@ -40,7 +40,7 @@ def start_watch(
     words = [sys.executable, "-P", "-m", "millrace.launch.batch_host", job]
     with suppress(OSError):
         return subprocess.Popen(
-            command.on_node(allocation, others[0], words, environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            command.build_node_command(allocation, others[0], words, environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, env=dict(environ), start_new_session=True,
         )  # fmt: skip
     return None
@@ -50,7 +50,7 @@ def end_watch(watch: subprocess.Popen[bytes]) -> None:
     """End the watch. ``srun`` forwards SIGTERM; a process that it leaves is swept with the ranks."""
     watch.terminate()
     try:
-        watch.wait(END_SECONDS)
+        watch.wait(MAX_END_SECONDS)
     except subprocess.TimeoutExpired:
         watch.kill()
         watch.wait()
@@ -70,13 +70,13 @@ def is_batch_host_lost(job: str, said: str) -> bool:
     """
     line = next((line for line in said.splitlines() if line.startswith(f"JobId={job} ")), "")
     told = dict(re.findall(r"(?<!\S)(\w+)=(\S+)", line))
-    return {"BatchHost", "NodeList"} <= told.keys() and told["BatchHost"] not in expand(told["NodeList"])
+    return {"BatchHost", "NodeList"} <= told.keys() and told["BatchHost"] not in expand_node_list(told["NodeList"])
 
 
 def main(job: str) -> None:
     """Poll until the batch script's node is lost, then requeue the job; cancel it where requeueing is not allowed."""
     show = ["scontrol", "--oneliner", "show", "job", job]
-    until(lambda: is_batch_host_lost(job, command.output(show)), nap=POLL_INTERVAL_SECONDS)
+    wait_until(lambda: is_batch_host_lost(job, command.capture_command_output(show)), nap=POLL_INTERVAL_SECONDS)
     if subprocess.run(["scontrol", "requeue", job], check=False).returncode:
         os.execvp("scancel", ["scancel", job])
 

@@ -21,9 +21,9 @@ import msgspec
 
 from millrace.errors import RefusedError
 from millrace.launch import sweep
-from millrace.launch.allocation import Allocation
-from millrace.own_python import python_command
-from millrace.plan.slurm import het_group
+from millrace.launch.allocation import NodeAllocation
+from millrace.own_python import make_python_command
+from millrace.plan.slurm import find_het_group
 from millrace.storage import launcher_folder
 
 Kind = Literal["openmpi", "hydra", "srun"]
@@ -44,7 +44,7 @@ ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "
 FOLDERS = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
 
 #: Most nodes whose names are resolved, to find the address families by which they are reached.
-MAX_RESOLVED = 64
+MAX_RESOLVED_NODES = 64
 
 #: Programs that may start ranks of a kind, best first, and a pattern for their version text.
 PROGRAMS: dict[Kind, tuple[tuple[str, ...], str]] = {
@@ -57,7 +57,7 @@ PROGRAMS: dict[Kind, tuple[tuple[str, ...], str]] = {
 OWN = re.compile(r"(OMPI_|PRTE_|PMIX_|OPAL_|PMI_|SLURM_|SLURMD_|PBS_|SSH_|XDG_|DBUS_|BASH_FUNC_).*|_|PWD|OLDPWD|SHLVL|HOSTNAME|TERM|DISPLAY|TMPDIR|LS_COLORS")  # fmt: skip
 
 
-class Launcher(msgspec.Struct, frozen=True):
+class RankLauncher(msgspec.Struct, frozen=True):
     """A program that starts ranks."""
 
     kind: Kind
@@ -68,18 +68,18 @@ class Launcher(msgspec.Struct, frozen=True):
     plugin: str = ""
 
 
-def choose_for(allocation: Allocation, environ: Mapping[str, str]) -> Launcher:
+def choose_launcher_for_nodes(allocation: NodeAllocation, environ: Mapping[str, str]) -> RankLauncher:
     """Choose a launcher for ranks on the nodes; a single node of Slurm needs no MPI.
 
     Raises:
         RefusedError: There is none.
     """
     if len(allocation.nodes) == 1 and allocation.kind == "slurm":
-        return Launcher("srun", shutil.which("srun") or "srun", "", "none")
-    return choose(environ, library_version())
+        return RankLauncher("srun", shutil.which("srun") or "srun", "", "none")
+    return choose_mpi_launcher(environ, query_mpi_library_version())
 
 
-def choose(environ: Mapping[str, str], library: str) -> Launcher:
+def choose_mpi_launcher(environ: Mapping[str, str], library: str) -> RankLauncher:
     """Choose a launcher of the MPI with the version text ``library``.
 
     Raises:
@@ -95,16 +95,16 @@ def choose(environ: Mapping[str, str], library: str) -> Launcher:
     for name in names:
         program = shutil.which(name, path=path)
         if program:
-            said = output([program, "--version"])
+            said = capture_command_output([program, "--version"])
             if re.search(itself, said):
-                return Launcher(kind, program, library)
+                return RankLauncher(kind, program, library)
             seen.append(
                 f"{program} is of another: {said.strip().splitlines()[0] if said.strip() else 'it says nothing'}"
             )
     if "SLURM_JOB_ID" in environ and not asked and (program := shutil.which("srun", path=path)):
-        plugin = srun_plugin(kind, output([program, "--mpi=list"]))
+        plugin = find_srun_plugin(kind, capture_command_output([program, "--mpi=list"]))
         if plugin:
-            return Launcher("srun", program, library, plugin)
+            return RankLauncher("srun", program, library, plugin)
         seen.append("Slurm's srun has no plugin for it")
     detail = "".join(f"\n  {line}" for line in seen)
     raise RefusedError(
@@ -113,20 +113,20 @@ def choose(environ: Mapping[str, str], library: str) -> Launcher:
     )
 
 
-def srun_plugin(kind: Kind, said: str) -> str:
+def find_srun_plugin(kind: Kind, said: str) -> str:
     """Find the plugin with which ``srun`` starts ranks of a library, in its list of plugins; empty if it has none."""
     wanted = ("pmix",) if kind == "openmpi" else ("cray_shasta", "pmi2")
     return next((name for name in wanted if re.search(rf"\b{name}\b", said)), "")
 
 
-def library_version() -> str:
+def query_mpi_library_version() -> str:
     """Query the version text of the MPI library that mpi4py loads. Another process does: this one loads no MPI.
 
     Raises:
         RefusedError: There is no MPI.
     """
     code = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-    asked = subprocess.run(python_command("-c", code), capture_output=True, text=True, check=False)
+    asked = subprocess.run(make_python_command("-c", code), capture_output=True, text=True, check=False)
     if asked.returncode:
         raise RefusedError(
             "several nodes need MPI, and this Python has none: "
@@ -137,7 +137,7 @@ def library_version() -> str:
     return asked.stdout.strip("\0\n ").splitlines()[0]
 
 
-def output(command: Sequence[str]) -> str:
+def capture_command_output(command: Sequence[str]) -> str:
     """Run a command; return its stdout and stderr as text, empty if it cannot be started or takes over 60 s."""
     try:
         done = subprocess.run(
@@ -148,14 +148,14 @@ def output(command: Sequence[str]) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def _qrsh(environ: Mapping[str, str]) -> str:
+def _find_qrsh(environ: Mapping[str, str]) -> str:
     """Find Grid Engine's remote shell, which may not be on a job's ``PATH``."""
     own = Path(environ.get("SGE_BINARY_PATH", "/"), "qrsh")
     return shutil.which("qrsh", path=environ.get("PATH")) or str(own)
 
 
-def ranks(
-    launcher: Launcher, allocation: Allocation, nodes: Sequence[str], words: Sequence[str], *, cwd: Path, forward: Sequence[str]
+def build_ranks_command(
+    launcher: RankLauncher, allocation: NodeAllocation, nodes: Sequence[str], words: Sequence[str], *, cwd: Path, forward: Sequence[str]
 ) -> list[str]:  # fmt: skip
     """Build the command that starts ``words`` once on each of ``nodes``.
 
@@ -192,10 +192,10 @@ def ranks(
     ]  # fmt: skip
 
 
-def spare_family(nodes: Sequence[str]) -> str:
+def find_spare_address_family(nodes: Sequence[str]) -> str:
     """Find the address family, 6 or 4, that is not needed as all nodes have the other one; empty: unknown."""
     families: list[set[socket.AddressFamily]] = []
-    for node in nodes[:MAX_RESOLVED]:
+    for node in nodes[:MAX_RESOLVED_NODES]:
         try:
             found = socket.getaddrinfo(node.rpartition("@")[2], None, proto=socket.IPPROTO_TCP)
         except OSError:
@@ -205,8 +205,8 @@ def spare_family(nodes: Sequence[str]) -> str:
     return "6" if socket.AF_INET in common else "4" if socket.AF_INET6 in common else ""
 
 
-def environ_of_ranks(
-    environ: Mapping[str, str], token: str, launcher: Launcher, folder: Path, nodes: Sequence[str] = ()
+def build_launcher_environ(
+    environ: Mapping[str, str], token: str, launcher: RankLauncher, folder: Path, nodes: Sequence[str] = ()
 ) -> dict[str, str]:
     """Build the environment of the launcher: the user's, and settings that make restarts possible.
 
@@ -229,7 +229,7 @@ def environ_of_ranks(
     # Slurm's PMIx plugin uses two kinds of fence by default, and may let a process out of one too early: Open MPI then gets
     # a message in the middle of MPI_Init and crashes (https://github.com/open-mpi/ompi/issues/12495).
     defaults["SLURM_PMIX_FENCE"] = "tree"
-    if launcher.kind == "openmpi" and (family := spare_family(nodes)):
+    if launcher.kind == "openmpi" and (family := find_spare_address_family(nodes)):
         # Open MPI reports a node with IPv4 and IPv6 and one with IPv4 alone as unreachable from each other.
         defaults |= {"OMPI_MCA_btl_tcp_disable_family": family}
     if os.geteuid() == 0:
@@ -238,21 +238,23 @@ def environ_of_ranks(
     return defaults | made
 
 
-def forwarded(environ: Mapping[str, str]) -> list[str]:
+def list_forwarded_variables(environ: Mapping[str, str]) -> list[str]:
     """Return the names of the environment variables that the user's work may depend on, sorted."""
     return sorted(name for name in environ if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and not OWN.fullmatch(name))
 
 
-def on_node(allocation: Allocation, node: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+def build_node_command(
+    allocation: NodeAllocation, node: str, words: Sequence[str], environ: Mapping[str, str]
+) -> list[str]:
     """Build the command that runs ``words`` on one node, with the standard input of this process."""
     if allocation.kind == "slurm":
-        part = het_group(environ, node)
+        part = find_het_group(environ, node)
         return [
             "srun", *([] if part is None else [f"--het-group={part}"]), "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--mpi=none",
             "--cpu-bind=none", "--quiet", "--chdir=/", *words,
         ]  # fmt: skip
     if allocation.kind == "grid engine" and RSH not in environ:
-        return [_qrsh(environ), "-inherit", node, shlex.join(words)]
+        return [_find_qrsh(environ), "-inherit", node, shlex.join(words)]
     if allocation.kind == "lsf" and RSH not in environ:
         return ["blaunch", node, *words]
     if allocation.kind == "pbs" and RSH not in environ and shutil.which("pbs_tmrsh"):

@@ -17,21 +17,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millrace.own_python import put_user_modules_last, python_command
+from millrace.own_python import make_python_command, move_user_modules_last
 
 if __name__ == "__main__":
-    put_user_modules_last(os.environ)  # before anything is imported that may be there, too
+    move_user_modules_last(os.environ)  # before anything is imported that may be there, too
 
 from millrace.interrupt import STOPPING
 from millrace.launch import nodes
-from millrace.launch.allocation import Allocation
+from millrace.launch.allocation import NodeAllocation
 from millrace.run_folder import remove_folder
 
 #: The guard has few files open.
 MAX_DESCRIPTOR = 256
 
 
-class Guard:
+class JobGuard:
     """The running guard process; to be closed.
 
     Args:
@@ -40,9 +40,11 @@ class Guard:
         token: Processes that carry it are killed at the end, on all nodes.
     """
 
-    def __init__(self, folder: Path, lock: int, token: str, allocation: Allocation, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, lock: int, token: str, allocation: NodeAllocation, environ: Mapping[str, str]
+    ) -> None:
         self._process = subprocess.Popen(
-            python_command("-m", "millrace.launch.guard"), stdin=subprocess.PIPE, cwd="/", env=dict(environ),
+            make_python_command("-m", "millrace.launch.guard"), stdin=subprocess.PIPE, cwd="/", env=dict(environ),
             start_new_session=True, pass_fds=(lock,),
         )  # fmt: skip
         self.pid = self._process.pid
@@ -57,17 +59,17 @@ class Guard:
         assert self._process.stdin
         self._process.stdin.close()
         if self._process.wait():
-            clean_up(self._guarded, self._environ)  # the guard was killed
+            end_guarded_job(self._guarded, self._environ)  # the guard was killed
 
 
-def clean_up(guarded: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+def end_guarded_job(guarded: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """End the job on all nodes, and remove the folder."""
-    allocation = Allocation(guarded["kind"], tuple(guarded["nodes"]))
-    nodes.sweep_all(allocation, allocation.nodes, guarded["token"], environ)
+    allocation = NodeAllocation(guarded["kind"], tuple(guarded["nodes"]))
+    nodes.sweep_all_nodes(allocation, allocation.nodes, guarded["token"], environ)
     shutil.rmtree(guarded["folder"], ignore_errors=True)
 
 
-def remove_empty(folder: Path) -> None:
+def remove_empty_launch_folder(folder: Path) -> None:
     """Remove the folder if it still exists, with files that NFS kept in it under another name while they were open."""
     with suppress(OSError):
         remove_folder(folder)
@@ -85,9 +87,9 @@ def main() -> None:
     for descriptor in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     sys.stdin.buffer.read()
-    clean_up(guarded, os.environ)
+    end_guarded_job(guarded, os.environ)
     os.closerange(3, MAX_DESCRIPTOR)  # the lock: while it is open, NFS keeps it in the folder under another name
-    remove_empty(Path(guarded["folder"]))
+    remove_empty_launch_folder(Path(guarded["folder"]))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ from millrace.launch import mpi_environment
 from millrace.launch.watch import HEARTBEAT, OTHERS, STARTING
 
 #: Seconds between heartbeats.
-BEAT_SECONDS = 1.0
+BEAT_INTERVAL_SECONDS = 1.0
 
 #: Seconds without a tick of the run's loop after which heartbeats stop.
-LONGEST_TURN_SECONDS = 10.0
+MAX_TICK_SECONDS = 10.0
 
 
-class Heart:
+class CoordinatorHeartbeat:
     """The heartbeat of a coordinator, written by a thread of its own.
 
     Args:
@@ -40,39 +40,39 @@ class Heart:
         self._lock = threading.Lock()
         #: Called at each beat.
         self.also: Callable[[], None] | None = None
-        threading.Thread(target=self._serve, name="heartbeat", daemon=True).start()
+        threading.Thread(target=self._beat_until_exit, name="heartbeat", daemon=True).start()
 
-    def beat(self) -> None:
+    def write_beat(self) -> None:
         """Write one heartbeat: its number, the records done, and whether MPI is starting."""
         # A beat of the thread must not overwrite a newer one of a caller.
         with self._lock, suppress(OSError), open(self._path, "w") as file:
             self._beats += 1
             file.write(f"{self._beats} {self.records}{f' {STARTING}' if self.starting else ''}\n")
 
-    def _serve(self) -> None:
+    def _beat_until_exit(self) -> None:
         while True:
             turned = self.turned
-            if turned is None or time.monotonic() - turned < LONGEST_TURN_SECONDS:
-                self.beat()
+            if turned is None or time.monotonic() - turned < MAX_TICK_SECONDS:
+                self.write_beat()
             if self.also:
                 self.also()
-            time.sleep(BEAT_SECONDS)
+            time.sleep(BEAT_INTERVAL_SECONDS)
 
 
 #: Number of other ranks that report their start: enough if one is lost, and few enough for any shared disk.
-WITNESSES = 2
+MAX_REPORTING_RANKS = 2
 
-_heart: Heart | None = None
+_heartbeat: CoordinatorHeartbeat | None = None
 
 
-def begin(environ: Mapping[str, str]) -> Heart | None:
+def start_heartbeat(environ: Mapping[str, str]) -> CoordinatorHeartbeat | None:
     """Start the heartbeat of this process, once; return it; None: this is no coordinator with a supervisor."""
-    global _heart
-    if _heart is None and environ.get(HEARTBEAT):
-        job = mpi_environment.find(environ)
+    global _heartbeat
+    if _heartbeat is None and environ.get(HEARTBEAT):
+        job = mpi_environment.find_launched_process(environ)
         if not job or not job.rank:
-            _heart = Heart(environ[HEARTBEAT])
-        elif job.rank <= WITNESSES:
+            _heartbeat = CoordinatorHeartbeat(environ[HEARTBEAT])
+        elif job.rank <= MAX_REPORTING_RANKS:
             with suppress(OSError), open(environ[OTHERS], "w") as file:
                 file.write(f"{job.rank}\n")
-    return _heart
+    return _heartbeat

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Launched(NamedTuple):
+class LaunchedProcess(NamedTuple):
     """This process as one of ``size`` that ``launcher`` started."""
 
     launcher: str
@@ -30,17 +30,17 @@ LAUNCHERS = (
 OF_MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "OPAL_", "HYDRA_", "HYDI_", "MPIR_", "MPICH_", "MPIEXEC_", "MV2_")
 
 
-def find(environ: Mapping[str, str]) -> Launched | None:
+def find_launched_process(environ: Mapping[str, str]) -> LaunchedProcess | None:
     """Find the rank and size of this process; None: no launcher started it."""
     for launcher, rank, size in LAUNCHERS:
         if launcher == "srun" and "SLURM_STEP_ID" not in environ:
             continue  # a batch script, which is no step
         if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
-            return Launched(launcher, int(environ[rank]), int(environ[size]))
+            return LaunchedProcess(launcher, int(environ[rank]), int(environ[size]))
     return None
 
 
-def for_tools(environ: Mapping[str, str]) -> dict[str, str]:
+def remove_mpi_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return ``environ`` without the variables of the MPI job, which a tool that uses MPI would try to join."""
     kept = {name: value for name, value in environ.items() if not name.startswith(OF_MPI)}
     prefixes = {environ[name] for name in ("OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX") if environ.get(name)}
@@ -59,7 +59,7 @@ def for_tools(environ: Mapping[str, str]) -> dict[str, str]:
 PROGRAMS = ("prted", "prterun", "orted", "orterun", "mpirun", "mpiexec", "hydra_pmi_proxy", "pmi_proxy")
 
 
-def process(started: int | None = None) -> int | None:
+def find_launcher_process(started: int | None = None) -> int | None:
     """Find the launcher among the ancestors of process ``started`` (None: this one); None: no known launcher."""
     ancestor = os.getpid() if started is None else started
     try:
@@ -71,7 +71,7 @@ def process(started: int | None = None) -> int | None:
     return None
 
 
-def garbles_stdin(environ: Mapping[str, str]) -> bool:
+def is_stdin_garbled(environ: Mapping[str, str]) -> bool:
     """Tell whether standard input is forwarded by the mpirun of Open MPI 5.
 
     It repeats some parts many times, and never closes the pipe (https://github.com/openpmix/prrte/issues/2579).
@@ -80,7 +80,7 @@ def garbles_stdin(environ: Mapping[str, str]) -> bool:
         return False
     try:
         ours = os.readlink("/proc/self/fd/0")
-        folder = f"/proc/{process()}/fd"
+        folder = f"/proc/{find_launcher_process()}/fd"
         return ours.startswith("pipe:") and any(os.readlink(f"{folder}/{name}") == ours for name in os.listdir(folder))
     except OSError:
         return False

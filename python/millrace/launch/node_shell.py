@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from millrace.launch import command, sweep
-from millrace.launch.allocation import SUPERVISED, Allocation, find
-from millrace.plan.slurm import het_groups
+from millrace.launch.allocation import SUPERVISED, NodeAllocation, find_node_allocation
+from millrace.plan.slurm import list_het_groups
 
 
-def is_needed(allocation: Allocation, environ: Mapping[str, str]) -> bool:
+def is_node_shell_needed(allocation: NodeAllocation, environ: Mapping[str, str]) -> bool:
     """Tell whether launchers reach the nodes by this replacement only."""
     if command.RSH in environ:
         return False
-    return allocation.kind in ("grid engine", "lsf") or (allocation.kind == "slurm" and bool(het_groups(environ)))
+    return allocation.kind in ("grid engine", "lsf") or (allocation.kind == "slurm" and bool(list_het_groups(environ)))
 
 
-def environ_of_launcher(kind: command.Kind, folder: Path) -> dict[str, str]:
+def build_node_shell_environ(kind: command.Kind, folder: Path) -> dict[str, str]:
     """Build the environment that makes a launcher start its daemons by this replacement.
 
     Daemons of Open MPI stay children of processes that the batch system watches, and all are started from this node:
@@ -52,35 +52,35 @@ def environ_of_launcher(kind: command.Kind, folder: Path) -> dict[str, str]:
 IN_GRID_ENGINE = "trap : USR1 USR2; read -r line; (trap '' USR1 USR2; eval \"$line\") || exit 1"
 
 
-def split_words(words: Sequence[str]) -> tuple[str, str]:
+def split_shell_words(words: Sequence[str]) -> tuple[str, str]:
     """Split the arguments of ``ssh`` into the node and the line of shell code for it.
 
-    >>> split_words(["-x", "n2", "cd", "/;", "true"])
+    >>> split_shell_words(["-x", "n2", "cd", "/;", "true"])
     ('n2', 'cd /; true')
     """
     at = next(number for number, word in enumerate(words) if not word.startswith("-"))
     return words[at], " ".join(words[at + 1 :])
 
 
-def run_on_node(allocation: Allocation, node: str, line: str, environ: Mapping[str, str]) -> int:
+def run_on_node(allocation: NodeAllocation, node: str, line: str, environ: Mapping[str, str]) -> int:
     """Run a line of shell code on a node; return its exit code. Outside Grid Engine this process becomes the command.
 
     Raises:
         OSError: The batch system's command cannot be started.
     """
     if allocation.kind != "grid engine":
-        found = command.on_node(allocation, node, ["/bin/sh", "-c", line], environ)
+        found = command.build_node_command(allocation, node, ["/bin/sh", "-c", line], environ)
         os.execvp(found[0], found)
     kept = {name: value for name, value in environ.items() if name != sweep.NAME}
-    words = command.on_node(allocation, node, ["/bin/sh", "-c", IN_GRID_ENGINE], environ)
+    words = command.build_node_command(allocation, node, ["/bin/sh", "-c", IN_GRID_ENGINE], environ)
     return subprocess.run(words, input=f"{line}\n".encode(), env=kept, start_new_session=True, check=False).returncode
 
 
 def main() -> int:
     """Run the command in the arguments on its node; return the exit code."""
-    node, line = split_words(sys.argv[1:])
+    node, line = split_shell_words(sys.argv[1:])
     environ = {name: value for name, value in os.environ.items() if name != SUPERVISED}
-    allocation = find((), environ)
+    allocation = find_node_allocation((), environ)
     if allocation is None:
         sys.exit("millrace.launch.node_shell: not in a job of several nodes")
     try:

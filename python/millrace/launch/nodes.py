@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millrace.launch import command, sweep
-from millrace.launch.allocation import Allocation
-from millrace.own_python import python_command
+from millrace.launch.allocation import NodeAllocation
+from millrace.own_python import make_python_command
 from millrace.plan import workplace
-from millrace.waiting import until
+from millrace.waiting import wait_until
 
 #: Seconds without an answer after which a node counts as lost.
-ANSWER_SECONDS = 8.0
+MAX_ANSWER_SECONDS = 8.0
 
 #: The same once half of the nodes have answered: at least so long, and a multiple of their median time.
-LEAST, TIMES = 5.0, 4.0
+MIN_ANSWER_SECONDS, MAX_ANSWER_TIME_RATIO = 5.0, 4.0
 
 #: Seconds between polls for answers.
-LOOK_SECONDS = 0.01
+POLL_INTERVAL_SECONDS = 0.01
 
 #: Most nodes that are asked at the same time.
-WIDTH = 64
+MAX_NODES_AT_ONCE = 64
 
 
-class Answers(NamedTuple):
+class SweepAnswers(NamedTuple):
     """The answers to the sweep of all nodes."""
 
     #: Nodes that answered, and see the file.
@@ -40,24 +40,24 @@ class Answers(NamedTuple):
     lacking: tuple[str, ...]
 
 
-def sweep_all(
-    allocation: Allocation, nodes: Sequence[str], token: str, environ: Mapping[str, str], file: Path | None = None
-) -> Answers:
+def sweep_all_nodes(
+    allocation: NodeAllocation, nodes: Sequence[str], token: str, environ: Mapping[str, str], file: Path | None = None
+) -> SweepAnswers:
     """Kill the processes that carry ``token``, here and on all ``nodes``; return the answers in the order of ``nodes``.
 
     Args:
         file: A file that nodes see if they share its folder; None: not checked.
     """
     # This node first: a launcher has to end before the processes that it has started elsewhere.
-    work = workplace.wanted_here(environ)
-    sweep.sweep(token, work)
-    return _Question(allocation, nodes, f"{token}\n{work}\n{file or ''}\n", environ).answers()
+    work = workplace.read_wanted_place(environ)
+    sweep.sweep_this_node(token, work)
+    return _SweepSurvey(allocation, nodes, f"{token}\n{work}\n{file or ''}\n", environ).collect_answers()
 
 
-class _Question:
-    """The question to all nodes, ``WIDTH`` at a time."""
+class _SweepSurvey:
+    """The question to all nodes, ``MAX_NODES_AT_ONCE`` at a time."""
 
-    def __init__(self, allocation: Allocation, nodes: Sequence[str], told: str, environ: Mapping[str, str]) -> None:
+    def __init__(self, allocation: NodeAllocation, nodes: Sequence[str], told: str, environ: Mapping[str, str]) -> None:
         self._allocation, self._nodes, self._told, self._environ = allocation, nodes, told, environ
         self._waiting = deque(nodes)
         #: Nodes that are being asked: the process that does so, and its start.
@@ -66,28 +66,28 @@ class _Question:
         self._answered: dict[str, float] = {}
         self._lacking: set[str] = set()
 
-    def answers(self) -> Answers:
+    def collect_answers(self) -> SweepAnswers:
         """Wait until all nodes have answered or count as lost."""
-        self._ask_next()
-        until(self._is_over, nap=LOOK_SECONDS)
+        self._ask_next_nodes()
+        wait_until(self._is_survey_over, nap=POLL_INTERVAL_SECONDS)
         there = [node for node in self._nodes if node in self._answered]
-        return Answers(
+        return SweepAnswers(
             tuple(node for node in there if node not in self._lacking),
             tuple(node for node in there if node in self._lacking),
         )
 
-    def _ask_next(self) -> None:
-        while self._waiting and len(self._asked) < WIDTH:
+    def _ask_next_nodes(self) -> None:
+        while self._waiting and len(self._asked) < MAX_NODES_AT_ONCE:
             node = self._waiting.popleft()
-            if process := _ask(self._allocation, node, self._told, self._environ):
+            if process := _start_sweep(self._allocation, node, self._told, self._environ):
                 self._asked[node] = process, time.monotonic()
 
-    def _is_over(self) -> bool:
+    def _is_survey_over(self) -> bool:
         answered, now = self._answered, time.monotonic()
         # Once most nodes have answered, the missing ones are lost rather than slow.
         are_most = len(answered) >= len(self._nodes) / 2
-        quick = sorted(answered.values())[len(answered) // 2] if answered and are_most else ANSWER_SECONDS
-        patience = min(ANSWER_SECONDS, max(LEAST, TIMES * quick))
+        quick = sorted(answered.values())[len(answered) // 2] if answered and are_most else MAX_ANSWER_SECONDS
+        patience = min(MAX_ANSWER_SECONDS, max(MIN_ANSWER_SECONDS, MAX_ANSWER_TIME_RATIO * quick))
         for node, (process, begun) in list(self._asked.items()):
             if process.poll() is None and now - begun < patience:
                 continue
@@ -97,13 +97,15 @@ class _Question:
                 if process.returncode:
                     self._lacking.add(node)
             else:
-                _end(process)
-        self._ask_next()
+                _kill_sweep(process)
+        self._ask_next_nodes()
         return not (self._waiting or self._asked)
 
 
-def _ask(allocation: Allocation, node: str, told: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
-    words = command.on_node(allocation, node, python_command("-m", "millrace.launch.sweep"), environ)
+def _start_sweep(
+    allocation: NodeAllocation, node: str, told: str, environ: Mapping[str, str]
+) -> subprocess.Popen[bytes] | None:
+    words = command.build_node_command(allocation, node, make_python_command("-m", "millrace.launch.sweep"), environ)
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(environ),
@@ -118,7 +120,7 @@ def _ask(allocation: Allocation, node: str, told: str, environ: Mapping[str, str
     return process
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill_sweep(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -17,40 +17,42 @@ from itertools import pairwise
 from pathlib import Path
 
 from millrace.launch import command
-from millrace.launch.allocation import Allocation
+from millrace.launch.allocation import NodeAllocation
 
 #: Seconds for one connection; and for all attempts of one node.
-CONNECT_SECONDS, ANSWER_SECONDS = 3.0, 15.0
+MAX_CONNECT_SECONDS, MAX_ANSWER_SECONDS = 3.0, 15.0
 
 #: Most nodes that are asked: a firewall that blocks all of these blocks all.
-MAX_ASKED = 32
+MAX_ASKED_NODES = 32
 
 #: Exit code of a node that does not reach the first one; any other code tells nothing.
 UNREACHED = 4
 
 
-def find_blocked(allocation: Allocation, nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+def find_blocked_nodes(allocation: NodeAllocation, nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Find the nodes that do not reach the first of ``nodes`` by TCP, with the reasons; empty: all do, or unknown."""
     if len(nodes) < 2:
         return {}
     own = [sys.executable, "-P", "-m", "millrace.launch.reachability"]
-    with _listener(command.on_node(allocation, nodes[0], own, environ), environ) as said:
+    with _run_listener(command.build_node_command(allocation, nodes[0], own, environ), environ) as said:
         if not (words := said.split()) or not words[0].isdigit():
             return {}
         asked = {
-            node: _started(command.on_node(allocation, node, [*own, words[0], nodes[0], *words[1:]], environ), environ)
-            for node in nodes[1 : MAX_ASKED + 1]
+            node: _start_process(
+                command.build_node_command(allocation, node, [*own, words[0], nodes[0], *words[1:]], environ), environ
+            )
+            for node in nodes[1 : MAX_ASKED_NODES + 1]
         }
-        found = {node: _answer(process) for node, process in asked.items()}
+        found = {node: _read_answer(process) for node, process in asked.items()}
     return {node: why for node, why in found.items() if why}
 
 
 @contextlib.contextmanager
-def _listener(words: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
+def _run_listener(words: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
     """Run a listener on the first node until the context ends; yield its line of port and addresses."""
-    process = _started(words, environ, subprocess.PIPE)
+    process = _start_process(words, environ, subprocess.PIPE)
     assert process.stdin and process.stdout
-    late = threading.Timer(ANSWER_SECONDS, process.kill)
+    late = threading.Timer(MAX_ANSWER_SECONDS, process.kill)
     late.start()
     try:
         said = process.stdout.readline().decode(errors="replace")
@@ -59,10 +61,10 @@ def _listener(words: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]
     finally:
         late.cancel()
         process.stdin.close()
-        _answer(process)
+        _read_answer(process)
 
 
-def _started(
+def _start_process(
     words: Sequence[str], environ: Mapping[str, str], stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
@@ -70,12 +72,12 @@ def _started(
     )
 
 
-def _answer(process: subprocess.Popen[bytes]) -> str:
+def _read_answer(process: subprocess.Popen[bytes]) -> str:
     """Read the reason why a node does not reach the first one; empty: it does, or gives no answer."""
     assert process.stdout
     with process, contextlib.suppress(ValueError):
         try:
-            process.wait(ANSWER_SECONDS)
+            process.wait(MAX_ANSWER_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
         if process.wait() == UNREACHED:
@@ -83,7 +85,7 @@ def _answer(process: subprocess.Popen[bytes]) -> str:
     return ""
 
 
-def local_addresses(proc: Path = Path("/proc/net")) -> list[str]:
+def list_local_addresses(proc: Path = Path("/proc/net")) -> list[str]:
     """List the addresses by which other machines may reach this one, from the kernel's tables."""
     found: list[str] = []
     with contextlib.suppress(OSError):
@@ -99,21 +101,21 @@ def local_addresses(proc: Path = Path("/proc/net")) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def listen() -> None:
+def listen_until_stdin_ends() -> None:
     """Print a port and the addresses of this machine, and accept connections until standard input ends."""
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
     with socket.create_server(("", 0), family=family, dualstack_ipv6=dual) as server:
-        print(server.getsockname()[1], *local_addresses(), flush=True)
+        print(server.getsockname()[1], *list_local_addresses(), flush=True)
         sys.stdin.buffer.read()
 
 
-def connect(port: int, addresses: Sequence[str]) -> str:
+def find_connect_failure(port: int, addresses: Sequence[str]) -> str:
     """Connect to the addresses, one after the other; return why none is reached; empty: one is."""
     why = ""
     for address in addresses:
         try:
-            socket.create_connection((address, port), CONNECT_SECONDS).close()
+            socket.create_connection((address, port), MAX_CONNECT_SECONDS).close()
             return ""
         except OSError as error:
             why = why or (os.strerror(error.errno) if error.errno and error.errno > 0 else str(error))
@@ -123,9 +125,9 @@ def connect(port: int, addresses: Sequence[str]) -> str:
 def main(words: Sequence[str]) -> int:
     """Listen or connect, by the arguments; return the exit code."""
     if not words:
-        listen()
+        listen_until_stdin_ends()
         return 0
-    if why := connect(int(words[0]), words[1:]):
+    if why := find_connect_failure(int(words[0]), words[1:]):
         print(why, flush=True)
         return UNREACHED
     return 0

@@ -14,10 +14,10 @@ FRAME = re.compile(rb"-{60,}\s*")
 LAUNCHERS = re.compile(rb"\[[^\]\s]+:\d+\] |\[[^\]\s]+\]\[\[\d+,\d+\],\d+\]|Error in MPI_|\[proxy:|\[mpiexec@|(prterun|prted|mpirun|mpiexec|srun|slurmstepd|orterun|ORTE|PRTE)\b|Abort\(")  # fmt: skip
 
 #: Most lines of a launcher that are kept.
-KEPT = 40
+MAX_KEPT_LINES = 40
 
 
-class Output:
+class StdoutRelay:
     """The relay of standard output, which the coordinator writes to a file, in each start from the first byte on.
 
     The launcher's pipe cannot carry it: some launchers write messages of their own there when a node is lost.
@@ -33,7 +33,7 @@ class Output:
         #: Bytes passed on so far.
         self.passed = 0
 
-    def pump(self) -> None:
+    def relay_new_output(self) -> None:
         """Write the new bytes of the file to the descriptor.
 
         Raises:
@@ -50,7 +50,7 @@ class Output:
                     content = content[written:]
 
 
-class Words:
+class LauncherOutputRelay:
     """The relay of the launcher's pipes to standard error.
 
     Messages of the launcher itself are kept apart, to be quoted when a start fails: they may tell the cause.
@@ -65,18 +65,18 @@ class Words:
         self._rest = b""
         self._framed = False
         #: The last lines of the launcher in this start.
-        self.kept: deque[str] = deque(maxlen=KEPT)
+        self.kept: deque[str] = deque(maxlen=MAX_KEPT_LINES)
 
-    def begin(self) -> None:
+    def reset_for_start(self) -> None:
         """Forget the kept lines and the partial line of an earlier start."""
         self._rest, self._framed = b"", False
         self.kept.clear()
 
-    def quoted(self) -> str:
+    def quote_kept_lines(self) -> str:
         """Return the kept lines, indented, to be put below a message."""
         return "".join(f"\n  {line}" for line in self.kept if line and not FRAME.fullmatch(line.encode()))
 
-    def take(self, content: bytes) -> None:
+    def relay_content(self, content: bytes) -> None:
         """Relay the complete lines of the run itself; empty content marks the end of the pipe."""
         content = content.replace(b"\0", b"")  # which Open MPI sends for a lost process
         lines = (self._rest + content).splitlines(keepends=True)

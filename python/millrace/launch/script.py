@@ -11,13 +11,13 @@ import msgspec
 from millrace.errors import RefusedError
 
 #: Seconds before the wall time at which a run is asked to stop: its tools get 20 s to end their work.
-WARNING = 120
+WARNING_SECONDS = 120
 
 #: Shortest wall time that leaves time to work, in seconds.
-SHORTEST = 300
+MIN_WALL_SECONDS = 300
 
 
-class Request(msgspec.Struct, frozen=True):
+class JobScriptRequest(msgspec.Struct, frozen=True):
     """The resources and options of a batch job; empty text and 0: the site's default."""
 
     nodes: int
@@ -34,7 +34,7 @@ class Request(msgspec.Struct, frozen=True):
     setup: tuple[str, ...] = ()
 
 
-def slurm(request: Request, words: Sequence[str], run_dir: str) -> str:
+def build_slurm_script(request: JobScriptRequest, words: Sequence[str], run_dir: str) -> str:
     """Build the job script of ``words`` for ``sbatch``.
 
     Args:
@@ -47,16 +47,16 @@ def slurm(request: Request, words: Sequence[str], run_dir: str) -> str:
         *([f"--mem={request.memory}"] if request.memory else []),
         *([f"--partition={request.queue}"] if request.queue else []),
         *([f"--account={request.account}"] if request.account else []),
-        "--output=%x-%j.log", "--open-mode=append", "--no-kill", "--requeue", f"--signal=B:USR1@{WARNING}",
+        "--output=%x-%j.log", "--open-mode=append", "--no-kill", "--requeue", f"--signal=B:USR1@{WARNING_SECONDS}",
         *request.more,
     ]  # fmt: skip
-    seconds(request.time)
+    parse_wall_seconds(request.time)
     head = "".join(f"#SBATCH {option}\n" for option in options)
     return f"""#!/bin/bash
 {head}
 # --no-kill: a lost node does not end the job. --requeue and --signal: near the end of its time the job stops in good
 # order, goes back into the queue, and carries on from what is done, until all is done.
-{_setup(request)}{_progress(words[0], run_dir)}
+{_build_setup_lines(request)}{_build_progress_function(words[0], run_dir)}
 warned=
 {shlex.join(words)} &
 run=$!
@@ -82,24 +82,24 @@ exit $code
 """
 
 
-def pbs(request: Request, words: Sequence[str], run_dir: str) -> str:
-    """Build the job script of ``words`` for ``qsub`` of PBS Pro and OpenPBS; see ``slurm``."""
+def build_pbs_script(request: JobScriptRequest, words: Sequence[str], run_dir: str) -> str:
+    """Build the job script of ``words`` for ``qsub`` of PBS Pro and OpenPBS; see ``build_slurm_script``."""
     select = f"select={request.nodes}:mpiprocs=1" + (f":ncpus={request.cpus}" if request.cpus else "")
     options = [
-        f"-N {request.name}", f"-l {select}{f':mem={request.memory}' if request.memory else ''}", f"-l walltime={pbs_time(request.time)}",
+        f"-N {request.name}", f"-l {select}{f':mem={request.memory}' if request.memory else ''}", f"-l walltime={format_pbs_time(request.time)}",
         f"-l place=scatter{'' if request.cpus else ':excl'}",
         *([f"-q {request.queue}"] if request.queue else []),
         *([f"-A {request.account}"] if request.account else []),
         "-r y", "-W tolerate_node_failures=all", "-j oe", *request.more,
     ]  # fmt: skip
-    work = seconds(request.time) - WARNING
+    work = parse_wall_seconds(request.time) - WARNING_SECONDS
     head = "".join(f"#PBS {option}\n" for option in options)
     return f"""#!/bin/bash
 {head}
 # PBS sends no warning: near the end of its time the run is asked to stop by `timeout`, the job is queued again, and
 # carries on from what is done, until all is done.
 cd "$PBS_O_WORKDIR" || exit 1
-{_setup(request)}{_progress(words[0], run_dir)}
+{_build_setup_lines(request)}{_build_progress_function(words[0], run_dir)}
 timeout --signal=USR1 {work} {shlex.join(words)}
 code=$?
 
@@ -115,11 +115,11 @@ exit $code
 """
 
 
-def _setup(request: Request) -> str:
+def _build_setup_lines(request: JobScriptRequest) -> str:
     return "".join(f"{line}\n" for line in request.setup)
 
 
-def _progress(program: str, run_dir: str) -> str:
+def _build_progress_function(program: str, run_dir: str) -> str:
     return f"""
 records_done() {{
     {shlex.quote(program)} status --json {shlex.quote(run_dir)} 2>/dev/null |
@@ -129,10 +129,10 @@ before=$(records_done)
 """
 
 
-def seconds(text: str) -> int:
+def parse_wall_seconds(text: str) -> int:
     """Parse a wall time as seconds: minutes, ``M:SS``, ``H:MM:SS``, ``D-H``, ``D-H:MM`` or ``D-H:MM:SS``.
 
-    >>> seconds("90"), seconds("4:00:00"), seconds("1-12"), seconds("10:30")
+    >>> parse_wall_seconds("90"), parse_wall_seconds("4:00:00"), parse_wall_seconds("1-12"), parse_wall_seconds("10:30")
     (5400, 14400, 129600, 630)
 
     Raises:
@@ -148,18 +148,19 @@ def seconds(text: str) -> int:
     elif len(numbers) < 3:
         numbers = [0, *numbers, 0][:3] if len(numbers) == 1 else [0, *numbers]
     total = int(days or 0) * 86400 + numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
-    if total < SHORTEST:
+    if total < MIN_WALL_SECONDS:
         raise RefusedError(
-            f"--time {text}: too short", f"at least {SHORTEST // 60} minutes: the last {WARNING} s are for stopping"
+            f"--time {text}: too short",
+            f"at least {MIN_WALL_SECONDS // 60} minutes: the last {WARNING_SECONDS} s are for stopping",
         )
     return total
 
 
-def pbs_time(text: str) -> str:
+def format_pbs_time(text: str) -> str:
     """Format a wall time for PBS, as ``H:MM:SS``.
 
-    >>> pbs_time("1-12")
+    >>> format_pbs_time("1-12")
     '36:00:00'
     """
-    total = seconds(text)
+    total = parse_wall_seconds(text)
     return f"{total // 3600}:{total // 60 % 60:02}:{total % 60:02}"

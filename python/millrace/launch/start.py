@@ -15,81 +15,88 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.interrupt import Interrupt
+from millrace.interrupt import StopSignals
 from millrace.launch import batch_host, command, node_shell
-from millrace.launch.allocation import KEY, SUPERVISED, Allocation
-from millrace.launch.relay import Output, Words
-from millrace.launch.watch import STDIN, Signs
+from millrace.launch.allocation import KEY, SUPERVISED, NodeAllocation
+from millrace.launch.relay import LauncherOutputRelay, StdoutRelay
+from millrace.launch.watch import STDIN, CoordinatorSigns
 from millrace.plan import cores, granted
-from millrace.plan.plan import Plan
+from millrace.plan.plan import RunPlan
 from millrace.process_handle import open_process_end
 from millrace.storage.launcher_folder import LauncherFolder
-from millrace.waiting import Deadline, until
+from millrace.waiting import WaitDeadline, wait_until
 
 #: Seconds between reads of the heartbeat.
 TICK_SECONDS = 0.2
 
 #: Longest time between two ticks, in seconds; beyond, this process was stopped (``scontrol suspend``, SIGSTOP), or the
 #: machine slept.
-MAX_LOOK_SECONDS = 2.0
+MAX_TICK_GAP_SECONDS = 2.0
 
 #: Seconds that the launcher gets to exit by itself once the run is at its end.
-LAST_WORDS_SECONDS = 5.0
+MAX_LAUNCHER_EXIT_SECONDS = 5.0
 
 #: Seconds that a run gets to stop after a signal: its own time limit for that, and some more.
-STOP_SECONDS = 40.0
+MAX_STOP_SECONDS = 40.0
 
 
-class Ranks(msgspec.Struct, frozen=True):
+class RanksRequest(msgspec.Struct, frozen=True):
     """The ranks to start: the plan, the nodes, the command and its environment.
 
     Args:
         words: The command that becomes a rank.
     """
 
-    plan: Plan
-    allocation: Allocation
+    plan: RunPlan
+    allocation: NodeAllocation
     words: Sequence[str]
     environ: Mapping[str, str]
 
 
-class Talk(msgspec.Struct, frozen=True):
+class SupervisorChannels(msgspec.Struct, frozen=True):
     """The channels between a supervisor and all its starts."""
 
-    interrupt: Interrupt
-    signs: Signs
+    interrupt: StopSignals
+    signs: CoordinatorSigns
     #: The relays of standard output, and of the launcher's and the ranks' messages.
-    output: Output
-    said: Words
+    output: StdoutRelay
+    said: LauncherOutputRelay
 
 
-class Start:
+class JobStart:
     """One start of all ranks, from the launcher's start to its end."""
 
     def __init__(
-        self, ranks: Ranks, talk: Talk, launcher: command.Launcher, alive: Sequence[str], token: str, *, patience: float
+        self,
+        ranks: RanksRequest,
+        talk: SupervisorChannels,
+        launcher: command.RankLauncher,
+        alive: Sequence[str],
+        token: str,
+        *,
+        patience: float,
     ) -> None:
         self._talk, self._launcher, self._nodes, self._patience = talk, launcher, alive, patience
         self._folder = LauncherFolder(token)
-        environ = command.environ_of_ranks(ranks.environ, token, launcher, self._folder.path, alive)
+        environ = command.build_launcher_environ(ranks.environ, token, launcher, self._folder.path, alive)
         environ |= {SUPERVISED: f"{patience:.0f}", KEY: secrets.token_hex(32), **talk.signs.environ}
-        if node_shell.is_needed(ranks.allocation, ranks.environ):
-            environ |= node_shell.environ_of_launcher(launcher.kind, self._folder.path)
-        environ |= granted.on_nodes(ranks.environ, cores.read)
-        if path := stdin_path():
+        if node_shell.is_node_shell_needed(ranks.allocation, ranks.environ):
+            environ |= node_shell.build_node_shell_environ(launcher.kind, self._folder.path)
+        environ |= granted.make_grant_variable(ranks.environ, cores.read_batch_file)
+        if path := find_stdin_path():
             environ[STDIN] = path
-        words = command.ranks(
+        words = command.build_ranks_command(
             launcher, ranks.allocation, alive, ranks.words, cwd=ranks.plan.command.cwd,
-            forward=command.forwarded(environ),
+            forward=command.list_forwarded_variables(environ),
         )  # fmt: skip
         #: The run's exit code, once the coordinator has written it.
         self.code: int | None = None
         #: Whether the launcher has exited; the time from which it could have; its deadline once it is asked to stop.
         self._has_ended = False
         self._finished: float | None = None
-        self._stopping: Deadline | None = None
+        self._stopping: WaitDeadline | None = None
         for part in (talk.signs, talk.said):
-            part.begin()
+            part.reset_for_start()
         #: Time of the last tick.
         self._looked = time.monotonic()
         self._process = subprocess.Popen(
@@ -98,22 +105,22 @@ class Start:
             )  # fmt: skip
         self._host_watch = batch_host.start_watch(ranks.allocation, alive, environ)
 
-    def watch(self) -> str:
+    def watch_until_ended(self) -> str:
         """Relay output until the start has ended; return the reason. ``code`` is set if the run is at its end."""
         with selectors.DefaultSelector() as selector, ExitStack() as stack:
             ended = open_process_end(self._process.pid)
             stack.callback(os.close, ended)
             stack.callback(self._folder.close)
-            stack.callback(self._kill)
+            stack.callback(self._kill_launcher)
             pipe = self._process.stdout
             assert pipe
             stack.enter_context(pipe)
             os.set_blocking(pipe.fileno(), False)
-            selector.register(pipe, selectors.EVENT_READ, self._talk.said.take)
+            selector.register(pipe, selectors.EVENT_READ, self._talk.said.relay_content)
             selector.register(ended, selectors.EVENT_READ, None)
-            return until(lambda: self._look(selector))
+            return wait_until(lambda: self._watch_tick(selector))
 
-    def _look(self, selector: selectors.BaseSelector) -> str:
+    def _watch_tick(self, selector: selectors.BaseSelector) -> str:
         """Relay output and check the signs of life, for one tick; return the reason once the start has ended."""
         signs = self._talk.signs
         for key, _ in selector.select(TICK_SECONDS):
@@ -121,43 +128,43 @@ class Start:
                 self._has_ended = True
                 selector.unregister(key.fileobj)
             else:
-                _carry(selector, key)
-        signs.listen()
-        self.code = signs.code()
-        self._talk.output.pump()
-        self._discount_standstill()
-        if self._has_ended and not _pipes_are_open(selector):
-            return self._ending()
+                _relay_pipe_content(selector, key)
+        signs.read_heartbeat()
+        self.code = signs.read_exit_code()
+        self._talk.output.relay_new_output()
+        self._discount_own_standstill()
+        if self._has_ended and not _has_open_pipes(selector):
+            return self._describe_launcher_ending()
         if self.code is not None or self._has_ended:
             # Children of a killed launcher may hold the pipes open.
             self._finished = self._finished or time.monotonic()
-            if time.monotonic() - self._finished > LAST_WORDS_SECONDS * (1.0 if self.code is not None else 0.1):
-                return self._ending()
-        elif signs.again():
+            if time.monotonic() - self._finished > MAX_LAUNCHER_EXIT_SECONDS * (1.0 if self.code is not None else 0.1):
+                return self._describe_launcher_ending()
+        elif signs.is_restart_requested():
             return "a part of the job is lost"
-        elif silence := signs.silent_for(len(self._nodes), self._patience):
+        elif silence := signs.get_excessive_silence(len(self._nodes), self._patience):
             return f"no sign of life from the coordinator for {silence:.0f} s"
-        elif took := signs.waits_for_mpi(len(self._nodes), self._patience):
+        elif took := signs.get_excessive_mpi_wait(len(self._nodes), self._patience):
             return f"MPI has not started on all nodes within {took:.0f} s"
-        return "asked to stop" if self._is_stopped() else ""
+        return "asked to stop" if self._should_stop_waiting() else ""
 
-    def _discount_standstill(self) -> None:
+    def _discount_own_standstill(self) -> None:
         """Subtract time in which this process was stopped from the silence of the coordinator."""
         now = time.monotonic()
-        if now - self._looked > MAX_LOOK_SECONDS:
-            self._talk.signs.discount(now - self._looked)
+        if now - self._looked > MAX_TICK_GAP_SECONDS:
+            self._talk.signs.discount_standstill(now - self._looked)
         self._looked = now
 
-    def _is_stopped(self) -> bool:
+    def _should_stop_waiting(self) -> bool:
         """Forward stop signals to the coordinator; return whether to wait no longer for its end."""
         signs, interrupt = self._talk.signs, self._talk.interrupt
         if not interrupt.signal:
             return False
-        self._stopping = self._stopping or Deadline(STOP_SECONDS)
-        signs.stop([interrupt.signal] * interrupt.count)
+        self._stopping = self._stopping or WaitDeadline(MAX_STOP_SECONDS)
+        signs.pass_on_signals([interrupt.signal] * interrupt.count)
         return self._stopping.is_over or interrupt.count > 2 or (interrupt.count > 1 and not signs.alive)
 
-    def _ending(self) -> str:
+    def _describe_launcher_ending(self) -> str:
         name = Path(self._launcher.program).name
         status = self._process.poll()
         if status is None:
@@ -167,7 +174,7 @@ class Start:
                 return f"{name} was killed by {signal.Signals(-status).name}"
         return f"{name} ended with status {status} before the run was done"
 
-    def _kill(self) -> None:
+    def _kill_launcher(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -175,7 +182,7 @@ class Start:
             batch_host.end_watch(self._host_watch)
 
 
-def _carry(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+def _relay_pipe_content(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
     take: Callable[[bytes], None] = key.data
     try:
         content = os.read(key.fd, 1 << 18)
@@ -186,11 +193,11 @@ def _carry(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None
         selector.unregister(key.fileobj)
 
 
-def _pipes_are_open(selector: selectors.BaseSelector) -> bool:
+def _has_open_pipes(selector: selectors.BaseSelector) -> bool:
     return any(key.data is not None for key in selector.get_map().values())
 
 
-def stdin_path() -> str:
+def find_stdin_path() -> str:
     """Find the path of the file on standard input, which each start can read anew; empty if it is no regular file."""
     with suppress(OSError):
         if stat.S_ISREG(os.fstat(0).st_mode) and not os.lseek(0, 0, os.SEEK_CUR):

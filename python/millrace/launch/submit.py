@@ -7,7 +7,7 @@ import subprocess
 from millrace.errors import MillraceError, RefusedError
 
 
-def submit(command: str, script: str) -> str:
+def submit_job_script(command: str, script: str) -> str:
     """Submit ``script`` with ``sbatch`` or ``qsub``, which copy it; return their output.
 
     Raises:

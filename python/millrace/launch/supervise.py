@@ -17,32 +17,32 @@ from functools import partial
 
 from millrace import debug, earlier_run, run_folder
 from millrace.errors import ExitCode, MillraceError, RefusedError
-from millrace.interrupt import Interrupt, nobody_reads
+from millrace.interrupt import StopSignals, make_closed_output_error
 from millrace.launch import command, nodes, reachability
-from millrace.launch.allocation import Allocation
-from millrace.launch.ending import ending
-from millrace.launch.folder import LOCK, launch_folder, take
-from millrace.launch.guard import Guard, remove_empty
-from millrace.launch.relay import Output, Words
-from millrace.launch.start import TICK_SECONDS, Ranks, Start, Talk, stdin_path
-from millrace.launch.watch import Signs
+from millrace.launch.allocation import NodeAllocation
+from millrace.launch.ending import query_job_ending
+from millrace.launch.folder import LOCK, locate_launch_folder, lock_launch_folder
+from millrace.launch.guard import JobGuard, remove_empty_launch_folder
+from millrace.launch.relay import LauncherOutputRelay, StdoutRelay
+from millrace.launch.start import TICK_SECONDS, JobStart, RanksRequest, SupervisorChannels, find_stdin_path
+from millrace.launch.watch import CoordinatorSigns
 from millrace.output.stdout_record import record_stdout, refuse_appending
-from millrace.own_python import python_command
+from millrace.own_python import make_python_command
 from millrace.plan import workplace
-from millrace.plan.plan import Plan
-from millrace.plan.privacy import folder_mode
-from millrace.report.words import count
+from millrace.plan.plan import RunPlan
+from millrace.plan.privacy import compute_run_dir_mode
+from millrace.report.words import format_count
 from millrace.rundir import RunDir
-from millrace.waiting import until
+from millrace.waiting import wait_until
 
 #: Consecutive starts without a new result after which the run is given up.
-MOST_FRUITLESS = 5
+MAX_STARTS_WITHOUT_PROGRESS = 5
 
 
-class Supervisor:
+class RunSupervisor:
     """The supervisor of one plan on an allocation; see the module."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RanksRequest) -> None:
         self.ranks = ranks
         #: Nodes that answer and do not reach the others.
         self._blocked: set[str] = set()
@@ -54,89 +54,91 @@ class Supervisor:
             MillraceError: Restarts bring no progress, or the run was stopped by a signal.
         """
         self.rundir = RunDir(self.ranks.plan.run_dir)
-        if run_folder.is_running(self.rundir):
-            run_folder.take(self.rundir, folder_mode(self.ranks.plan)).close()  # the error names its owner
-        launcher = command.choose_for(self.ranks.allocation, self.ranks.environ)
+        if run_folder.is_run_active(self.rundir):
+            run_folder.claim_run_directory(
+                self.rundir, compute_run_dir_mode(self.ranks.plan)
+            ).close()  # the error names its owner
+        launcher = command.choose_launcher_for_nodes(self.ranks.allocation, self.ranks.environ)
         token = secrets.token_hex(8)
         with ExitStack() as stack:
-            interrupt = stack.enter_context(Interrupt())
-            self._put_back(token)  # an earlier run that a killed start had set aside
+            interrupt = stack.enter_context(StopSignals())
+            self._restore_earlier_run(token)  # an earlier run that a killed start had set aside
             if self.ranks.plan.job.fresh:
-                with closing(run_folder.take(self.rundir, folder_mode(self.ranks.plan))):
-                    earlier_run.set_aside(self.rundir)
-                stack.callback(self._put_back, token)
-            elif self.rundir.holds_a_run():
+                with closing(run_folder.claim_run_directory(self.rundir, compute_run_dir_mode(self.ranks.plan))):
+                    earlier_run.back_up_run(self.rundir)
+                stack.callback(self._restore_earlier_run, token)
+            elif self.rundir.has_run():
                 refuse_appending(self.ranks.plan.use, self.rundir)
-            folder = launch_folder(self.ranks.plan.run_dir)
-            held = take(folder)
-            stack.callback(remove_empty, folder)
+            folder = locate_launch_folder(self.ranks.plan.run_dir)
+            held = lock_launch_folder(folder)
+            stack.callback(remove_empty_launch_folder, folder)
             stack.callback(held.close)
-            guard = Guard(folder, held.descriptor, token, self.ranks.allocation, self.ranks.environ)
+            guard = JobGuard(folder, held.descriptor, token, self.ranks.allocation, self.ranks.environ)
             stack.callback(guard.close)
-            held.hand_to(guard.pid)  # the guard outlives this process, whatever happens
-            held.keep(self._lost)
-            output = Output(folder / "stdout", 1, partial(record_stdout, self.rundir))
-            said = Words(2, all_of_it=self.ranks.plan.job.verbosity > 0)
-            self.talk = Talk(interrupt, Signs(folder), output, said)
-            self._say(
-                f"{count(len(self.ranks.allocation.nodes), 'node')} of {self.ranks.allocation.words}; ranks are started by {launcher.program}"
+            held.transfer_ownership(guard.pid)  # the guard outlives this process, whatever happens
+            held.start_heartbeat(self._stop_after_takeover)
+            output = StdoutRelay(folder / "stdout", 1, partial(record_stdout, self.rundir))
+            said = LauncherOutputRelay(2, all_of_it=self.ranks.plan.job.verbosity > 0)
+            self.talk = SupervisorChannels(interrupt, CoordinatorSigns(folder), output, said)
+            self._print_message(
+                f"{format_count(len(self.ranks.allocation.nodes), 'node')} of {self.ranks.allocation.words}; ranks are started by {launcher.program}"
             )
-            return self._until_done(launcher, token)
+            return self._start_until_done(launcher, token)
 
-    def _put_back(self, token: str) -> None:
+    def _restore_earlier_run(self, token: str) -> None:
         """Restore an earlier run that was set aside, if no new one has begun in its place."""
-        if self.rundir.earlier.exists():
-            with suppress(RefusedError), closing(run_folder.take(self.rundir, job=token)):
-                earlier_run.put_back(self.rundir)
+        if self.rundir.backup.exists():
+            with suppress(RefusedError), closing(run_folder.claim_run_directory(self.rundir, job=token)):
+                earlier_run.restore_run(self.rundir)
 
-    def _lost(self, owner: str) -> None:
-        self._say(f"{self.rundir.path}: {owner} has taken this run over")
+    def _stop_after_takeover(self, owner: str) -> None:
+        self._print_message(f"{self.rundir.path}: {owner} has taken this run over")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _say(self, text: str) -> None:
-        debug.note("launch", text)
+    def _print_message(self, text: str) -> None:
+        debug.log_note("launch", text)
         if self.ranks.plan.job.verbosity >= 0:
             print(f"millrace: {text}", file=sys.stderr, flush=True)
 
-    def _until_done(self, launcher: command.Launcher, token: str) -> int:
+    def _start_until_done(self, launcher: command.RankLauncher, token: str) -> int:
         alive, fruitless = self.ranks.allocation.nodes, 0
         while True:
             before = self.talk.signs.records
-            start = Start(self.ranks, self.talk, launcher, alive, token, patience=2.0**fruitless)
-            why = start.watch()
-            debug.note("launch", f"start on {len(alive)} nodes: {why}; exit code told: {start.code}")
-            if start.code is not None and (start.code or self._is_whole()):
-                self._tidy(start.code, token)
-                if lost := self._not_answering(alive):
+            start = JobStart(self.ranks, self.talk, launcher, alive, token, patience=2.0**fruitless)
+            why = start.watch_until_ended()
+            debug.log_note("launch", f"start on {len(alive)} nodes: {why}; exit code told: {start.code}")
+            if start.code is not None and (start.code or self._is_stdout_complete()):
+                self._remove_finished_run(start.code, token)
+                if lost := self._list_silent_nodes(alive):
                     # The loss was reported when it was seen, perhaps hours ago.
-                    self._say(f"{lost} had no part in the end of this run: not answering")
+                    self._print_message(f"{lost} had no part in the end of this run: not answering")
                 return start.code
-            self._check_wanted()
+            self._check_not_stopped()
             fruitless = 0 if self.talk.signs.records > before else fruitless + 1
-            alive = self._answering(token)
+            alive = self._find_answering_nodes(token)
             if fruitless == 1:
-                self._find_blocked(alive)
+                self._exclude_blocked_nodes(alive)
             alive = tuple(node for node in alive if node not in self._blocked)
-            self._check_wanted()  # Slurm may have ended the job between the starts, when no step was running
-            if fruitless >= MOST_FRUITLESS or not alive:
-                raise self._hopeless(why, fruitless, alive)
-            self._say(self._restart_words(why, alive) + (self._launchers_words(alive) if fruitless else ""))
-            self._pause(fruitless - 1)
+            self._check_not_stopped()  # Slurm may have ended the job between the starts, when no step was running
+            if fruitless >= MAX_STARTS_WITHOUT_PROGRESS or not alive:
+                raise self._make_no_progress_error(why, fruitless, alive)
+            self._print_message(self._describe_restart(why, alive) + (self._quote_launcher(alive) if fruitless else ""))
+            self._pause_before_start(fruitless - 1)
 
-    def _check_wanted(self) -> None:
+    def _check_not_stopped(self) -> None:
         """Check that no signal has asked to stop, and that Slurm does not end the job.
 
         Raises:
             MillraceError: The run has to stop.
         """
         interrupt = self.talk.interrupt
-        if not interrupt.signal and (ends := ending(self.ranks.allocation, self.ranks.environ)):
-            self._say(f"Slurm ends this job: {ends}")
-            interrupt.note(signal.SIGTERM)
+        if not interrupt.signal and (ends := query_job_ending(self.ranks.allocation, self.ranks.environ)):
+            self._print_message(f"Slurm ends this job: {ends}")
+            interrupt.count_signal(signal.SIGTERM)
         if interrupt.signal:
-            raise interrupt.error(self.ranks.plan.run_dir)
+            raise interrupt.make_error(self.ranks.plan.run_dir)
 
-    def _is_whole(self) -> bool:
+    def _is_stdout_complete(self) -> bool:
         """Tell whether all bytes for standard output have been relayed."""
         try:
             complete = self.rundir.read_complete(self.rundir.read_manifest())
@@ -149,23 +151,23 @@ class Supervisor:
         )
         return self.talk.output.passed >= wanted
 
-    def _tidy(self, code: int, token: str) -> None:
+    def _remove_finished_run(self, code: int, token: str) -> None:
         """Remove the directory of a run that is done: the coordinator leaves that to the supervisor."""
-        if code == ExitCode.DONE and not self.ranks.plan.job.keep_run_dir and self.rundir.complete.exists():
-            if run_folder.is_running(self.rundir, token):  # a coordinator that hangs, with everything written
-                nodes.sweep_all(self.ranks.allocation, self.ranks.allocation.nodes, token, self.ranks.environ)
-            held = run_folder.take(self.rundir, job=token)
-            run_folder.remove(self.rundir)
+        if code == ExitCode.DONE and not self.ranks.plan.job.keep_run_dir and self.rundir.completion.exists():
+            if run_folder.is_run_active(self.rundir, token):  # a coordinator that hangs, with everything written
+                nodes.sweep_all_nodes(self.ranks.allocation, self.ranks.allocation.nodes, token, self.ranks.environ)
+            held = run_folder.claim_run_directory(self.rundir, job=token)
+            run_folder.remove_run_directory(self.rundir)
             held.close()
 
-    def _answering(self, token: str) -> tuple[str, ...]:
+    def _find_answering_nodes(self, token: str) -> tuple[str, ...]:
         """Sweep all nodes; return those that answer; if none does, wait and retry.
 
         Raises:
             RefusedError: Some nodes do not see the folder of the run.
         """
-        for turn in range(1, MOST_FRUITLESS + 1):
-            alive, lacking = nodes.sweep_all(
+        for turn in range(1, MAX_STARTS_WITHOUT_PROGRESS + 1):
+            alive, lacking = nodes.sweep_all_nodes(
                 self.ranks.allocation,
                 self.ranks.allocation.nodes,
                 token,
@@ -173,88 +175,92 @@ class Supervisor:
                 self.talk.signs.folder / LOCK,
             )
             if lacking and not self.talk.signs.alive:
-                raise self._not_shared(lacking)
-            if alive or self.talk.interrupt.signal or turn == MOST_FRUITLESS:
+                raise self._make_not_shared_error(lacking)
+            if alive or self.talk.interrupt.signal or turn == MAX_STARTS_WITHOUT_PROGRESS:
                 break
-            self._pause(turn)
+            self._pause_before_start(turn)
         return alive
 
-    def _find_blocked(self, alive: Sequence[str]) -> None:
+    def _exclude_blocked_nodes(self, alive: Sequence[str]) -> None:
         """Exclude nodes that answer but do not reach the first one by TCP: no start would succeed with them.
 
         Raises:
             RefusedError: No node reaches the first one.
         """
-        blocked = reachability.find_blocked(self.ranks.allocation, alive, self.ranks.environ)
+        blocked = reachability.find_blocked_nodes(self.ranks.allocation, alive, self.ranks.environ)
         if not blocked:
             return
         why = next(iter(blocked.values()))
-        if len(blocked) >= min(len(alive) - 1, reachability.MAX_ASKED):
+        if len(blocked) >= min(len(alive) - 1, reachability.MAX_ASKED_NODES):
             raise RefusedError(
-                f"{alive[0]}: the other nodes do not reach it by TCP ({some([*blocked])}: {why})",
+                f"{alive[0]}: the other nodes do not reach it by TCP ({shorten_name_list([*blocked])}: {why})",
                 "MPI connects the nodes at ports that it chooses: let the firewall pass all of TCP between them; or name another "
                 "host first, or these alone which reach each other, with --hosts; without IPv4 or IPv6 on some of them: "
                 "OMPI_MCA_btl_tcp_disable_family=4 or 6",
             )
         self._blocked |= blocked.keys()
-        self._say(f"{some([*blocked])}: left out, as {alive[0]} is not reached from there by TCP: {why}")
+        self._print_message(
+            f"{shorten_name_list([*blocked])}: left out, as {alive[0]} is not reached from there by TCP: {why}"
+        )
 
-    def _not_shared(self, lacking: Sequence[str]) -> MillraceError:
+    def _make_not_shared_error(self, lacking: Sequence[str]) -> MillraceError:
         folder = self.ranks.plan.run_dir.parent
         return RefusedError(
-            f"{some(lacking)}: does not see what is in {folder} here, where the results are to be kept",
+            f"{shorten_name_list(lacking)}: does not see what is in {folder} here, where the results are to be kept",
             "run it in a folder that all nodes share, at the same path, or name one for the results with --run-dir",
         )
 
-    def _pause(self, turn: int) -> None:
+    def _pause_before_start(self, turn: int) -> None:
         """Wait before a restart: not before the first one, then 1 s, 2 s, 4 s, ... (back-off)."""
-        until(lambda: self.talk.interrupt.signal, 2.0 ** (turn - 1) if turn > 0 else 0.0, nap=TICK_SECONDS)
+        wait_until(lambda: self.talk.interrupt.signal, 2.0 ** (turn - 1) if turn > 0 else 0.0, nap=TICK_SECONDS)
 
-    def _not_answering(self, alive: Sequence[str]) -> str:
-        return some([node for node in self.ranks.allocation.nodes if node not in alive and node not in self._blocked])
+    def _list_silent_nodes(self, alive: Sequence[str]) -> str:
+        return shorten_name_list(
+            [node for node in self.ranks.allocation.nodes if node not in alive and node not in self._blocked]
+        )
 
-    def _restart_words(self, why: str, alive: Sequence[str]) -> str:
-        lost = self._not_answering(alive)
+    def _describe_restart(self, why: str, alive: Sequence[str]) -> str:
+        lost = self._list_silent_nodes(alive)
         gone = f" ({lost} not answering)" if lost else ""
-        return f"{why}; starting again on {count(len(alive), 'node')}{gone}; what is done is kept"
+        return f"{why}; starting again on {format_count(len(alive), 'node')}{gone}; what is done is kept"
 
-    def _launchers_words(self, alive: Sequence[str]) -> str:
+    def _quote_launcher(self, alive: Sequence[str]) -> str:
         """Quote the launcher's messages if nothing else explains a failed start, and they were not shown before."""
-        told = self._not_answering(alive) or self.ranks.plan.job.verbosity > 0
-        return "" if told else self.talk.said.quoted()
+        told = self._list_silent_nodes(alive) or self.ranks.plan.job.verbosity > 0
+        return "" if told else self.talk.said.quote_kept_lines()
 
-    def _hopeless(self, why: str, fruitless: int, alive: Sequence[str]) -> MillraceError:
+    def _make_no_progress_error(self, why: str, fruitless: int, alive: Sequence[str]) -> MillraceError:
         where = (
-            f"{count(len(alive), 'node')} of {len(self.ranks.allocation.nodes)} answering"
+            f"{format_count(len(alive), 'node')} of {len(self.ranks.allocation.nodes)} answering"
             if alive
             else "no node answers"
         )
         return MillraceError(
-            f"{count(fruitless, 'start')} without a new result, {where}; the last time: {why}{self.talk.said.quoted()}",
+            f"{format_count(fruitless, 'start')} without a new result, {where}; the last time: {why}{self.talk.said.quote_kept_lines()}",
             f"everything done so far is kept in {self.ranks.plan.run_dir}: once the cause is gone, the same command resumes",
         )
 
 
-def some(names: Sequence[str]) -> str:
+def shorten_name_list(names: Sequence[str]) -> str:
     """Join names by commas; only the first eight of many."""
     return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
 
 
-def run(plan: Plan, allocation: Allocation, environ: Mapping[str, str]) -> int:
+def run_supervised(plan: RunPlan, allocation: NodeAllocation, environ: Mapping[str, str]) -> int:
     """Run ``plan`` on ``allocation``: start this same command as a rank on each node; return the exit code.
 
     Raises:
         MillraceError: The run did not reach its end.
     """
-    if any(item.path == "-" for item in plan.use.inputs) and not stdin_path():
+    if any(item.path == "-" for item in plan.use.inputs) and not find_stdin_path():
         raise RefusedError(
             "standard input is no file, and cannot be read again after a failure",
             "write it to a file first, and read that: millrace run ... < FILE",
         )
-    words = python_command("-m", "millrace", *sys.argv[1:])
+    words = make_python_command("-m", "millrace", *sys.argv[1:])
     if plan.job.work_dir:  # for the processes that clean up after ranks
         environ = {**environ, workplace.VARIABLE: str(plan.work_place)}
     try:
-        return Supervisor(Ranks(plan, allocation, words, environ)).run()
+        return RunSupervisor(RanksRequest(plan, allocation, words, environ)).run()
     except BrokenPipeError as error:
-        raise nobody_reads(plan.run_dir) from error
+        raise make_closed_output_error(plan.run_dir) from error

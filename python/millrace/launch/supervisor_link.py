@@ -9,13 +9,13 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from millrace.interrupt import Interrupt
+from millrace.interrupt import StopSignals
 from millrace.launch import heart
 from millrace.launch.allocation import KEY, SUPERVISED
 from millrace.launch.watch import AGAIN, DONE, STDIN, STDOUT, STOP
 
 
-class Supervision:
+class SupervisorLink:
     """The coordinator's link to its supervisor; without a supervisor it does nothing.
 
     Args:
@@ -35,11 +35,11 @@ class Supervision:
         self._done, self._stop, self._stdin, self._stdout = (
             Path(environ[name]) if speaks and name in environ else None for name in (DONE, STOP, STDIN, STDOUT)
         )
-        self._heart = heart.begin(environ) if speaks else None
-        self._interrupt: Interrupt | None = None
+        self._heart = heart.start_heartbeat(environ) if speaks else None
+        self._interrupt: StopSignals | None = None
         self._signals = 0
 
-    def begin(self) -> None:
+    def redirect_standard_streams(self) -> None:
         """Redirect standard input and output to their files."""
         for path, how, number in ((self._stdin, os.O_RDONLY, 0), (self._stdout, os.O_WRONLY, 1)):
             if path:
@@ -47,7 +47,7 @@ class Supervision:
                 os.dup2(file, number)
                 os.close(file)
 
-    def obey(self, interrupt: Interrupt) -> None:
+    def pass_signals_to(self, interrupt: StopSignals) -> None:
         """Note the signals that the supervisor forwards in ``interrupt``.
 
         The supervisor never sends SIGTERM itself. A launcher does when it has lost a part of the job and abandons the rest;
@@ -55,55 +55,55 @@ class Supervision:
         """
         self._interrupt = interrupt
         if self._heart:
-            self._heart.also = self._listen
+            self._heart.also = self._read_signals
         if self._done:
-            signal.signal(signal.SIGTERM, self._given_up)
+            signal.signal(signal.SIGTERM, self._handle_launcher_sigterm)
 
     @contextmanager
-    def starting(self) -> Iterator[None]:
+    def announce_mpi_start(self) -> Iterator[None]:
         """Announce that MPI starts within the context: no other thread may run then, so heartbeats may be missing."""
         if not self._heart:
             yield
             return
         self._heart.starting = True
-        self._heart.beat()
+        self._heart.write_beat()
         try:
             yield
         finally:
             self._heart.starting = False
 
-    def _given_up(self, *_: object) -> None:
-        self.lost()
+    def _handle_launcher_sigterm(self, *_: object) -> None:
+        self.request_restart()
         os._exit(1)
 
-    def turned(self, records: int) -> None:
+    def report_progress(self, records: int) -> None:
         """Record a tick of the loop; ``records`` are done."""
         if self._heart:
             self._heart.turned, self._heart.records = time.monotonic(), records
 
-    def over(self) -> None:
+    def record_loop_end(self) -> None:
         """Record the end of the loop: ticks are not expected any more."""
         if self._heart:
             self._heart.turned = None
 
-    def ended(self, code: int) -> None:
+    def report_exit_code(self, code: int) -> None:
         """Report the exit code: the run is at its end, and a restart would change nothing."""
-        self._tell(str(code))
+        self._write_done_file(str(code))
 
-    def lost(self) -> None:
+    def request_restart(self) -> None:
         """Request a restart: a part of the job is lost."""
-        self._tell(AGAIN)
+        self._write_done_file(AGAIN)
 
-    def _tell(self, text: str) -> None:
+    def _write_done_file(self, text: str) -> None:
         if self._done:
             with suppress(OSError):  # the supervisor may have ended
                 self._done.write_text(f"{text}\n")
 
-    def _listen(self) -> None:
+    def _read_signals(self) -> None:
         if not self._stop or not self._interrupt:
             return
         with suppress(OSError, ValueError):
             signals = [int(line) for line in self._stop.read_text().split()]
             for number in signals[self._signals :]:
-                self._interrupt.note(number)
+                self._interrupt.count_signal(number)
             self._signals = max(self._signals, len(signals))

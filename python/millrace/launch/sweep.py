@@ -14,14 +14,14 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from millrace.own_python import put_user_modules_last
+from millrace.own_python import move_user_modules_last
 
 if __name__ == "__main__":
-    put_user_modules_last(os.environ)  # before anything is imported that may be there, too
+    move_user_modules_last(os.environ)  # before anything is imported that may be there, too
 
 from millrace.process_handle import open_process_handle, signal_process
 from millrace.storage import launcher_folder
-from millrace.waiting import Naps, until
+from millrace.waiting import PollBackoff, wait_until
 
 #: Name of the environment variable that all processes of a job carry.
 NAME = "MILLRACE_LAUNCH"
@@ -37,16 +37,16 @@ SEPARATORS = rb"[\0\s=:'\"]+"
 WATCHDOG = b"millrace-watch"
 
 #: Shared memory of MPICH, left behind by killed processes; and the age in seconds by which its owner has mapped it.
-SEGMENTS, YOUNG = "mpich_shm_*", 5.0
+SEGMENTS, MIN_SEGMENT_AGE_SECONDS = "mpich_shm_*", 5.0
 
 #: Exit code of a node that answers, but does not see the file that it should.
 LACKS = 3
 
 #: Longest wait for killed processes to be gone, in seconds; one that hangs in the kernel ends later.
-KILL_SECONDS = 6.0
+MAX_KILL_SECONDS = 6.0
 
 
-def marked(token: str) -> tuple[list[int], list[int]]:
+def find_marked_processes(token: str) -> tuple[list[int], list[int]]:
     """Find the processes of this user's job on this node: (ids to kill, ids of watchdogs)."""
     own = os.getpid()
     kill: list[int] = []
@@ -54,13 +54,13 @@ def marked(token: str) -> tuple[list[int], list[int]]:
     for name in os.listdir("/proc"):
         # Processes of other users, and those that have just ended, cannot be read.
         with suppress(OSError):
-            if name.isdigit() and int(name) != own and is_marked(int(name), token):
+            if name.isdigit() and int(name) != own and is_process_marked(int(name), token):
                 with open(f"/proc/{name}/comm", "rb") as file:
                     (watchdogs if file.read().rstrip(b"\n") == WATCHDOG else kill).append(int(name))
     return kill, watchdogs
 
 
-def is_marked(pid: int, token: str) -> bool:
+def is_process_marked(pid: int, token: str) -> bool:
     """Tell whether process ``pid`` lives, is this user's, and belongs to the job.
 
     The mark is an entry of its environment with the token, or a word of its arguments with the launcher's folder.
@@ -74,7 +74,7 @@ def is_marked(pid: int, token: str) -> bool:
         found = f"{NAME}={token}".encode() in file.read().split(b"\0")
     if not found:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            beginning = os.fsencode(launcher_folder.beginning(token))
+            beginning = os.fsencode(launcher_folder.make_path_prefix(token))
             found = any(word.startswith(beginning) for word in re.split(SEPARATORS, file.read()))
     if not found:
         return False
@@ -83,7 +83,7 @@ def is_marked(pid: int, token: str) -> bool:
     return status[b"Uid"].split()[0] == b"%d" % os.getuid() and status[b"State"].split()[0] != b"Z"
 
 
-def send(pid: int, token: str, number: signal.Signals) -> None:
+def send_signal_to_marked(pid: int, token: str, number: signal.Signals) -> None:
     """Send a signal to a process of the job, through a pidfd: its id may have been reused meanwhile.
 
     Where the kernel, or a container's profile, has no pidfd, the mark is checked just before the signal.
@@ -93,7 +93,7 @@ def send(pid: int, token: str, number: signal.Signals) -> None:
         with suppress(OSError):
             held = open_process_handle(pid)
             stack.callback(os.close, held)
-        if not is_marked(pid, token):
+        if not is_process_marked(pid, token):
             return
         try:
             signal_process(held, number)
@@ -103,7 +103,7 @@ def send(pid: int, token: str, number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def sweep(token: str, work: str = "") -> bool:
+def sweep_this_node(token: str, work: str = "") -> bool:
     """Kill the processes that carry ``token`` on this node, and wait; return whether none is left.
 
     Raises:
@@ -111,24 +111,24 @@ def sweep(token: str, work: str = "") -> bool:
     """
     if not re.fullmatch(TOKEN, token):
         raise ValueError("not the token of a job")
-    if not until(lambda: not _kill(token), KILL_SECONDS, nap=Naps(0.002, 0.1, 1.5)):
+    if not wait_until(lambda: not _kill_marked_processes(token), MAX_KILL_SECONDS, nap=PollBackoff(0.002, 0.1, 1.5)):
         return False
-    clean(work)
-    launcher_folder.sweep_job(token)
+    remove_dead_work_dirs(work)
+    launcher_folder.sweep_job_folders(token)
     return True
 
 
-def _kill(token: str) -> bool:
+def _kill_marked_processes(token: str) -> bool:
     """Kill the processes that carry ``token``, and continue watchdogs; return whether there was any."""
-    kill, watchdogs = marked(token)
+    kill, watchdogs = find_marked_processes(token)
     for pid in kill:
-        send(pid, token, signal.SIGKILL)
+        send_signal_to_marked(pid, token, signal.SIGKILL)
     for pid in watchdogs:
-        send(pid, token, signal.SIGCONT)
+        send_signal_to_marked(pid, token, signal.SIGCONT)
     return bool(kill or watchdogs)
 
 
-def clean(work: str) -> None:
+def remove_dead_work_dirs(work: str) -> None:
     """Remove work directories and shared memory of dead runs, whose watchdogs may have been killed.
 
     Args:
@@ -138,21 +138,21 @@ def clean(work: str) -> None:
     from millrace.node import workdir
     from millrace.plan import workplace
 
-    for place in workplace.candidates(work):
-        workdir.sweep_dead(place)
-    launcher_folder.sweep_dead()
-    for path in unused(list(Path("/dev/shm").glob(SEGMENTS))):
+    for place in workplace.list_work_places(work):
+        workdir.sweep_dead_runs(place)
+    launcher_folder.sweep_dead_folders()
+    for path in find_unused_segments(list(Path("/dev/shm").glob(SEGMENTS))):
         path.unlink(missing_ok=True)
 
 
-def unused(paths: list[Path]) -> list[Path]:
-    """Find this user's files in memory that no process maps, and that are older than ``YOUNG`` seconds."""
+def find_unused_segments(paths: list[Path]) -> list[Path]:
+    """Find this user's files in memory that no process maps, and that are older than ``MIN_SEGMENT_AGE_SECONDS`` seconds."""
     own, now = os.geteuid(), time.time()
     found = {}
     for path in paths:
         with suppress(OSError):
             seen = path.lstat()
-            if seen.st_uid == own and now - seen.st_mtime > YOUNG:
+            if seen.st_uid == own and now - seen.st_mtime > MIN_SEGMENT_AGE_SECONDS:
                 found[os.fsencode(path)] = path
     for name in os.listdir("/proc") if found else ():
         if name.isdigit():
@@ -168,7 +168,7 @@ def unused(paths: list[Path]) -> list[Path]:
 def main() -> int:
     """Sweep as standard input says; return 0, 1 if processes are left, or ``LACKS`` if the file is missing."""
     token, work, path = (sys.stdin.readline().rstrip("\n") for _ in range(3))
-    if not sweep(token.strip(), work):
+    if not sweep_this_node(token.strip(), work):
         return 1
     return LACKS if path and not os.path.exists(path) else 0
 

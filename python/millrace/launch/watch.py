@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-#: Environment variables that name the files; see ``Signs``.
+#: Environment variables that name the files; see ``CoordinatorSigns``.
 HEARTBEAT, OTHERS, DONE, STOP, STDOUT = NAMES = (
     "MILLRACE_HEARTBEAT", "MILLRACE_OTHERS", "MILLRACE_DONE", "MILLRACE_STOP", "MILLRACE_STDOUT",
 )  # fmt: skip
@@ -22,36 +22,36 @@ AGAIN = "again"
 STARTING = "starting"
 
 #: Seconds without a heartbeat after which the coordinator counts as frozen.
-SILENCE_SECONDS = 10.0
+MAX_SILENCE_SECONDS = 10.0
 
 #: The same until its first heartbeat, while the launcher reaches the nodes and Python starts.
-START_SECONDS = 20.0
+MAX_START_SECONDS = 20.0
 
 #: Seconds that each node adds to both limits until MPI has started on all.
-START_SECONDS_PER_NODE = 0.1
+MAX_START_SECONDS_PER_NODE = 0.1
 
 #: Seconds from the first heartbeat with ``STARTING`` until MPI must have started on all nodes (each adds
-#: ``START_SECONDS_PER_NODE``). The coordinator beats while it waits for a rank that froze between MPI_Init and the first
+#: ``MAX_START_SECONDS_PER_NODE``). The coordinator beats while it waits for a rank that froze between MPI_Init and the first
 #: collective call, so that silence does not show it.
-MPI_SECONDS = 30.0
+MAX_MPI_START_SECONDS = 30.0
 
 #: Limit until the first heartbeat once another rank has begun, as a multiple of the time that this rank took: the
-#: coordinator is not slow then. At least ``SILENCE_SECONDS``, at most the usual limit.
-TIMES = 3.0
+#: coordinator is not slow then. At least ``MAX_SILENCE_SECONDS``, at most the usual limit.
+MAX_START_TIME_RATIO = 3.0
 
 
-class Signs:
+class CoordinatorSigns:
     """The files between supervisor and coordinator, in a folder that both can see; the supervisor's side.
 
     ``heartbeat`` holds the number of beats, the committed records and perhaps ``STARTING``, as text; ``done`` the exit code
-    at the end of the run, or ``AGAIN``; ``others`` a rank once another one has begun; ``stop`` the forwarded signals, one a
+    at the end of the run, or ``AGAIN``; ``others`` a rank once another one has begun; ``pass_on_signals`` the forwarded signals, one a
     line. An empty file holds no information. ``stdout`` is standard output. Times are measured by this process only, as
     clocks of nodes differ.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        #: Whether the coordinator has sent a heartbeat since ``begin``.
+        #: Whether the coordinator has sent a heartbeat since ``reset_for_start``.
         self.alive = False
         #: Largest number of committed records in any heartbeat of any start.
         self.records = 0
@@ -69,7 +69,7 @@ class Signs:
         """The environment variables that name the files for the coordinator."""
         return {name: str(self.folder / name.partition("_")[2].lower()) for name in NAMES}
 
-    def begin(self) -> None:
+    def reset_for_start(self) -> None:
         """Forget the signs of an earlier start."""
         for path in self.environ.values():
             # Empty, not absent: network filesystems cache the absence of a file longest.
@@ -78,7 +78,7 @@ class Signs:
         self._starting = None
         self._begun, self._others = self._changed, None
 
-    def listen(self) -> None:
+    def read_heartbeat(self) -> None:
         """Read the heartbeat; before the first one, also the sign of another rank."""
         with suppress(OSError), open(self.folder / "heartbeat", "rb") as file:
             # Opening a file asks the server of a network filesystem, which ``stat`` may not.
@@ -94,50 +94,50 @@ class Signs:
                 if file.read(1):
                     self._others = time.monotonic() - self._begun
 
-    def discount(self, seconds: float) -> None:
+    def discount_standstill(self, seconds: float) -> None:
         """Subtract time in which this process was stopped: the coordinator was stopped, too, or its beats not read."""
         self._changed += seconds
         self._begun += seconds
         if self._starting is not None:
             self._starting += seconds
 
-    def silent_for(self, n_nodes: int, patience: float) -> float:
+    def get_excessive_silence(self, n_nodes: int, patience: float) -> float:
         """Return the seconds since the last heartbeat if they exceed the limit, else 0.
 
         Args:
             patience: Factor by which the limits are stretched.
         """
-        limit = SILENCE_SECONDS if self.alive else START_SECONDS
+        limit = MAX_SILENCE_SECONDS if self.alive else MAX_START_SECONDS
         if self._starting is not None or not self.alive:
-            limit += START_SECONDS_PER_NODE * n_nodes
+            limit += MAX_START_SECONDS_PER_NODE * n_nodes
         if not self.alive and self._others is not None:
-            limit = min(limit, max(SILENCE_SECONDS, TIMES * self._others))
+            limit = min(limit, max(MAX_SILENCE_SECONDS, MAX_START_TIME_RATIO * self._others))
         silence = time.monotonic() - self._changed
         return silence if silence > limit * patience else 0.0
 
-    def waits_for_mpi(self, n_nodes: int, patience: float) -> float:
-        """Return the seconds that MPI has been starting if they exceed the limit, else 0. See ``silent_for``."""
+    def get_excessive_mpi_wait(self, n_nodes: int, patience: float) -> float:
+        """Return the seconds that MPI has been starting if they exceed the limit, else 0. See ``get_excessive_silence``."""
         if self._starting is None:
             return 0.0
         took = time.monotonic() - self._starting
-        return took if took > (MPI_SECONDS + START_SECONDS_PER_NODE * n_nodes) * patience else 0.0
+        return took if took > (MAX_MPI_START_SECONDS + MAX_START_SECONDS_PER_NODE * n_nodes) * patience else 0.0
 
-    def code(self) -> int | None:
+    def read_exit_code(self) -> int | None:
         """Read the run's exit code; None: it is not at its end."""
-        text = self._done()
+        text = self._read_done_file()
         return int(text) if text.isdigit() else None
 
-    def again(self) -> bool:
+    def is_restart_requested(self) -> bool:
         """Tell whether the coordinator has requested a restart."""
-        return self._done() == AGAIN
+        return self._read_done_file() == AGAIN
 
-    def _done(self) -> str:
+    def _read_done_file(self) -> str:
         try:
             return (self.folder / "done").read_text().strip()
         except OSError:
             return ""
 
-    def stop(self, signals: list[int]) -> None:
+    def pass_on_signals(self, signals: list[int]) -> None:
         """Forward the signals received so far to the coordinator."""
         if len(signals) > self._signals:
             self._signals = len(signals)

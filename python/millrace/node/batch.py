@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 
 
-class Limits(msgspec.Struct, frozen=True):
+class BatchLimits(msgspec.Struct, frozen=True):
     """Limits of a batch: the record that reaches one is its last. 0: no limit."""
 
     records: int = 0
@@ -17,7 +17,7 @@ class Limits(msgspec.Struct, frozen=True):
     bytes: int = 0
 
 
-class Batch(Frozen, frozen=True, array_like=True):
+class SpooledBatch(FrozenValue, frozen=True, array_like=True):
     """Consecutive records ``[first, last)``, spooled and ready to run."""
 
     first: int
@@ -46,7 +46,7 @@ class Batch(Frozen, frozen=True, array_like=True):
         return float(self.units or self.n_records)
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedRecords(msgspec.Struct, frozen=True):
     """Records that an earlier run has committed, read again and found unchanged."""
 
     first: int
@@ -54,10 +54,10 @@ class Skipped(msgspec.Struct, frozen=True):
     units: int
     offset: int
     #: Its spooled bytes, if requested.
-    batch: Batch | None = None
+    batch: SpooledBatch | None = None
 
 
-class End(msgspec.Struct, frozen=True):
+class EndOfInput(msgspec.Struct, frozen=True):
     """The end of the input, after ``records`` records in all."""
 
     records: int

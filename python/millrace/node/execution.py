@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import msgspec
 
 #: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
-Output = tuple[int, str, str, bytes, bool]
+ExecutionOutput = tuple[int, str, str, bytes, bool]
 
-#: (``batch`` or ``stdin`` or ``folder`` or ``link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""):
+#: (``batch`` or ``stdin`` or ``folder`` or ``make_broadcast_link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""):
 #: a pipe at its end on standard input; or (compression of a batch, from, to), with ``again`` or
 #: ``members`` after the compression for other bytes, and no ``to`` on standard input.
-Placement = tuple[str, str, str]
+ExecutionPlacement = tuple[str, str, str]
 
 
-class Execution(msgspec.Struct, frozen=True):
+class ToolExecution(msgspec.Struct, frozen=True):
     """Arguments and files of one execution; see ``millrace._core.Pool.submit``."""
 
     argv: Sequence[bytes]
-    placements: Sequence[Placement]
-    outputs: Sequence[Output]
+    placements: Sequence[ExecutionPlacement]
+    outputs: Sequence[ExecutionOutput]
     #: Another program than the user's; None: the user's.
     exe: str | None = None
     #: (private text, the user's text).

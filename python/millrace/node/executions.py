@@ -10,14 +10,14 @@ from pathlib import Path
 
 from millrace.model import InputUse, ToolUse
 from millrace.node import mirror
-from millrace.node.batch import Batch
-from millrace.node.execution import Execution, Output, Placement
-from millrace.plan.doubts import is_unknown
-from millrace.plan.outputs import is_there
-from millrace.tools.base import record_path
+from millrace.node.batch import SpooledBatch
+from millrace.node.execution import ExecutionOutput, ExecutionPlacement, ToolExecution
+from millrace.plan.doubts import is_unknown_tool
+from millrace.plan.outputs import is_existing_output
+from millrace.tools.base import expand_record_path
 
 
-class Executions:
+class ExecutionBuilder:
     """Builder of executions.
 
     Args:
@@ -25,41 +25,41 @@ class Executions:
         laid_out: The layout of the slots.
     """
 
-    def __init__(self, use: ToolUse, laid_out: mirror.Mirror) -> None:
+    def __init__(self, use: ToolUse, laid_out: mirror.SlotLayout) -> None:
         self._use, self._mirror = use, laid_out
 
-    def of(self, batch: Batch, *, again: bool = False, over: bool = False) -> Execution:
+    def build_execution(self, batch: SpooledBatch, *, again: bool = False, over: bool = False) -> ToolExecution:
         """Build the arguments and files for ``batch``.
 
         Args:
             again: Whether this is a second execution: compressed inputs are then compressed to other bytes.
             over: Whether the outputs have their content from before the run.
         """
-        placements = self.inputs(batch, again=again)
+        placements = self.place_inputs(batch, again=again)
         for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
             if output.layout == "directory":
                 placements.append(("folder", "", place.path))
             # Without a record this is the serial run itself.
-            finds_before = (over or not batch.n_records) and is_unknown(self._use)
-            if finds_before and is_there(output, before := self._users(output.path)):
+            finds_before = (over or not batch.n_records) and is_unknown_tool(self._use)
+            if finds_before and is_existing_output(output, before := self._locate_user_file(output.path)):
                 placements.append(("before" if over else "before whole", before, place.path))
-        names = self._record_names(batch)
-        return Execution(self._argv(batch, names), placements, self._outputs(names))
+        names = self._name_record_outputs(batch)
+        return ToolExecution(self._render_argv(batch, names), placements, self._place_outputs(names))
 
-    def argv(self, batch: Batch) -> list[bytes]:
+    def build_argv(self, batch: SpooledBatch) -> list[bytes]:
         """Return the tool's arguments for ``batch``; ``mirror.SLOT_MARK`` in them stands for the slot."""
-        return self._argv(batch, self._record_names(batch))
+        return self._render_argv(batch, self._name_record_outputs(batch))
 
-    def _argv(self, batch: Batch, names: Mapping[int, str]) -> list[bytes]:
+    def _render_argv(self, batch: SpooledBatch, names: Mapping[int, str]) -> list[bytes]:
         rendered = {
             k: os.path.join(os.path.dirname(self._mirror.outputs[k].text), os.fsencode(os.path.basename(name)))
             for k, name in names.items()
         }
-        return mirror.render(self._use.argv, self._use, self._mirror, list(batch.files), rendered)
+        return mirror.render_argv(self._use.argv, self._use, self._mirror, list(batch.files), rendered)
 
-    def inputs(self, batch: Batch, *, again: bool = False) -> list[Placement]:
-        """Return the placements of the bytes of ``batch``; ``again`` as in ``Executions.of``."""
-        found: list[Placement] = []
+    def place_inputs(self, batch: SpooledBatch, *, again: bool = False) -> list[ExecutionPlacement]:
+        """Return the placements of the bytes of ``batch``; ``again`` as in ``ExecutionBuilder.build_execution``."""
+        found: list[ExecutionPlacement] = []
         for item, place, spooled, (n_bytes, _) in zip(
             self._use.inputs, self._mirror.inputs, batch.spooled, batch.digests, strict=True
         ):
@@ -72,31 +72,31 @@ class Executions:
                 continue
             if item.packed and not batch.n_records and not item.stdin:
                 # For an empty input, use the file itself, with any bytes in it.
-                found.append(("link", os.path.abspath(self._users(item.path)), place.path))
+                found.append(("link", os.path.abspath(self._locate_user_file(item.path)), place.path))
             elif item.packed:
                 form = " members" if batch.has_members else " again"
                 found.append((f"{item.packed}{form if again else ''}", str(spooled), place.path))
             elif item.stdin:
                 found.append(("stdin", str(spooled), ""))
             else:
-                self._make_alike(spooled, item)
+                self._copy_file_attributes(spooled, item)
                 found.append(("batch", str(spooled), place.path))
         return found
 
-    def _users(self, path: str) -> str:
+    def _locate_user_file(self, path: str) -> str:
         """Return the path of the user's own file."""
         return os.path.join(self._mirror.top, self._mirror.directory, path)
 
-    def _make_alike(self, spooled: Path, item: InputUse) -> None:
+    def _copy_file_attributes(self, spooled: Path, item: InputUse) -> None:
         """Give a spooled part the permissions and times of its input file, as far as they are visible here."""
         with suppress(OSError):
-            about = os.stat(self._users(item.path))
+            about = os.stat(self._locate_user_file(item.path))
             if stat.S_ISREG(about.st_mode):
                 os.chmod(spooled, stat.S_IMODE(about.st_mode) | stat.S_IRUSR)
                 os.utime(spooled, ns=(about.st_atime_ns, about.st_mtime_ns))
 
-    def _outputs(self, names: Mapping[int, str]) -> list[Output]:
-        found: list[Output] = []
+    def _place_outputs(self, names: Mapping[int, str]) -> list[ExecutionOutput]:
+        found: list[ExecutionOutput] = []
         for k, (output, place) in enumerate(zip(self._use.outputs, self._mirror.outputs, strict=True)):
             name = os.fsencode(names.get(k, ""))
             if output.stdout:
@@ -110,11 +110,11 @@ class Executions:
                 found.append((k, "file", place.path, b"", output.optional))
         return found
 
-    def _record_names(self, batch: Batch) -> dict[int, str]:
+    def _name_record_outputs(self, batch: SpooledBatch) -> dict[int, str]:
         """Return the output paths of a batch that is one file, as the user would type them, by index of the output."""
         if not batch.files:
             return {}
         return {
-            k: record_path(output.path, batch.files[0])
+            k: expand_record_path(output.path, batch.files[0])
             for k, output in enumerate(self._use.outputs) if output.layout == "record"
         }  # fmt: skip

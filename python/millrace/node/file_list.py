@@ -10,7 +10,7 @@ import msgspec
 
 from millrace import _core
 from millrace.model import InputUse
-from millrace.node.batch import Batch
+from millrace.node.batch import SpooledBatch
 
 
 class FileBatch(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class FileList:
         self.paths = [*paths]
         self._cwd = cwd
         #: (size in bytes, modification time in ns) of each, read at the start.
-        self.stats = [_stat(os.path.join(cwd, path)) for path in paths]
+        self.stats = [_stat_file(os.path.join(cwd, path)) for path in paths]
         self._next = 0
         self.offset = 0
         self.total: int | None = sum(size for size, _ in self.stats)
@@ -53,35 +53,35 @@ class FileList:
             self._next += 1
             if (max_records and self._next - first >= max_records) or (limit and size >= limit):
                 break
-        return self._batch(first, size)
+        return self._build_batch(first, size)
 
     def skip(self, n_records: int) -> FileBatch | None:
         return self.cut("", n_records, 0, 0)
 
-    def add(self, path: str) -> int:
+    def add_file(self, path: str) -> int:
         """Add one more file; return its bytes."""
         self.paths.append(path)
-        self.stats.append(_stat(os.path.join(self._cwd, path)))
+        self.stats.append(_stat_file(os.path.join(self._cwd, path)))
         return self.stats[-1][0]
 
-    def _batch(self, first: int, size: int) -> FileBatch:
+    def _build_batch(self, first: int, size: int) -> FileBatch:
         self.offset += size
         files = tuple(self.paths[first : self._next])
-        return FileBatch(len(files), size, size, _checksum(files, self.stats[first : self._next]), files=files)
+        return FileBatch(len(files), size, size, _checksum_files(files, self.stats[first : self._next]), files=files)
 
 
-def digest_of_files(paths: Sequence[str], cwd: Path) -> tuple[int, int]:
+def digest_files(paths: Sequence[str], cwd: Path) -> tuple[int, int]:
     """Return (bytes, checksum of names, sizes and modification times) of files that are one record each."""
-    stats = [_stat(os.path.join(cwd, path)) for path in paths]
-    return sum(size for size, _ in stats), _checksum(paths, stats)
+    stats = [_stat_file(os.path.join(cwd, path)) for path in paths]
+    return sum(size for size, _ in stats), _checksum_files(paths, stats)
 
 
-def changed_files(batch: Batch, inputs: Sequence[InputUse], cwd: Path) -> str:
+def find_changed_files(batch: SpooledBatch, inputs: Sequence[InputUse], cwd: Path) -> str:
     """Describe a change to the files of a batch in which each is one record; empty: none."""
     for item, digest in zip(inputs, batch.digests, strict=True):
         if item.format == "files":
             try:
-                same = digest_of_files(batch.files, cwd) == digest
+                same = digest_files(batch.files, cwd) == digest
             except OSError:
                 same = False
             if not same:
@@ -90,11 +90,11 @@ def changed_files(batch: Batch, inputs: Sequence[InputUse], cwd: Path) -> str:
     return ""
 
 
-def _stat(path: str) -> tuple[int, int]:
+def _stat_file(path: str) -> tuple[int, int]:
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns
 
 
-def _checksum(paths: Sequence[str], stats: Sequence[tuple[int, int]]) -> int:
+def _checksum_files(paths: Sequence[str], stats: Sequence[tuple[int, int]]) -> int:
     text = "\0".join(f"{path}\0{size}\0{changed}" for path, (size, changed) in zip(paths, stats, strict=True))
     return _core.crc32c(os.fsencode(text))

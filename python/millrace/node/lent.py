@@ -7,17 +7,17 @@ from contextlib import suppress
 from typing import Protocol
 
 
-class Lender(Protocol):
+class SlotLender(Protocol):
     """The owner of shared slots."""
 
     def lend(self, allow: Callable[[int], None]) -> None:
         """Have ``allow`` called, from any thread, with the number of slots to use when it changes; 0 before."""
 
-    def work(self, wanted: int, running: int) -> None:
+    def report_demand(self, wanted: int, running: int) -> None:
         """Report the number of tasks that wait or run, and the number that run."""
 
 
-class Share:
+class SlotLease:
     """The lease on the slots of a pool: as many as the lender and the memory allow.
 
     Args:
@@ -25,40 +25,40 @@ class Share:
         slots: Slots of the pool.
     """
 
-    def __init__(self, lender: Lender, allow: Callable[[int], None], slots: int) -> None:
+    def __init__(self, lender: SlotLender, allow: Callable[[int], None], slots: int) -> None:
         self._lender, self._allow = lender, allow
         self._by_memory, self._lent = slots, 0
         self._open: set[int] = set()
         self._running: set[int] = set()
         allow(0)
-        lender.lend(self._by_lender)
+        lender.lend(self._limit_by_lender)
 
-    def _by_lender(self, slots: int) -> None:
+    def _limit_by_lender(self, slots: int) -> None:
         self._lent = slots
         with suppress(ValueError):  # the pool is closed, and no task runs
             self._allow(min(self._lent, self._by_memory))
 
-    def by_memory(self, slots: int) -> None:
+    def limit_by_memory(self, slots: int) -> None:
         """Set the number of slots that the memory allows."""
         self._by_memory = slots
         self._allow(min(self._lent, self._by_memory))
-        self._tell()
+        self._report_demand()
 
-    def submitted(self, task: int) -> None:
+    def add_waiting_task(self, task: int) -> None:
         """Add a waiting task."""
         self._open.add(task)
-        self._tell()
+        self._report_demand()
 
-    def started(self, task: int) -> None:
+    def add_running_task(self, task: int) -> None:
         """Mark a task as running."""
         self._running.add(task)
-        self._tell()
+        self._report_demand()
 
-    def over(self, tasks: list[int]) -> None:
+    def remove_tasks(self, tasks: list[int]) -> None:
         """Remove tasks that have ended or were withdrawn."""
         self._open.difference_update(tasks)
         self._running.difference_update(tasks)
-        self._tell()
+        self._report_demand()
 
-    def _tell(self) -> None:
-        self._lender.work(min(len(self._open), self._by_memory), len(self._running))
+    def _report_demand(self) -> None:
+        self._lender.report_demand(min(len(self._open), self._by_memory), len(self._running))

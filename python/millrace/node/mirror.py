@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.formats import COMPRESSED, unpacked_name
-from millrace.model import DatabaseArg, InputArg, OutputArg, ThreadsArg, Token, ToolUse
-from millrace.plan.folder_view import Parts
-from millrace.tools.base import EACH, record_path
+from millrace.formats import COMPRESSED, strip_compressed_suffix
+from millrace.model import ArgumentToken, DatabaseArg, InputArg, OutputArg, ThreadsArg, ToolUse
+from millrace.plan.folder_view import ViewParts
+from millrace.tools.base import EACH, expand_record_path
 
 #: Placeholder of the slot's directory in arguments; a path cannot contain a NUL, so it is unique.
 SLOT_MARK = b"\0slot\0"
@@ -35,10 +35,10 @@ ALIAS = SLOT_MARK + os.fsencode(ALIAS_SUFFIX)
 PRIVATE = "_millrace"
 
 #: Most entries of one folder that are all linked; in a larger folder, only entries that arguments name are linked.
-MOST_ENTRIES = 2000
+MAX_LINKED_ENTRIES = 2000
 
 
-class Place(msgspec.Struct, frozen=True):
+class SlotPlace(msgspec.Struct, frozen=True):
     """Path of an input or output in a slot, and its text in the tool's arguments."""
 
     #: Relative to the slot's directory.
@@ -47,15 +47,15 @@ class Place(msgspec.Struct, frozen=True):
     text: bytes
 
 
-class Mirror(msgspec.Struct, frozen=True):
+class SlotLayout(msgspec.Struct, frozen=True):
     """The layout that all slots share."""
 
     #: The real folder that a slot's directory stands for: the working directory or one above it.
     top: Path
     #: The working directory, relative to ``top``.
     directory: str
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
+    inputs: tuple[SlotPlace, ...]
+    outputs: tuple[SlotPlace, ...]
     #: Folders to make, in order, relative to the slot.
     folders: tuple[str, ...]
     #: (path relative to the slot, target) of every link.
@@ -65,7 +65,7 @@ class Mirror(msgspec.Struct, frozen=True):
     #: The tool's ``PWD``; None: that of the user.
     pwd: bytes | None = None
     #: Overlays of the user's folders, in place of links; see ``millrace.node.overlay``.
-    parts: Parts | None = None
+    parts: ViewParts | None = None
     #: Real paths in the overlays that the tool must not see.
     masked: tuple[str, ...] = ()
     #: (name, path) of further entries that the tool sees in the working directory.
@@ -76,7 +76,7 @@ class Mirror(msgspec.Struct, frozen=True):
         """Return the paths that stay in a slot from task to task."""
         return [*self.folders, *(path for path, _ in self.links)]
 
-    def build(self, slot: Path, other: Mirror | None = None) -> None:
+    def build_skeleton(self, slot: Path, other: SlotLayout | None = None) -> None:
         """Make the skeleton in the new folder ``slot``, and that of an ``other`` layout for the same slot."""
         slot.mkdir(parents=True)
         for folder in dict.fromkeys([*self.folders, *(other.folders if other else ())]):
@@ -87,13 +87,13 @@ class Mirror(msgspec.Struct, frozen=True):
             Path(f"{slot}{ALIAS_SUFFIX}").symlink_to(slot.name)
 
 
-def lay_out(
+def lay_out_mirror(
     use: ToolUse,
     cwd: Path,
     hidden: frozenset[Path] = frozenset(),
     names: Mapping[str, str] | None = None,
     pwd: str = "",
-) -> Mirror:
+) -> SlotLayout:
     """Choose the layout of links for a tool.
 
     Args:
@@ -106,12 +106,12 @@ def lay_out(
     Returns:
         The layout. Reads folders; makes nothing.
     """
-    literals = _literals(use)
-    above = levels_above(use, cwd)
+    literals = _list_literals(use)
+    above = count_levels_above(use, cwd)
     top = cwd.parents[above - 1] if above else cwd
     directory = str(cwd.relative_to(top)) if above else ""
-    placer = Placer(cwd, top)
-    inputs, outputs = _inputs(use, cwd, placer), _outputs(use, placer)
+    placer = PathPlacer(cwd, top)
+    inputs, outputs = _place_inputs(use, cwd, placer), _place_outputs(use, placer)
     if use.fragmented and not placer.folders:
         placer.folders.append(PRIVATE)
     placed = [place.path for place in (*inputs, *outputs) if place.path]
@@ -119,49 +119,49 @@ def lay_out(
         f"{top / place.path}{suffix}"
         for item, place in zip(use.inputs, inputs, strict=True) if place.path for suffix in item.hide
     }  # fmt: skip
-    opened = _opened(top, cwd, placed)
+    opened = _list_opened_folders(top, cwd, placed)
     own = {str(top / path) for path in placed if not path.startswith(PRIVATE)}
-    own |= hides | record_outputs(use, cwd) | {str(path) for path in (*hidden, *opened)}
+    own |= hides | list_record_outputs(use, cwd) | {str(path) for path in (*hidden, *opened)}
     relative = [str(folder.relative_to(top)) for folder in opened]
     folders = [*placer.folders, *(path for path in relative if path != ".")]
     links = []
     for folder, path in zip(opened, relative, strict=True):
-        there = {name: os.path.join(folder, name) for name in _entries(folder, literals)}
+        there = {name: os.path.join(folder, name) for name in _list_entries(folder, literals)}
         for name, target in {**there, **(names or {} if folder == cwd else {})}.items():
             if os.path.join(folder, name) not in own:
                 links.append((os.path.normpath(os.path.join(path, name)), target))
     folders.sort(key=lambda path: path.count("/"))
-    substitutions = [*placer.substitutions, (private_text(directory), os.fsencode(cwd))]
+    substitutions = [*placer.substitutions, (mark_private_path(directory), os.fsencode(cwd))]
     if directory:
         substitutions.append((SLOT_MARK, os.fsencode(top)))
-    private = _pwd(pwd, cwd, directory)
+    private = _choose_pwd(pwd, cwd, directory)
     if private == ALIAS:
         substitutions.append((ALIAS, os.fsencode(pwd)))
     substitutions.sort(key=lambda pair: -len(pair[0]))
-    return Mirror(top, directory, inputs, outputs, tuple(folders), tuple(links), tuple(substitutions), private)
+    return SlotLayout(top, directory, inputs, outputs, tuple(folders), tuple(links), tuple(substitutions), private)
 
 
-def lay_out_apart(use: ToolUse, cwd: Path) -> Mirror:
+def lay_out_apart(use: ToolUse, cwd: Path) -> SlotLayout:
     """Choose the layout of a tool that runs in the user's own folder; only inputs and outputs have other paths."""
-    placer = Placer(cwd, cwd)
-    inputs, outputs = _inputs(use, cwd, placer, apart=True), _outputs(use, placer, apart=True)
+    placer = PathPlacer(cwd, cwd)
+    inputs, outputs = _place_inputs(use, cwd, placer, apart=True), _place_outputs(use, placer, apart=True)
     if use.fragmented and not placer.folders:
         placer.folders.append(PRIVATE)
     substitutions = tuple(sorted(placer.substitutions, key=lambda pair: -len(pair[0])))
-    return Mirror(cwd, str(cwd), inputs, outputs, tuple(placer.folders), (), substitutions)
+    return SlotLayout(cwd, str(cwd), inputs, outputs, tuple(placer.folders), (), substitutions)
 
 
-def _literals(use: ToolUse) -> list[str]:
+def _list_literals(use: ToolUse) -> list[str]:
     return [token for token in use.argv if isinstance(token, str)]
 
 
-def levels_above(use: ToolUse, cwd: Path) -> int:
+def count_levels_above(use: ToolUse, cwd: Path) -> int:
     """Return the number of folders above the working directory that the command's paths reach."""
     typed = [*(item.path for item in use.inputs), *(output.path for output in use.outputs)]
-    return min(max(map(_levels_up, [*_literals(use), *typed]), default=0), len(cwd.parents))
+    return min(max(map(_count_levels_up, [*_list_literals(use), *typed]), default=0), len(cwd.parents))
 
 
-def _pwd(pwd: str, cwd: Path, directory: str) -> bytes | None:
+def _choose_pwd(pwd: str, cwd: Path, directory: str) -> bytes | None:
     """Return the text of ``PWD`` in a slot; None if the user's ``PWD`` is not the working directory."""
     try:
         if not os.path.isabs(pwd) or not os.path.samefile(pwd, cwd):
@@ -169,14 +169,14 @@ def _pwd(pwd: str, cwd: Path, directory: str) -> bytes | None:
     except OSError:
         return None
     # The parent of a link's target is not the parent of the link.
-    return private_text(directory) if directory or pwd == str(cwd) else ALIAS
+    return mark_private_path(directory) if directory or pwd == str(cwd) else ALIAS
 
 
-def _inputs(use: ToolUse, cwd: Path, placer: Placer, *, apart: bool = False) -> tuple[Place, ...]:
+def _place_inputs(use: ToolUse, cwd: Path, placer: PathPlacer, *, apart: bool = False) -> tuple[SlotPlace, ...]:
     return tuple(
-        Place("", b"")
+        SlotPlace("", b"")
         if item.format == "files" or item.stdin
-        else placer.place(
+        else placer.place_path(
             item.path,
             f"in{k}",
             strip=item.packed is None,
@@ -186,18 +186,18 @@ def _inputs(use: ToolUse, cwd: Path, placer: Placer, *, apart: bool = False) -> 
     )
 
 
-def _outputs(use: ToolUse, placer: Placer, *, apart: bool = False) -> tuple[Place, ...]:
+def _place_outputs(use: ToolUse, placer: PathPlacer, *, apart: bool = False) -> tuple[SlotPlace, ...]:
     return tuple(
-        Place("", b"")
+        SlotPlace("", b"")
         if output.stdout
-        else placer.place(
+        else placer.place_path(
             output.path, f"out{k}", folder=output.layout == "directory", named=output.layout == "record", apart=apart
         )
         for k, output in enumerate(use.outputs)
     )
 
 
-def written_by_us(use: ToolUse, cwd: Path, mirror: Mirror, hidden: frozenset[Path] = frozenset()) -> list[str]:
+def list_own_paths(use: ToolUse, cwd: Path, mirror: SlotLayout, hidden: frozenset[Path] = frozenset()) -> list[str]:
     """Return real files and folders below linked folders that Millrace writes, not the tool."""
     shown = {os.path.normpath(mirror.top / folder) for folder in ("", mirror.directory, *mirror.folders)}
     found = {str(path) for path in hidden}
@@ -212,7 +212,7 @@ def written_by_us(use: ToolUse, cwd: Path, mirror: Mirror, hidden: frozenset[Pat
     return sorted(found)
 
 
-def record_outputs(use: ToolUse, cwd: Path) -> set[str]:
+def list_record_outputs(use: ToolUse, cwd: Path) -> set[str]:
     """Return real paths of outputs that are one file a record: those of an earlier run must stay hidden in a slot."""
     files = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
     if any(name.endswith(EACH) for name in files):  # inputs are not known yet: any existing file may be an output
@@ -220,17 +220,19 @@ def record_outputs(use: ToolUse, cwd: Path) -> set[str]:
             os.path.dirname(os.path.join(cwd, output.path)) for output in use.outputs if output.layout == "record"
         }
         return {
-            os.path.normpath(os.path.join(folder, name)) for folder in folders for name in _entries(Path(folder), [])
+            os.path.normpath(os.path.join(folder, name))
+            for folder in folders
+            for name in _list_entries(Path(folder), [])
         }
     return {
-        os.path.normpath(os.path.join(cwd, record_path(output.path, file)))
+        os.path.normpath(os.path.join(cwd, expand_record_path(output.path, file)))
         for output in use.outputs
         if output.layout == "record"
         for file in files
     }
 
 
-class Placer:
+class PathPlacer:
     """Chooser of the places of inputs and outputs, with the folders and substitutions that they need."""
 
     def __init__(self, cwd: Path, top: Path) -> None:
@@ -238,9 +240,9 @@ class Placer:
         self.folders: list[str] = []
         self.substitutions: list[tuple[bytes, bytes]] = []
 
-    def place(
+    def place_path(
         self, typed: str, key: str, *, strip: bool = False, folder: bool = False, named: bool = False, apart: bool = False
-    ) -> Place:  # fmt: skip
+    ) -> SlotPlace:  # fmt: skip
         """Choose the place of a file.
 
         Args:
@@ -250,23 +252,23 @@ class Placer:
         """
         if not (apart or os.path.isabs(typed) or re.search(r"[^./][^/]*/+\.\.(/|$)", typed)):
             path = os.path.relpath(os.path.normpath(self.cwd / typed), self.top)
-            return Place(path, os.fsencode(typed))
+            return SlotPlace(path, os.fsencode(typed))
         name = os.path.basename(typed.rstrip("/")) or key
         if strip:
-            name = unpacked_name(name)
+            name = strip_compressed_suffix(name)
         if not self.folders:
             self.folders.append(PRIVATE)
         self.folders.append(f"{PRIVATE}/{key}")
         path = f"{PRIVATE}/{key}/{name}"
-        text = private_text(path)
+        text = mark_private_path(path)
         if named:  # every record has a file of its own: they share only the folder
             self.substitutions.append((os.path.dirname(text), os.path.dirname(os.fsencode(typed)) or b"."))
-            return Place(path, text)
+            return SlotPlace(path, text)
         self.substitutions.append((text, os.fsencode(typed.rstrip("/") if folder else typed)))
-        return Place(path, text + (b"/" if folder and typed.endswith("/") else b""))
+        return SlotPlace(path, text + (b"/" if folder and typed.endswith("/") else b""))
 
 
-def private_text(relative: str) -> bytes:
+def mark_private_path(relative: str) -> bytes:
     """Return the text in arguments for the path ``relative`` to a slot's directory."""
     return SLOT_MARK + (b"/" + os.fsencode(relative) if relative else b"")
 
@@ -276,22 +278,22 @@ def is_read_whole(use: ToolUse, index: int, cwd: Path) -> bool:
     if not any(isinstance(token, InputArg) and token.index == index for token in use.argv):
         return False  # a tool that finds its input without an argument finds the batch at the input's path
     path = os.path.realpath(cwd / use.inputs[index].path)
-    words = [word for literal in _literals(use) for word in _paths_in(literal)]
+    words = [word for literal in _list_literals(use) for word in _extract_paths(literal)]
     return any(os.path.realpath(cwd / word) == path for word in words if word and "\0" not in word)
 
 
-def _paths_in(literal: str) -> tuple[str, str, str]:
+def _extract_paths(literal: str) -> tuple[str, str, str]:
     """Return the possible paths in an argument: all of it, the text after ``--option=``, and the text after ``-o``."""
     return literal, literal.partition("=")[2], literal[2:] if literal.startswith("-") else ""
 
 
-def _levels_up(argument: str) -> int:
+def _count_levels_up(argument: str) -> int:
     """Return how many folders above the working directory the argument's path reaches (also after ``--option=``)."""
     found = re.search(r"(?:^|=)((?:\./)*(?:\.\./+)*\.\.)(?:/|$)", argument)
     return found.group(1).count("..") if found else 0
 
 
-def _opened(top: Path, cwd: Path, paths: list[str]) -> list[Path]:
+def _list_opened_folders(top: Path, cwd: Path, paths: list[str]) -> list[Path]:
     """Return the real folders that must be mirrored by a folder, not a link; parents first."""
     found = {top}
     folder = cwd
@@ -308,12 +310,12 @@ def _opened(top: Path, cwd: Path, paths: list[str]) -> list[Path]:
     return sorted(found, key=lambda folder: len(folder.parts))
 
 
-def _entries(folder: Path, arguments: list[str]) -> list[str]:
+def _list_entries(folder: Path, arguments: list[str]) -> list[str]:
     try:
         names = os.listdir(folder)
     except OSError:
         return []
-    if len(names) <= MOST_ENTRIES:
+    if len(names) <= MAX_LINKED_ENTRIES:
         return sorted(names)
     words = {word for argument in arguments for word in re.split(r"[/=\s,]", argument)}
     stems = tuple(word for word in words if word and word not in (".", ".."))
@@ -321,8 +323,8 @@ def _entries(folder: Path, arguments: list[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(stems)) if stems else []
 
 
-def render(
-    tokens: Sequence[Token], use: ToolUse, mirror: Mirror, files: list[str], rendered: Mapping[int, bytes],
+def render_argv(
+    tokens: Sequence[ArgumentToken], use: ToolUse, mirror: SlotLayout, files: list[str], rendered: Mapping[int, bytes],
     database: bytes = b"",
 ) -> list[bytes]:  # fmt: skip
     """Render one task's arguments.

@@ -18,17 +18,17 @@ from pathlib import Path
 
 from millrace import lock
 from millrace.errors import RefusedError
-from millrace.model import Fetched, ToolUse, View
+from millrace.model import FetchedFile, RemoteFileView, ToolUse
 from millrace.node import mirror
-from millrace.own import take_private
+from millrace.own import claim_private_folder
 from millrace.plan import workplace
 from millrace.storage.cache_folder import FOLDER
 
 
-def plan(
-    argv: Sequence[str], cwd: Path, files: Iterable[Fetched], inputs: Sequence[str] = (), shared: Sequence[str] = (),
-    later: Iterable[Fetched] = (), stage: str = "auto", in_pieces: Mapping[str, int] = {},
-) -> View:  # fmt: skip
+def plan_view(
+    argv: Sequence[str], cwd: Path, files: Iterable[FetchedFile], inputs: Sequence[str] = (), shared: Sequence[str] = (),
+    later: Iterable[FetchedFile] = (), stage: str = "auto", in_pieces: Mapping[str, int] = {},
+) -> RemoteFileView:  # fmt: skip
     """Choose the folder.
 
     Args:
@@ -39,16 +39,18 @@ def plan(
     files, later = tuple(files), tuple(later)
     words = "\0".join([str(cwd), *argv, *inputs, *shared, *(f"{file.name}\0{file.key}" for file in (*files, *later))])
     digest = hashlib.sha256(words.encode(errors="surrogateescape")).hexdigest()[:24]
-    place = next((place for place in workplace.MEMORY if os.path.isdir(place)), None) or workplace.temporary()
+    place = (
+        next((place for place in workplace.MEMORY if os.path.isdir(place)), None) or workplace.find_temporary_folder()
+    )
     root = Path(place) / f"millrace-names-{os.geteuid()}" / digest
-    directory = _layout((*argv, *inputs, *shared), cwd).directory
-    return View(
+    directory = _lay_out_words((*argv, *inputs, *shared), cwd).directory
+    return RemoteFileView(
         root=root, folder=root / directory, files=files, argv=tuple(argv), inputs=tuple(inputs), shared=tuple(shared),
         later=later, stage=stage, in_pieces=dict(in_pieces),
     )  # fmt: skip
 
 
-def build(view: View, cwd: Path, copies: Mapping[str, str], absent: Mapping[str, int] = {}) -> None:
+def build_view(view: RemoteFileView, cwd: Path, copies: Mapping[str, str], absent: Mapping[str, int] = {}) -> None:
     """Make the folder, or update it.
 
     Args:
@@ -60,72 +62,72 @@ def build(view: View, cwd: Path, copies: Mapping[str, str], absent: Mapping[str,
         RefusedError: The path belongs to another user.
         OSError: The folder cannot be made.
     """
-    _make_private(view.root.parent)
-    layout = _layout((*view.argv, *view.inputs, *view.shared), cwd)
+    _make_private_folder(view.root.parent)
+    layout = _lay_out_words((*view.argv, *view.inputs, *view.shared), cwd)
     links = {view.root / path: target for path, target in layout.links}
     links |= {view.folder / name: target for name, target in copies.items()}
     view.root.mkdir(exist_ok=True)
-    with _held(view.root):
+    with _lock_folder(view.root):
         for folder in (view.root, *(view.root / each for each in layout.folders)):
             folder.mkdir(exist_ok=True)
             for entry in os.scandir(folder):
                 if entry.is_symlink() and Path(entry.path) not in links:
                     os.unlink(entry.path)
         for path, target in links.items():
-            _link(path, target)
+            _replace_link(path, target)
         for name, n_bytes in absent.items():
-            _stand_in(view.folder / name, n_bytes)
-    _sweep(view.root)
+            _write_placeholder(view.folder / name, n_bytes)
+    _sweep_stale_views(view.root)
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Lock a folder exclusively among the processes of this host."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        lock.wait_for(descriptor, fcntl.LOCK_EX)
+        lock.wait_for_flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
 
 
-def _layout(words: tuple[str, ...], cwd: Path) -> mirror.Mirror:
-    return mirror.lay_out(ToolUse(adapter="", argv=words, inputs=(), outputs=()), cwd)
+def _lay_out_words(words: tuple[str, ...], cwd: Path) -> mirror.SlotLayout:
+    return mirror.lay_out_mirror(ToolUse(adapter="", argv=words, inputs=(), outputs=()), cwd)
 
 
-def _make_private(folder: Path) -> None:
+def _make_private_folder(folder: Path) -> None:
     try:
-        take_private(folder)
+        claim_private_folder(folder)
     except OSError as error:
         raise RefusedError(f"{folder}: {error.strerror}", "it is made for this user alone: have it removed") from error
 
 
-def _link(path: Path, target: str) -> None:
+def _replace_link(path: Path, target: str) -> None:
     with suppress(OSError):
         if os.readlink(path) == target:
             return
-    new = _unlike_any(path)
+    new = _choose_unused_path(path)
     new.symlink_to(target)
     new.replace(path)
 
 
-def _stand_in(path: Path, n_bytes: int) -> None:
+def _write_placeholder(path: Path, n_bytes: int) -> None:
     """Make a sparse file of ``n_bytes`` as a placeholder."""
     with suppress(OSError):
         found = os.lstat(path)
         if stat.S_ISREG(found.st_mode) and found.st_size == n_bytes:
             return
-    new = _unlike_any(path)
+    new = _choose_unused_path(path)
     with new.open("xb") as file:
         os.truncate(file.fileno(), n_bytes)
     new.replace(path)
 
 
-def _unlike_any(path: Path) -> Path:
+def _choose_unused_path(path: Path) -> Path:
     return path.with_name(f".{path.name[-100:]}.{os.urandom(4).hex()}")
 
 
-def _sweep(own: Path) -> None:
+def _sweep_stale_views(own: Path) -> None:
     """Remove folders whose copies are gone: none is in use, as copies in use are never removed."""
     for other in own.parent.iterdir():
         with suppress(FileNotFoundError):  # another process removes it, too

@@ -15,14 +15,22 @@ from pathlib import Path
 
 from millrace.formats import COMPRESSED
 from millrace.model import InputUse, OutputUse, ToolUse
-from millrace.node.mirror import PRIVATE, Mirror, Place, Placer, is_read_whole, levels_above, record_outputs
-from millrace.plan.folder_view import DEVICES, MASK, Parts, is_below, mount_points
+from millrace.node.mirror import (
+    PRIVATE,
+    PathPlacer,
+    SlotLayout,
+    SlotPlace,
+    count_levels_above,
+    is_read_whole,
+    list_record_outputs,
+)
+from millrace.plan.folder_view import DEVICES, MASK, ViewParts, is_below_folder, list_mount_points
 
 #: Folder of a slot with the upper layer of an overlay, by number; as in ``crates/millrace-core/src/slot/view.rs``.
 UPPER = "upper-{}"
 
 
-class Overlays:
+class OverlayFolders:
     """The folders with an overlay, and the paths that lie in them.
 
     Args:
@@ -31,38 +39,42 @@ class Overlays:
     """
 
     def __init__(self, folders: Sequence[str], mounted: Sequence[str] = ()) -> None:
-        self._points = [*(point for point in mount_points() if point != "/"), *mounted]
+        self._points = [*(point for point in list_mount_points() if point != "/"), *mounted]
         self.folders: list[str] = []
         for folder in sorted(folders, key=len):
-            if self._holder(folder) is None:
+            if self._find_holder(folder) is None:
                 self.folders.append(folder)
 
-    def _holder(self, path: str) -> str | None:
+    def _find_holder(self, path: str) -> str | None:
         """Return the overlay that shows ``path``, with no other mount in between; None: there is none."""
-        found = [folder for folder in self.folders if is_below(path, folder)]
-        between = (point for point in self._points if found and is_below(path, point) and is_below(point, found[-1]))
+        found = [folder for folder in self.folders if is_below_folder(path, folder)]
+        between = (
+            point
+            for point in self._points
+            if found and is_below_folder(path, point) and is_below_folder(point, found[-1])
+        )
         return found[-1] if found and all(point == found[-1] for point in between) else None
 
-    def place(self, path: str) -> tuple[int, str] | None:
+    def find_place(self, path: str) -> tuple[int, str] | None:
         """Return the number of the overlay that shows a real path, and the path in it; None: there is none."""
-        holder = self._holder(os.path.dirname(path))
+        holder = self._find_holder(os.path.dirname(path))
         return (self.folders.index(holder), os.path.relpath(path, holder)) if holder is not None else None
 
-    def mounts(self) -> list[str]:
+    def list_hidden_mounts(self) -> list[str]:
         """Return the mounts below the overlays, which overlays do not show."""
         found: list[str] = []
         for point in sorted(set(self._points), key=len):
-            around = [each for each in (*self.folders, *found) if each != point and is_below(point, each)]
+            around = [each for each in (*self.folders, *found) if each != point and is_below_folder(point, each)]
             is_shown = point in self.folders or not around or max(around, key=len) in found
             if not is_shown and os.path.lexists(point):
                 found.append(point)
         return found
 
 
-def lay_out(
+def lay_out_overlays(
     use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset(), names: Mapping[str, str] | None = None, *,
     spread: bool = True, mounted: Sequence[str] = (),
-) -> Mirror:  # fmt: skip
+) -> SlotLayout:  # fmt: skip
     """Choose the layout of overlays for a tool.
 
     Args:
@@ -75,96 +87,105 @@ def lay_out(
         The layout. Reads folders; makes nothing.
     """
     home = os.path.realpath(cwd)
-    inputs = [_input_path(item, k, use, cwd, names or {}) for k, item in enumerate(use.inputs)]
-    outputs = [_output_path(output, cwd) for output in use.outputs]
-    above = levels_above(use, cwd)
+    inputs = [_find_input_path(item, k, use, cwd, names or {}) for k, item in enumerate(use.inputs)]
+    outputs = [_find_output_path(output, cwd) for output in use.outputs]
+    above = count_levels_above(use, cwd)
     wanted = {home}
     if spread:
-        wanted |= {_nearest(os.path.dirname(path)) for path in (*inputs, *outputs) if path}
+        wanted |= {_find_nearest_folder(os.path.dirname(path)) for path in (*inputs, *outputs) if path}
         top = str(Path(home).parents[above - 1]) if above else "/"
         wanted |= {top} - {"/"}
-    overlays, placer = Overlays(sorted(wanted), [os.path.realpath(path) for path in mounted]), Placer(cwd, cwd)
+    overlays, placer = (
+        OverlayFolders(sorted(wanted), [os.path.realpath(path) for path in mounted]),
+        PathPlacer(cwd, cwd),
+    )
     taken: set[tuple[int, str]] = set()
     placed_inputs = tuple(
-        Place("", b"") if item.format == "files" or item.stdin
-        else _placed(overlays, inputs[k], item.path, taken)
-        or placer.place(item.path, f"in{k}", strip=item.packed is None, apart=True)
+        SlotPlace("", b"") if item.format == "files" or item.stdin
+        else _place_in_overlay(overlays, inputs[k], item.path, taken)
+        or placer.place_path(item.path, f"in{k}", strip=item.packed is None, apart=True)
         for k, item in enumerate(use.inputs)
     )  # fmt: skip
     placed_outputs = tuple(
-        Place("", b"") if output.stdout
-        else _placed(overlays, outputs[k], output.path, taken)
-        or placer.place(output.path, f"out{k}", folder=output.layout == "directory", named=output.layout == "record", apart=True)
+        SlotPlace("", b"") if output.stdout
+        else _place_in_overlay(overlays, outputs[k], output.path, taken)
+        or placer.place_path(output.path, f"out{k}", folder=output.layout == "directory", named=output.layout == "record", apart=True)
         for k, output in enumerate(use.outputs)
     )  # fmt: skip
     if use.fragmented and not placer.folders:
         placer.folders.append(PRIVATE)
-    masked = {path for path in outputs if path} | record_outputs(use, cwd) | {os.path.realpath(path) for path in hidden}
+    masked = (
+        {path for path in outputs if path} | list_record_outputs(use, cwd) | {os.path.realpath(path) for path in hidden}
+    )
     for item, path in zip(use.inputs, inputs, strict=True):
         if path:
-            masked |= {f"{each}{suffix}" for suffix in item.hide for each in (path, _real(cwd, item.path))}
-    folders = _folders(overlays, [*placed_inputs, *placed_outputs])
-    return Mirror(
+            masked |= {f"{each}{suffix}" for suffix in item.hide for each in (path, _resolve_folder(cwd, item.path))}
+    folders = _list_upper_folders(overlays, [*placed_inputs, *placed_outputs])
+    return SlotLayout(
         top=cwd, directory=str(cwd), inputs=placed_inputs, outputs=placed_outputs, folders=tuple(placer.folders), links=(),
         substitutions=tuple(sorted(placer.substitutions, key=lambda pair: -len(pair[0]))),
-        parts=Parts(tuple(overlays.folders), tuple(overlays.mounts()), folders),
-        masked=tuple(_outermost(masked)), shown=tuple(sorted((names or {}).items())),
+        parts=ViewParts(tuple(overlays.folders), tuple(overlays.list_hidden_mounts()), folders),
+        masked=tuple(_select_outermost(masked)), shown=tuple(sorted((names or {}).items())),
     )  # fmt: skip
 
 
-def _real(cwd: Path, typed: str) -> str:
+def _resolve_folder(cwd: Path, typed: str) -> str:
     """Return the path of a file with links to folders resolved; the file itself may be a link."""
     path = os.path.join(cwd, typed.rstrip("/"))
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
-def _input_path(item: InputUse, index: int, use: ToolUse, cwd: Path, names: Mapping[str, str]) -> str:
+def _find_input_path(item: InputUse, index: int, use: ToolUse, cwd: Path, names: Mapping[str, str]) -> str:
     """Return the real path at which a task finds its part of an input; empty: it cannot lie at its own path."""
     if item.format == "files" or item.stdin or (item.packed is None and item.path.endswith(COMPRESSED)):
         return ""
     if is_read_whole(use, index, cwd):
         return ""
-    path = _real(cwd, item.path)
+    path = _resolve_folder(cwd, item.path)
     if item.path in names or not os.path.lexists(path):
         return path if os.path.isdir(os.path.dirname(path)) else ""
     real = os.path.realpath(path)
     if any(os.path.realpath(cwd / each) == real for each in use.databases):
         return ""
-    return real if _is_file(real) else ""
+    return real if _is_regular_file(real) else ""
 
 
-def _output_path(output: OutputUse, cwd: Path) -> str:
+def _find_output_path(output: OutputUse, cwd: Path) -> str:
     """Return the real path at which a task writes an output; empty: it cannot lie at its own path."""
     if output.stdout:
         return ""
-    path = _real(cwd, output.path)
-    return path if not os.path.lexists(path) or os.path.islink(path) or os.path.isdir(path) or _is_file(path) else ""
+    path = _resolve_folder(cwd, output.path)
+    return (
+        path
+        if not os.path.lexists(path) or os.path.islink(path) or os.path.isdir(path) or _is_regular_file(path)
+        else ""
+    )
 
 
-def _is_file(path: str) -> bool:
+def _is_regular_file(path: str) -> bool:
     try:
-        return stat.S_ISREG(os.stat(path).st_mode) and not any(is_below(path, folder) for folder in DEVICES[1:])
+        return stat.S_ISREG(os.stat(path).st_mode) and not any(is_below_folder(path, folder) for folder in DEVICES[1:])
     except OSError:
         return False
 
 
-def _nearest(folder: str) -> str:
+def _find_nearest_folder(folder: str) -> str:
     """Return the folder, or the nearest existing one above it."""
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     return folder
 
 
-def _placed(overlays: Overlays, path: str, typed: str, taken: set[tuple[int, str]]) -> Place | None:
+def _place_in_overlay(overlays: OverlayFolders, path: str, typed: str, taken: set[tuple[int, str]]) -> SlotPlace | None:
     """Return the place of a file at the user's own path; None: it cannot lie there."""
-    place = overlays.place(path) if path else None
+    place = overlays.find_place(path) if path else None
     if not place or place in taken:
         return None
     taken.add(place)
-    return Place(os.path.join(UPPER.format(place[0]), place[1]), os.fsencode(typed))
+    return SlotPlace(os.path.join(UPPER.format(place[0]), place[1]), os.fsencode(typed))
 
 
-def _folders(overlays: Overlays, places: Sequence[Place]) -> tuple[tuple[str, str], ...]:
+def _list_upper_folders(overlays: OverlayFolders, places: Sequence[SlotPlace]) -> tuple[tuple[str, str], ...]:
     """Return folders of the upper layers that hold files, with the user's folders; outer ones before inner ones."""
     found = set[tuple[str, str]]()
     for number, folder in enumerate(overlays.folders):
@@ -177,33 +198,35 @@ def _folders(overlays: Overlays, places: Sequence[Place]) -> tuple[tuple[str, st
     return tuple(sorted(found))
 
 
-def _outermost(paths: set[str]) -> list[str]:
+def _select_outermost(paths: set[str]) -> list[str]:
     """Return the paths that lie below no other one."""
     found: list[str] = []
     for path in sorted(paths):
-        if not found or not is_below(path, found[-1]):
+        if not found or not is_below_folder(path, found[-1]):
             found.append(path)
     return found
 
 
-def build_masks(layout: Mirror, work: Path) -> list[Path]:
+def build_masks(layout: SlotLayout, work: Path) -> list[Path]:
     """Make the layers that hide paths from a tool and show it further entries; return their paths.
 
     Raises:
         OSError: They cannot be made.
     """
     assert layout.parts
-    overlays = Overlays(layout.parts.overlays)
+    overlays = OverlayFolders(layout.parts.overlays)
     masks = [work / MASK.format(number) for number in range(len(overlays.folders))]
     made: dict[str, str] = {}
     for mask, folder in zip(masks, overlays.folders, strict=True):
         mask.mkdir()
         made[str(mask)] = folder
     for path in layout.masked:
-        if place := _in_mask(overlays, masks, path, made):
+        if place := _make_mask_path(overlays, masks, path, made):
             os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
     for name, target in layout.shown:
-        if (place := _in_mask(overlays, masks, _real(layout.top, name), made)) and not os.path.lexists(place):
+        if (place := _make_mask_path(overlays, masks, _resolve_folder(layout.top, name), made)) and not os.path.lexists(
+            place
+        ):
             os.symlink(target, place)
     for place in sorted(made, key=len, reverse=True):
         about = os.stat(made[place])
@@ -212,9 +235,9 @@ def build_masks(layout: Mirror, work: Path) -> list[Path]:
     return masks
 
 
-def _in_mask(overlays: Overlays, masks: Sequence[Path], path: str, made: dict[str, str]) -> str:
+def _make_mask_path(overlays: OverlayFolders, masks: Sequence[Path], path: str, made: dict[str, str]) -> str:
     """Return the path in a mask, and make its parents as far as the user has them; empty: no mask holds it."""
-    place = overlays.place(path)
+    place = overlays.find_place(path)
     if not place or not os.path.isdir(os.path.dirname(path)):
         return ""
     number, inner = place

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from millrace.blocks import views
+from millrace.blocks import map_blocks
 from millrace.ids import TaskId
-from millrace.model import Fragmented, HdfsRead, Token, ToolUse
-from millrace.node.execution import Execution, Output, Placement
-from millrace.node.mirror import PRIVATE, Mirror, private_text, render
-from millrace.node.volumes import Volumes
+from millrace.model import ArgumentToken, FragmentPlan, HdfsRead, ToolUse
+from millrace.node.execution import ExecutionOutput, ExecutionPlacement, ToolExecution
+from millrace.node.mirror import PRIVATE, SlotLayout, mark_private_path, render_argv
+from millrace.node.volumes import NodeVolumes
 from millrace.node.workdir import WorkDir
-from millrace.tasks import Rank, Slice, Task
-from millrace.tools.backend import DatabaseBackend, VolumeBackend, find
+from millrace.tasks import RankTask, SliceTask, SlotTask
+from millrace.tools.backend import DatabaseBackend, VolumeBackend, find_backend
 
 #: Paths in a slot: the candidates of its batch, and the output of the search of a fragment.
 CANDIDATES, FOUND = f"{PRIVATE}/database", f"{PRIVATE}/found"
@@ -29,7 +29,7 @@ CANDIDATES, FOUND = f"{PRIVATE}/database", f"{PRIVATE}/found"
 NO_ROWS = (1.0, 0.0)
 
 
-class Searcher:
+class FragmentSearcher:
     """Builder of the executions of a search in fragments.
 
     Args:
@@ -43,13 +43,13 @@ class Searcher:
     """
 
     def __init__(
-        self, use: ToolUse, fragmented: Fragmented, mirror: Mirror, *, cwd: Path, environ: Mapping[str, str],
-        work: WorkDir, threads: int, volumes: Volumes | None = None,
+        self, use: ToolUse, fragmented: FragmentPlan, mirror: SlotLayout, *, cwd: Path, environ: Mapping[str, str],
+        work: WorkDir, threads: int, volumes: NodeVolumes | None = None,
     ) -> None:  # fmt: skip
-        self._backend: DatabaseBackend = find(fragmented)
+        self._backend: DatabaseBackend = find_backend(fragmented)
         self._volumes = volumes
         if volumes and isinstance(self._backend, VolumeBackend):
-            fragmented = self._backend.moved(
+            fragmented = self._backend.relocate_files(
                 fragmented, volumes.whole, volumes.parts, volumes.shared, volumes.in_pieces
             )
             cwd = volumes.whole  # BLAST searches this folder first
@@ -59,7 +59,7 @@ class Searcher:
         self._work.mkdir()
         folder = work.path / "fragments"
         folder.mkdir()
-        self._databases = self._backend.prepare(fragmented, folder, cwd, environ)
+        self._databases = self._backend.prepare_fragments(fragmented, folder, cwd, environ)
         self._threads = ThreadPoolExecutor(threads, "candidates")
         self._lock = threading.Lock()
         #: Tasks whose candidates or volumes are being prepared, and the folders of those that may run.
@@ -70,9 +70,9 @@ class Searcher:
         #: The first error of a thread.
         self.error: BaseException | None = None
 
-    def whole(
-        self, task: Task, execution: Execution, files: list[str], n_records: int,
-        queue: Callable[[Execution], None], wake: Callable[[], None],
+    def queue_whole_search(
+        self, task: SlotTask, execution: ToolExecution, files: list[str], n_records: int,
+        queue: Callable[[ToolExecution], None], wake: Callable[[], None],
     ) -> None:  # fmt: skip
         """Pass to ``queue`` a search of the whole database: for an empty batch, or for verification."""
         volumes = self._volumes
@@ -81,23 +81,23 @@ class Searcher:
             return
         typed = self._fragmented.database
         database = os.fsencode((volumes.whole if n_records else volumes.others) / typed)
-        argv = render(self._fragmented.finish, self._use, self._mirror, files, {}, database)
+        argv = render_argv(self._fragmented.finish, self._use, self._mirror, files, {}, database)
         execution = replace(execution, argv=argv, substitutions=[(database, os.fsencode(typed))])
 
         def fill() -> None:
             if n_records:
-                volumes.fill_all()
+                volumes.fill_all_files()
 
         with self._lock:
             self._waiting.add(task.id)
-        self._threads.submit(self._when_here, task.id, fill, lambda: None, execution, queue, wake)
+        self._threads.submit(self._queue_when_fetched, task.id, fill, lambda: None, execution, queue, wake)
 
-    def search(
-        self, task: TaskId, fragment: int, files: list[str], placements: Sequence[Placement],
-        queue: Callable[[Execution], None], wake: Callable[[], None],
+    def queue_fragment_search(
+        self, task: TaskId, fragment: int, files: list[str], placements: Sequence[ExecutionPlacement],
+        queue: Callable[[ToolExecution], None], wake: Callable[[], None],
     ) -> None:  # fmt: skip
         """Pass to ``queue`` the search of ``fragment``, from 1, once its volume is fetched."""
-        execution = self._search(fragment, files, placements)
+        execution = self._build_fragment_search(fragment, files, placements)
         if not self._volumes:
             queue(execution)
             return
@@ -106,13 +106,15 @@ class Searcher:
         volumes = self._volumes
 
         def release() -> None:
-            volumes.release(fragment)
+            volumes.release_volume(fragment)
 
-        self._threads.submit(self._when_here, task, lambda: volumes.bring(fragment), release, execution, queue, wake)
+        self._threads.submit(
+            self._queue_when_fetched, task, lambda: volumes.acquire_volume(fragment), release, execution, queue, wake
+        )
 
-    def _when_here(
-        self, task: TaskId, bring: Callable[[], None], release: Callable[[], None], execution: Execution,
-        queue: Callable[[Execution], None], wake: Callable[[], None],
+    def _queue_when_fetched(
+        self, task: TaskId, bring: Callable[[], None], release: Callable[[], None], execution: ToolExecution,
+        queue: Callable[[ToolExecution], None], wake: Callable[[], None],
     ) -> None:  # fmt: skip
         """Pass an execution to ``queue`` once its volume is fetched; call ``release`` when it has ended."""
         try:
@@ -132,40 +134,42 @@ class Searcher:
             self.error = self.error or error
             wake()
 
-    def _search(self, fragment: int, files: list[str], placements: Sequence[Placement]) -> Execution:
+    def _build_fragment_search(
+        self, fragment: int, files: list[str], placements: Sequence[ExecutionPlacement]
+    ) -> ToolExecution:
         part = self._fragmented.fragments[fragment - 1]
         database = os.fsencode(self._databases[fragment - 1])
-        return Execution(
-            argv=render(part.argv, self._use, self._mirror, files, {0: private_text(FOUND)}, database),
-            placements=placements, outputs=[self._found], exe=self._program(part.argv),
+        return ToolExecution(
+            argv=render_argv(part.argv, self._use, self._mirror, files, {0: mark_private_path(FOUND)}, database),
+            placements=placements, outputs=[self._found_output], exe=self._choose_program(part.argv),
             substitutions=[(database, os.fsencode(self._fragmented.database))],
         )  # fmt: skip
 
     @property
-    def _found(self) -> Output:
+    def _found_output(self) -> ExecutionOutput:
         """Return the output of a search for candidates or their ranks."""
         found = self._fragmented.found
         return (0, "stdout", "", b"", found.optional) if found.stdout else (0, "file", FOUND, b"", found.optional)
 
-    def finish(
+    def queue_finish(
         self,
-        task: Task,
-        whole: Execution,
+        task: SlotTask,
+        whole: ToolExecution,
         files: list[str],
-        queue: Callable[[Execution], None],
+        queue: Callable[[ToolExecution], None],
         wake: Callable[[], None],
     ) -> None:
-        """Make the candidates in a thread, then pass their search, with the outputs of ``whole``, to ``queue``."""
+        """Make the candidates in a thread, then pass their search, with the outputs of ``queue_whole_search``, to ``queue``."""
         with self._lock:
             self._waiting.add(task.id)
-        self._threads.submit(self._finish, task, whole, files, queue, wake)
+        self._threads.submit(self._prepare_finish, task, whole, files, queue, wake)
 
-    def _finish(
+    def _prepare_finish(
         self,
-        task: Task,
-        whole: Execution,
+        task: SlotTask,
+        whole: ToolExecution,
         files: list[str],
-        queue: Callable[[Execution], None],
+        queue: Callable[[ToolExecution], None],
         wake: Callable[[], None],
     ) -> None:
         try:
@@ -173,16 +177,16 @@ class Searcher:
                 return
             folder = self._work / str(task.id)
             folder.mkdir()
-            with views(task.found) as texts:
+            with map_blocks(task.found) as texts:
                 if self._volumes and isinstance(self._backend, VolumeBackend):
-                    self._volumes.fill(self._backend.looked_up(self._fragmented, folder, texts))
-                if isinstance(task.kind, Rank | Slice):
-                    execution = self._slice(task.kind, folder, whole, files, texts)
+                    self._volumes.fill_ranges(self._backend.list_lookup_ranges(self._fragmented, folder, texts))
+                if isinstance(task.kind, RankTask | SliceTask):
+                    execution = self._build_slice_search(task.kind, folder, whole, files, texts)
                 else:
-                    name = self._backend.candidates(self._fragmented, folder, self._cwd, self._environ, texts)
-                    execution = self._in_candidates(folder, name, whole, files, self._fragmented.finish, {})
+                    name = self._backend.make_candidates(self._fragmented, folder, self._cwd, self._environ, texts)
+                    execution = self._build_candidate_search(folder, name, whole, files, self._fragmented.finish, {})
             if self._volumes and isinstance(self._backend, VolumeBackend):
-                self._volumes.fill(self._backend.ranges(folder))
+                self._volumes.fill_ranges(self._backend.list_search_ranges(folder))
             with self._lock:
                 if task.id not in self._waiting:
                     return  # withdrawn meanwhile
@@ -194,57 +198,64 @@ class Searcher:
             self.error = self.error or error
             wake()
 
-    def _slice(
-        self, part: Slice | Rank, folder: Path, whole: Execution, files: list[str], texts: Sequence[memoryview]
-    ) -> Execution:
+    def _build_slice_search(
+        self,
+        part: SliceTask | RankTask,
+        folder: Path,
+        whole: ToolExecution,
+        files: list[str],
+        texts: Sequence[memoryview],
+    ) -> ToolExecution:
         """Build the search of a slice, or of the ranks of a share; rows outside the slice are filtered by rank."""
         ranked = self._fragmented.ranked
         assert ranked  # else there are no slices
-        found = self._backend.slice(self._fragmented, folder, self._cwd, self._environ, texts, part)
+        found = self._backend.make_slice(self._fragmented, folder, self._cwd, self._environ, texts, part)
         lowest, highest = (found.lowest, found.highest) if found else NO_ROWS
         within = (ranked.subject, ranked.bits, ranked.evalue, lowest, highest)
         if not found or not found.database:  # no candidates to search
-            execution = Execution([b"true"], whole.placements, [], exe=shutil.which("true"))
-        elif isinstance(part, Rank):
-            execution = self._in_candidates(folder, found.database, whole, files, ranked.argv, {0: private_text(FOUND)})
+            execution = ToolExecution([b"true"], whole.placements, [], exe=shutil.which("true"))
+        elif isinstance(part, RankTask):
+            execution = self._build_candidate_search(
+                folder, found.database, whole, files, ranked.argv, {0: mark_private_path(FOUND)}
+            )
             # Lists of hits have no rows.
-            return replace(execution, outputs=[self._found], patches=())
+            return replace(execution, outputs=[self._found_output], patches=())
         else:
-            execution = self._in_candidates(folder, found.database, whole, files, self._fragmented.finish, {})
+            execution = self._build_candidate_search(folder, found.database, whole, files, self._fragmented.finish, {})
         return replace(execution, within=within)
 
-    def _in_candidates(
-        self, folder: Path, name: str, whole: Execution, files: list[str], argv: Sequence[Token], outputs: Mapping[int, bytes],
-    ) -> Execution:  # fmt: skip
+    def _build_candidate_search(
+        self, folder: Path, name: str, whole: ToolExecution, files: list[str], argv: Sequence[ArgumentToken], outputs: Mapping[int, bytes],
+    ) -> ToolExecution:  # fmt: skip
         """Build ``argv`` with the database ``name`` of ``folder``, and with ``outputs`` in place of the user's."""
         fragmented = self._fragmented
-        text = private_text(f"{CANDIDATES}/{name}")
+        text = mark_private_path(f"{CANDIDATES}/{name}")
         typed = os.fsencode(fragmented.database)
-        return Execution(
-            argv=render(argv, self._use, self._mirror, files, outputs, text),
+        return ToolExecution(
+            argv=render_argv(argv, self._use, self._mirror, files, outputs, text),
             placements=[*whole.placements, ("link", str(folder), CANDIDATES)], outputs=whole.outputs,
-            exe=self._program(argv),
+            exe=self._choose_program(argv),
             # A tool may print the name as given, or resolve the link.
             substitutions=[(text, typed), (os.fsencode(folder / name), typed)],
-            patches=self._backend.patch(fragmented, folder),
+            patches=self._backend.list_patches(fragmented, folder),
         )  # fmt: skip
 
-    def _program(self, argv: Sequence[Token]) -> str | None:
+    def _choose_program(self, argv: Sequence[ArgumentToken]) -> str | None:
         return None if argv[0] == self._use.argv[0] else str(argv[0])
 
     @property
-    def read(self) -> HdfsRead:
+    def hdfs_read(self) -> HdfsRead:
         """Return the bytes that were read from remote volumes."""
         return self._volumes.read if self._volumes else HdfsRead()
 
-    def ended(self, task: TaskId) -> None:
+    def release_task(self, task: TaskId) -> None:
         """Release the candidates and the volume of a task that has ended."""
         if folder := self._folders.pop(task, None):
             shutil.rmtree(folder, ignore_errors=True)
         if release := self._releases.pop(task, None):
             release()
 
-    def withdraw(self) -> list[TaskId]:
+    def withdraw_tasks(self) -> list[TaskId]:
         """Remove the tasks whose candidates or volumes are not ready yet; return their ids."""
         with self._lock:
             tasks = list(self._waiting)
@@ -253,7 +264,7 @@ class Searcher:
 
     def close(self) -> None:
         """Wait for the threads, and drop their results."""
-        self.withdraw()
+        self.withdraw_tasks()
         self._threads.shutdown(cancel_futures=True)
         if self._volumes:
             self._volumes.close()

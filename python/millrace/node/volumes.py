@@ -16,14 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from millrace.model import Fetched, Fragmented, HdfsRead, Index, View
-from millrace.node.holes import FileWithHoles
+from millrace.model import FetchedFile, FragmentPlan, HdfsRead, RemoteFileView, VolumeIndex
+from millrace.node.holes import SparseFile
 from millrace.storage import blocks, fetch, keep, urls
-from millrace.storage.cache import Cache
-from millrace.storage.clients.base import About
+from millrace.storage.cache import NodeCache
+from millrace.storage.clients.base import FileStatus
 
 
-class Volumes:
+class NodeVolumes:
     """The volumes of one database on this node.
 
     Args:
@@ -37,16 +37,16 @@ class Volumes:
     """
 
     def __init__(
-        self, fragmented: Fragmented, view: View, copies: Mapping[str, str], folder: Path, shared: Path
+        self, fragmented: FragmentPlan, view: RemoteFileView, copies: Mapping[str, str], folder: Path, shared: Path
     ) -> None:
         self.shared = shared
         #: Empty on the coordinator, which has all of them.
         self._indices = [index for index in fragmented.indices if index.file.name not in copies]
         lacking = [index.file for index in self._indices]
         own = [[file for file in files if file.name not in copies] for files in fragmented.volumes]
-        self._files = [[*files, *_beside(files, lacking)] for files in own]
+        self._files = [[*files, *_select_volume_indices(files, lacking)] for files in own]
         later = sum(file.size for files in own for file in files)
-        self._place = urls.choose(view.stage, later)
+        self._place = urls.choose_cache_folder(view.stage, later)
         #: Names of files in pieces that are not here as a whole.
         self.in_pieces = {file.name for files in own for file in files if file.is_piece}
         #: Folder with all files of the database; those of volumes are sparse.
@@ -56,19 +56,19 @@ class Volumes:
         self.whole.mkdir(parents=True)
         copies = {**_write_carried(fragmented, copies, folder / "carried"), **copies}
         for name, copy in copies.items():
-            _link(self.whole, name, copy)
-        self._distance = blocks.Distance()
-        self._with_holes: dict[str, FileWithHoles] = {}
+            _replace_link(self.whole, name, copy)
+        self._distance = blocks.HdfsLocality()
+        self._with_holes: dict[str, SparseFile] = {}
         for file in (*view.later, *lacking):
-            self._with_holes[file.name] = FileWithHoles(self.whole / file.name, file, self._distance)
+            self._with_holes[file.name] = SparseFile(self.whole / file.name, file, self._distance)
         #: The same for the search of another volume; the subfolder ``others`` of ``parts``.
         self.others = folder / "others"
         self.others.mkdir()
-        self._link_others(copies)
+        self._link_other_volumes(copies)
         #: Paths of whole files while they are on this node.
         self._copies_of: dict[str, Path] = {}
         # Volumes that were made together have one list of ids, which BLAST needs beside each.
-        of_all = without_volumes(copies, fragmented)
+        of_all = drop_volume_files(copies, fragmented)
         for number, files in enumerate(self._files):
             part = folder / f"part{number}"
             part.mkdir()
@@ -76,29 +76,29 @@ class Volumes:
             stems = {f"{file.name.rpartition('.')[0]}." for file in files}
             for name, copy in copies.items():
                 if name in of_all or name.startswith(tuple(stems)):
-                    _link(part, name, copy)
+                    _replace_link(part, name, copy)
         self._locks: dict[int, threading.Lock] = defaultdict(threading.Lock)
         self._lock = threading.Lock()
         #: Caches with copies in use, and number of searches that use them, by fragment.
-        self._caches: dict[int, Cache] = {}
+        self._caches: dict[int, NodeCache] = {}
         self._users: dict[int, int] = defaultdict(int)
         #: Bytes read from HDFS.
         self.read = HdfsRead()
 
-    def _link_others(self, copies: Iterable[str]) -> None:
+    def _link_other_volumes(self, copies: Iterable[str]) -> None:
         """Link the files that the search of another volume reads: sparse ones, or others where ids are missing."""
         for index in self._indices:
             path = self.others / index.file.name
             if index.is_part:
-                self._with_holes[index.file.name].begin(_unpacked(index))
+                self._with_holes[index.file.name].write_known_pieces(_unpack_pieces(index))
             else:
-                _write_sparse(path, index.file.size, _unpacked(index))
+                _write_sparse(path, index.file.size, _unpack_pieces(index))
         apart = {index.file.name for index in self._indices if not index.is_part}
         for name in {*copies, *self._with_holes} - apart:
-            _link(self.others, name, self.whole / name)
+            _replace_link(self.others, name, self.whole / name)
 
-    def bring(self, fragment: int) -> None:
-        """Fetch the volume of ``fragment``, from 1, unless it is here; ``Volumes.release`` ends one call's use.
+    def acquire_volume(self, fragment: int) -> None:
+        """Fetch the volume of ``fragment``, from 1, unless it is here; ``NodeVolumes.release_volume`` ends one call's use.
 
         Raises:
             MillraceError: It cannot be read, has changed, or does not fit.
@@ -109,22 +109,24 @@ class Volumes:
             lock = self._locks[number]
         with lock:
             if number not in self._caches:
-                self._caches[number] = self._fetched(number)
+                self._caches[number] = self._fetch_volume(number)
 
-    def _fetched(self, number: int) -> Cache:
+    def _fetch_volume(self, number: int) -> NodeCache:
         with ExitStack() as stack:
-            cache = Cache(self._place, fetched=True)
+            cache = NodeCache(self._place, fetched=True)
             stack.callback(cache.close)
-            there = {entry.path.name for entry in cache.entries() if entry.is_whole}
+            there = {entry.path.name for entry in cache.list_entries() if entry.is_whole}
             for file in self._files[number]:
-                path = fetch.fetch(file.place, cache, keep.budget(cache), wanted=_about(file), first=file.first)
-                _link(self.parts / f"part{number}", file.name, path)
+                path = fetch.fetch_to_cache(
+                    file.place, cache, keep.compute_budget_bytes(cache), wanted=_build_about(file), first=file.first
+                )
+                _replace_link(self.parts / f"part{number}", file.name, path)
                 if path.name not in there:
-                    self._count(HdfsRead(file.size, 0, self._distance.far(file, [file.extent])))
+                    self._count_read(HdfsRead(file.size, 0, self._distance.count_remote_bytes(file, [file.extent])))
             stack.pop_all()
             return cache
 
-    def release(self, fragment: int) -> None:
+    def release_volume(self, fragment: int) -> None:
         """End a use of the volume of ``fragment``; after the last one it may be evicted."""
         number = fragment - 1
         with self._lock:
@@ -133,16 +135,16 @@ class Volumes:
         if cache:
             cache.close()
 
-    def fill_all(self) -> None:
+    def fill_all_files(self) -> None:
         """Fill in all files, for a search of the whole database.
 
         Raises:
             MillraceError: They cannot be read, or have changed.
         """
-        self.fill((file.name, *file.extent) for files in self._files for file in files)
-        self.fill((index.file.name, 0, index.file.size) for index in self._indices)
+        self.fill_ranges((file.name, *file.extent) for files in self._files for file in files)
+        self.fill_ranges((index.file.name, 0, index.file.size) for index in self._indices)
 
-    def fill(self, ranges: Iterable[tuple[str, int, int]]) -> None:
+    def fill_ranges(self, ranges: Iterable[tuple[str, int, int]]) -> None:
         """Fill in (name, first, last) ranges of files that are not here as a whole.
 
         Raises:
@@ -153,9 +155,9 @@ class Volumes:
             wanted[name].append((first, last))
         for name, own in wanted.items():
             if name in self._with_holes:
-                self._count(self._with_holes[name].fill(own, self._copies_of.get(name)))
+                self._count_read(self._with_holes[name].fill_ranges(own, self._copies_of.get(name)))
 
-    def _count(self, read: HdfsRead) -> None:
+    def _count_read(self, read: HdfsRead) -> None:
         with self._lock:
             self.read += read
 
@@ -166,14 +168,14 @@ class Volumes:
         self._caches.clear()
 
 
-def absent(fragmented: Fragmented, copies: Mapping[str, str]) -> dict[str, int]:
+def find_absent_files(fragmented: FragmentPlan, copies: Mapping[str, str]) -> dict[str, int]:
     """Return the bytes of files that this node has at most in pieces, by name. Pure."""
     whole = {index.file.name: index.file.size for index in fragmented.indices}
     pieces = {file.name for files in fragmented.volumes for file in files if file.is_piece}
     return {name: whole[name] for name in pieces - {*copies}}
 
 
-def _write_carried(fragmented: Fragmented, copies: Mapping[str, str], folder: Path) -> dict[str, str]:
+def _write_carried(fragmented: FragmentPlan, copies: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Write the files that come with the command and are not here; return their paths, by name."""
     folder.mkdir()
     lacking = [each for each in fragmented.carried if each.name not in copies]
@@ -182,13 +184,13 @@ def _write_carried(fragmented: Fragmented, copies: Mapping[str, str], folder: Pa
     return {each.name: str(folder / each.name) for each in lacking}
 
 
-def _beside(files: Sequence[Fetched], indices: Sequence[Fetched]) -> list[Fetched]:
+def _select_volume_indices(files: Sequence[FetchedFile], indices: Sequence[FetchedFile]) -> list[FetchedFile]:
     """Return those of ``indices`` that belong to the volume of these files."""
     stems = {file.name.rpartition(".")[0] for file in files if not file.is_piece}
     return [index for index in indices if index.name.rpartition(".")[0] in stems]
 
 
-def _unpacked(index: Index) -> list[tuple[int, bytes]]:
+def _unpack_pieces(index: VolumeIndex) -> list[tuple[int, bytes]]:
     return [(at, zlib.decompress(packed)) for at, packed in index.pieces]
 
 
@@ -201,14 +203,14 @@ def _write_sparse(path: Path, size: int, pieces: Iterable[tuple[int, bytes]]) ->
             file.write(piece)
 
 
-def _link(folder: Path, name: str, to: str | Path) -> None:
+def _replace_link(folder: Path, name: str, to: str | Path) -> None:
     """Make a link, in place of an earlier one."""
     new = folder / f".{name}"
     new.symlink_to(to)
     new.rename(folder / name)
 
 
-def without_volumes(names: Mapping[str, str], fragmented: Fragmented) -> dict[str, str]:
+def drop_volume_files(names: Mapping[str, str], fragmented: FragmentPlan) -> dict[str, str]:
     """Return those of ``names`` that are not of a volume, which BLAST would read from its working directory."""
     stems = tuple(
         {f"{file.name.rpartition('.')[0]}." for files in fragmented.volumes for file in files if not file.is_piece}
@@ -216,5 +218,5 @@ def without_volumes(names: Mapping[str, str], fragmented: Fragmented) -> dict[st
     return {name: copy for name, copy in names.items() if not name.startswith(stems)}
 
 
-def _about(file: Fetched) -> About:
-    return About(size=file.size, version=file.version, mtime_ns=file.mtime_ns)
+def _build_about(file: FetchedFile) -> FileStatus:
+    return FileStatus(size=file.size, version=file.version, mtime_ns=file.mtime_ns)

@@ -12,12 +12,12 @@ import msgspec
 
 from millrace import _core, lock, lock_owner
 from millrace.errors import MillraceError
-from millrace.own import open_private
+from millrace.own import open_private_folder
 from millrace.plan import workplace
 from millrace.storage import launcher_folder
 
 #: Seconds after its creation in which the owner of an empty folder may not have locked it yet.
-BEGUN_SECONDS = 60.0
+MAX_CREATION_SECONDS = 60.0
 
 TOKEN_NAME = "MILLRACE_TOKEN"
 
@@ -40,7 +40,7 @@ class WorkDir(msgspec.Struct, frozen=True):
         """Return ``NAME=value`` for the environment of every tool."""
         return f"{TOKEN_NAME}={self.secret}"
 
-    def make(self) -> None:
+    def make_folder(self) -> None:
         """Make the folder, and lock it as long as this process lives.
 
         Raises:
@@ -49,12 +49,12 @@ class WorkDir(msgspec.Struct, frozen=True):
         try:
             self.path.mkdir(mode=0o700)
             # Never closed: the lock ends with the process, even after a kill.
-            folder = open_private(self.path)
-            if lock.flock(folder, fcntl.LOCK_EX) is None:
+            folder = open_private_folder(self.path)
+            if lock.try_flock(folder, fcntl.LOCK_EX) is None:
                 lock_owner.write_owner(self.path / OWNER)
-            lock.wait_for(folder, fcntl.LOCK_EX)  # another run's sweep may hold it for a moment
+            lock.wait_for_flock(folder, fcntl.LOCK_EX)  # another run's sweep may hold it for a moment
             # Another run's sweep may have removed the folder in between: then this fails.
-            self.spool.mkdir()  # from here on ``is_begun`` says no
+            self.spool.mkdir()  # from here on ``is_being_made`` says no
         except OSError as error:
             raise MillraceError(
                 f"{self.path}: the work directory cannot be made: {error.strerror}", "try again"
@@ -64,54 +64,54 @@ class WorkDir(msgspec.Struct, frozen=True):
     def spool(self) -> Path:
         return self.path / "spool"
 
-    def slot(self, number: int) -> Path:
+    def locate_slot(self, number: int) -> Path:
         return self.path / f"slot-{number}"
 
 
-def choose(place: Path) -> WorkDir:
+def choose_work_dir(place: Path) -> WorkDir:
     """Choose a work directory in ``place``, which is not made yet.
 
     First remove what dead runs of this user, or their MPI launchers, left in ``place`` and in all usual places.
     """
-    for other in dict.fromkeys([place, *workplace.candidates()]):
-        sweep_dead(other)
-    launcher_folder.sweep_dead()
+    for other in dict.fromkeys([place, *workplace.list_work_places()]):
+        sweep_dead_runs(other)
+    launcher_folder.sweep_dead_folders()
     secret = os.urandom(8).hex()
-    return WorkDir(place / f"{prefix()}{secret}", secret)
+    return WorkDir(place / f"{build_name_prefix()}{secret}", secret)
 
 
-def sweep_dead(place: Path) -> None:
+def sweep_dead_runs(place: Path) -> None:
     """Remove work directories of this user whose run is dead (its watchdog was killed too).
 
     Another user may make a folder by such a name, to make us kill processes with the secret in it: only one that is
     this user's alone, by its whole name, is a work directory.
     """
-    for path in place.glob(f"{prefix()}*"):
-        secret = path.name.removeprefix(prefix())
+    for path in place.glob(f"{build_name_prefix()}*"):
+        secret = path.name.removeprefix(build_name_prefix())
         if not SECRET.fullmatch(secret):
             continue
         try:
-            folder = open_private(path)
+            folder = open_private_folder(path)
         except OSError:
             continue  # removed just now, or another's
         try:
-            free = lock.flock(folder, fcntl.LOCK_EX)
-            lives = lock_owner.owner_lives(path / OWNER) if free is None else not free
-            if not lives and not is_begun(folder):
+            free = lock.try_flock(folder, fcntl.LOCK_EX)
+            lives = lock_owner.is_owner_alive(path / OWNER) if free is None else not free
+            if not lives and not is_being_made(folder):
                 _core.sweep(path, f"{TOKEN_NAME}={secret}")
         finally:
             os.close(folder)
 
 
-def is_begun(folder: int) -> bool:
+def is_being_made(folder: int) -> bool:
     """Tell whether the opened ``folder`` is new, and its owner may not have locked it yet."""
     try:
         os.stat("spool", dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        return time.time() - os.fstat(folder).st_mtime < BEGUN_SECONDS
+        return time.time() - os.fstat(folder).st_mtime < MAX_CREATION_SECONDS
     return False
 
 
-def prefix() -> str:
+def build_name_prefix() -> str:
     """Return the prefix of the names of all work directories of this user."""
     return f"millrace-work-{os.geteuid()}-"

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 
 from millrace import _core
-from millrace.committed import Committed
+from millrace.committed import CommittedRecords
 from millrace.errors import CorruptError, RefusedError
 from millrace.output import unfit
-from millrace.output.order import effective_tasks
-from millrace.output.streams import Streams, destination
-from millrace.rundir import Complete, Manifest, RunDir
+from millrace.output.order import select_effective_tasks
+from millrace.output.streams import OutputStreams, resolve_destination
+from millrace.rundir import RunCompletion, RunDir, RunManifest
 
 #: Hints where the journals of an unfinished or a complete run do not hold all results.
 SALVAGE = "resume the run to compute what is missing, or salvage the rest with --ignore-errors"
@@ -24,7 +24,7 @@ SALVAGE_COMPLETE = (
 )
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class GatheredOutput(msgspec.Struct, frozen=True):
     """Parts of the output that could not be written."""
 
     #: Damage, in words; only with ``ignore_errors``.
@@ -33,7 +33,7 @@ class Gathered(msgspec.Struct, frozen=True):
     missing: list[str]
 
 
-def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathered:
+def gather_output(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> GatheredOutput:
     """Join the blocks of one stream into the file ``to`` (``-``: standard output).
 
     Of an unfinished run, everything up to the first gap is written; with ``ignore_errors`` also the rest.
@@ -46,45 +46,47 @@ def gather(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> Gathe
     rundir = RunDir(run_dir)
     manifest = rundir.read_manifest()
     complete = rundir.read_complete(manifest)
-    name = _stream(manifest, stream)
+    name = _choose_stream(manifest, stream)
     _check_destination(to, manifest)
-    journals = rundir.journals() or [rundir.journal]
+    journals = rundir.list_journals() or [rundir.journal]
     try:
         scans = [(path, _core.scan(str(path), True)) for path in journals]
     except (_core.CorruptJournal, OSError) as error:
         raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
     damaged = [f"{path}: byte {offset}: {problem}" for path, scan in scans for offset, problem, _ in scan.damage]
-    tasks = effective_tasks(unfit.without(rundir, manifest.run_id, (task for _, scan in scans for task in scan.tasks)))
-    gaps, missing = _gaps(tasks), list[str]()
+    tasks = select_effective_tasks(
+        unfit.drop_inconsistent_tasks(rundir, manifest.run_id, (task for _, scan in scans for task in scan.tasks))
+    )
+    gaps, missing = _find_gaps(tasks), list[str]()
     if complete:
-        damaged += [*gaps, *_missing_end(tasks, complete, journals)]
+        damaged += [*gaps, *_find_missing_end(tasks, complete, journals)]
     else:
         reached = max((task.last for task in tasks), default=0)
         if gaps and not ignore_errors:
-            tasks, reached = _up_to_the_first_gap(tasks)
+            tasks, reached = _cut_at_first_gap(tasks)
         missing = [*gaps, f"the run has not come to its end: nothing after record {reached}"]
     if damaged and not ignore_errors:
         raise CorruptError("\n".join(damaged), SALVAGE_COMPLETE if complete else SALVAGE)
     try:
-        streams = Streams(manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
+        streams = OutputStreams(manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
     except OSError as error:
         raise RefusedError(f"{to}: {error.strerror or error}", "name another file with -o") from error
     for task in tasks:
         try:
-            streams.append(task.last - task.first, task)
+            streams.append_task(task.last - task.first, task)
         except CorruptError as error:
             if not ignore_errors:
                 raise
             damaged.append(str(error))
-    sizes = streams.finish()
-    if complete and (wrong := _wrong_sizes(sizes, complete)):
+    sizes = streams.finish_outputs()
+    if complete and (wrong := _find_wrong_sizes(sizes, complete)):
         if not ignore_errors:
             raise CorruptError("\n".join([*wrong, f"{to}: is not whole"]), SALVAGE_COMPLETE)
         damaged += wrong
-    return Gathered(damaged, missing)
+    return GatheredOutput(damaged, missing)
 
 
-def _missing_end(tasks: list[Committed], complete: Complete, journals: list[Path]) -> list[str]:
+def _find_missing_end(tasks: list[CommittedRecords], complete: RunCompletion, journals: list[Path]) -> list[str]:
     """Describe which records of a finished run come after the last one in its journals."""
     reached = max((task.last for task in tasks), default=0)
     if complete.records is None or reached >= complete.records:
@@ -93,7 +95,7 @@ def _missing_end(tasks: list[Committed], complete: Complete, journals: list[Path
     return [f"{places}: records {reached + 1} to {complete.records}, the last of this finished run, are missing"]
 
 
-def _wrong_sizes(sizes: dict[str, int], complete: Complete) -> list[str]:
+def _find_wrong_sizes(sizes: dict[str, int], complete: RunCompletion) -> list[str]:
     """Describe which joined outputs have another length than those that the run wrote."""
     return [
         f"{name}: the journals hold {size} bytes of the {complete.outputs[name]} that the run has written"
@@ -102,9 +104,9 @@ def _wrong_sizes(sizes: dict[str, int], complete: Complete) -> list[str]:
     ]
 
 
-def _check_destination(to: str, manifest: Manifest) -> None:
+def _check_destination(to: str, manifest: RunManifest) -> None:
     for output in manifest.use.outputs:
-        place = destination(output, Path(manifest.cwd))
+        place = resolve_destination(output, Path(manifest.cwd))
         with suppress(OSError):
             if to != "-" and place and os.path.samefile(to, place) and place.is_file():
                 raise RefusedError(
@@ -113,7 +115,7 @@ def _check_destination(to: str, manifest: Manifest) -> None:
                 )
 
 
-def _stream(manifest: Manifest, wanted: str) -> str:
+def _choose_stream(manifest: RunManifest, wanted: str) -> str:
     names = [output.name for output in manifest.use.outputs]
     if wanted and wanted not in names:
         raise RefusedError(f"--stream {wanted}: no such output", f"this run has: {', '.join(names)}")
@@ -122,9 +124,9 @@ def _stream(manifest: Manifest, wanted: str) -> str:
     return wanted or names[0]
 
 
-def _up_to_the_first_gap(tasks: list[Committed]) -> tuple[list[Committed], int]:
+def _cut_at_first_gap(tasks: list[CommittedRecords]) -> tuple[list[CommittedRecords], int]:
     """Return the tasks before the first gap, in input order, and the number of records that they cover."""
-    found, reached = list[Committed](), 0
+    found, reached = list[CommittedRecords](), 0
     for task in tasks:
         if task.first > reached:
             break
@@ -133,7 +135,7 @@ def _up_to_the_first_gap(tasks: list[Committed]) -> tuple[list[Committed], int]:
     return found, reached
 
 
-def _gaps(tasks: list[Committed]) -> list[str]:
+def _find_gaps(tasks: list[CommittedRecords]) -> list[str]:
     found, reached = [], 0
     for task in tasks:
         if task.first > reached:

@@ -9,16 +9,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from millrace.committed import Committed
+from millrace.committed import CommittedRecords
 from millrace.errors import CorruptError, UnservedError
-from millrace.output.stage import Stage
+from millrace.output.stage import OutputWriter
 from millrace.plan import world
 
 #: Returns a description of what has changed; empty: nothing.
-Look: TypeAlias = Callable[[], str]
+ChangeCheck: TypeAlias = Callable[[], str]
 
 
-class Guard:
+class ChangeGuard:
     """Checks that the planned files have not changed; usable from any thread.
 
     Args:
@@ -26,35 +26,35 @@ class Guard:
         where: Prefix of messages: the node, in a job of several.
     """
 
-    def __init__(self, files: Sequence[world.File], where: str = "") -> None:
+    def __init__(self, files: Sequence[world.DependencyFile], where: str = "") -> None:
         #: Description of the change. Once set it stays: no result since the last good check may be used.
         self.changed = ""
         self._files, self._where = files, where
         self._looking = threading.Lock()
-        self._more: dict[tuple[int, int], Look] = {}
+        self._more: dict[tuple[int, int], ChangeCheck] = {}
         self._put = 0
         #: Number of results counted before the last good check.
         self.sure = 0
 
-    def told(self) -> int:
+    def count_result(self) -> int:
         """Count a result; return its number, from 1."""
         self._put += 1
         return self._put
 
     @property
-    def waits(self) -> bool:
+    def has_unchecked_results(self) -> bool:
         """Return whether there are results that no check has followed."""
         return self._put > self.sure
 
-    def also(self, first: int, last: int, look: Look) -> None:
-        """Add a check for the records ``[first, last)``, for files that only they depend on, until ``Guard.done``."""
+    def add_check(self, first: int, last: int, look: ChangeCheck) -> None:
+        """Add a check for the records ``[first, last)``, for files that only they depend on, until ``ChangeGuard.remove_check``."""
         self._more.setdefault((first, last), look)
 
-    def done(self, first: int, last: int) -> None:
-        """Remove the check of ``Guard.also``."""
+    def remove_check(self, first: int, last: int) -> None:
+        """Remove the check of ``ChangeGuard.add_check``."""
         self._more.pop((first, last), None)
 
-    def look(self) -> float:
+    def check_unchanged(self) -> float:
         """Check everything once; return the seconds that it took.
 
         Raises:
@@ -64,18 +64,21 @@ class Guard:
         with self._looking:
             begun, put = time.monotonic(), self._put
             if not self.changed:
-                if point := world.unserved(self._files):
-                    raise unserved(self._where, point)
-                looks: list[Look] = [lambda: world.changed(self._files), *self._more.copy().values()]
+                if point := world.find_unserved_mount(self._files):
+                    raise build_unserved_error(self._where, point)
+                looks: list[ChangeCheck] = [
+                    lambda: world.describe_first_change(self._files),
+                    *self._more.copy().values(),
+                ]
                 self.changed = next((found for look in looks if (found := look())), "")
             if self.changed:
-                raise self.error()
+                raise self.build_change_error()
             self.sure = put
             return time.monotonic() - begun
 
-    def error(self) -> CorruptError:
+    def build_change_error(self) -> CorruptError:
         """Build the error that ends a run when a file has changed."""
-        name = world.named_file(self.changed)
+        name = world.parse_named_file(self.changed)
         own = f"; if the command writes it, say so and start over: --output {shlex.quote(name)} --fresh" if name else ""
         return CorruptError(
             f"{self._where}{self.changed}: it changed while the run was on",
@@ -84,7 +87,7 @@ class Guard:
         )
 
 
-def unserved(where: str, point: str) -> UnservedError:
+def build_unserved_error(where: str, point: str) -> UnservedError:
     """Build the error for a mounted filesystem that no process serves."""
     return UnservedError(
         f"{where}{point}: nobody serves what was mounted there any more",
@@ -93,58 +96,60 @@ def unserved(where: str, point: str) -> UnservedError:
 
 
 class GuardedWriter:
-    """A ``Stage`` that passes each result on once a check after it was good.
+    """A ``OutputWriter`` that passes each result on once a check after it was good.
 
     Args:
         waits: Returns whether results must not be written yet.
         begin: Called once, before the first result is passed on, or at the end if there is none.
     """
 
-    def __init__(self, stage: Stage, guard: Guard, waits: Callable[[], bool], begin: Callable[[], None]) -> None:
+    def __init__(
+        self, stage: OutputWriter, guard: ChangeGuard, waits: Callable[[], bool], begin: Callable[[], None]
+    ) -> None:
         self._stage, self._guard, self._waits, self._begin = stage, guard, waits, begin
         self._has_begun = False
-        self._held: deque[tuple[int, Committed]] = deque()
+        self._held: deque[tuple[int, CommittedRecords]] = deque()
         self._drained = False
 
     @property
     def error(self) -> BaseException | None:
-        """Return the error of the ``Stage``."""
+        """Return the error of the ``OutputWriter``."""
         return self._stage.error
 
-    def put(self, task: Committed) -> None:
+    def add_task(self, task: CommittedRecords) -> None:
         """Add a result, which is held until a check has followed."""
-        self._held.append((self._guard.told(), task))
+        self._held.append((self._guard.count_result(), task))
 
-    def turn(self) -> None:
+    def write_checked_tasks(self) -> None:
         """Pass on the results that a check has confirmed."""
         while self._held and self._held[0][0] <= self._guard.sure and not self._waits():
             task = self._held.popleft()[1]
-            self._guard.done(task.first, task.last)
-            self._begin_once()
-            self._stage.put(task)
+            self._guard.remove_check(task.first, task.last)
+            self._begin_writing_once()
+            self._stage.add_task(task)
 
-    def _begin_once(self) -> None:
+    def _begin_writing_once(self) -> None:
         if not self._has_begun:
             self._has_begun = True
             self._begin()
 
-    def drain(self, timeout_seconds: float) -> int | None:
-        """Check for the last time, pass the rest on, and drain the ``Stage``.
+    def drain_tasks(self, timeout_seconds: float) -> int | None:
+        """Check for the last time, pass the rest on, and drain the ``OutputWriter``.
 
         Raises:
             CorruptError: A file has changed.
         """
         if not self._drained:
-            self._guard.look()
-            self.turn()
+            self._guard.check_unchanged()
+            self.write_checked_tasks()
             self._drained = True
-        return self._stage.drain(timeout_seconds)
+        return self._stage.drain_tasks(timeout_seconds)
 
-    def finish(self) -> dict[str, int]:
-        """Finish the ``Stage``; see ``OrderedWriter.finish``."""
-        self._begin_once()
-        return self._stage.finish()
+    def finish_outputs(self) -> dict[str, int]:
+        """Finish the ``OutputWriter``; see ``OrderedWriter.finish_outputs``."""
+        self._begin_writing_once()
+        return self._stage.finish_outputs()
 
-    def changed(self) -> dict[str, str]:
-        """Return changes of the output files; see ``Streams.changed``."""
-        return self._stage.changed()
+    def find_changed_outputs(self) -> dict[str, str]:
+        """Return changes of the output files; see ``OutputStreams.find_changed_outputs``."""
+        return self._stage.find_changed_outputs()

@@ -9,14 +9,14 @@ from typing import Generic, TypeVar
 import msgspec
 
 from millrace import _core
-from millrace.committed import Committed, gathered
-from millrace.task_numbers import kind_of
-from millrace.tasks import Slice, Whole
+from millrace.committed import CommittedRecords, gather_slices
+from millrace.task_numbers import decode_task_kind
+from millrace.tasks import SliceTask, WholeTask
 
 Item = TypeVar("Item")
 
 
-class Ordered(msgspec.Struct, Generic[Item]):
+class ReorderBuffer(msgspec.Struct, Generic[Item]):
     """A buffer that delays items until all earlier ones have arrived."""
 
     next: int = 0
@@ -37,32 +37,32 @@ class Ordered(msgspec.Struct, Generic[Item]):
         return len(self._waiting)
 
 
-def effective_tasks(tasks: Iterable[_core.TaskRef]) -> list[Committed]:
+def select_effective_tasks(tasks: Iterable[_core.TaskRef]) -> list[CommittedRecords]:
     """Return the committed tasks that count, in input order: of each extent the first that is not quarantined.
 
     Tasks on fragments and ranks are not part of the output, and slices count only if all are there. An extent that
     overlaps an earlier one does not count: a node that was declared dead may have committed records that were then cut
     differently.
     """
-    best: dict[int, Committed] = {}
+    best: dict[int, CommittedRecords] = {}
     slices: dict[tuple[int, int, int], dict[int, _core.TaskRef]] = defaultdict(dict)
     for task in tasks:
-        result: Committed = task
-        match kind_of(task.fragment):
-            case Whole():
+        result: CommittedRecords = task
+        match decode_task_kind(task.fragment):
+            case WholeTask():
                 pass
-            case Slice(number, of):
+            case SliceTask(number, of):
                 others = slices[task.first, task.last, of]
                 others.setdefault(number, task)
                 if len(others) < of:
                     continue
-                result = gathered(others)
+                result = gather_slices(others)
             case _:
                 continue
         before = best.get(task.first)
         if before is None or (before.quarantined and not task.quarantined):
             best[task.first] = result
-    reached, found = 0, list[Committed]()
+    reached, found = 0, list[CommittedRecords]()
     for first in sorted(best):
         if first >= reached:
             found.append(best[first])

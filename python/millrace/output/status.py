@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from millrace import _core, run_folder
-from millrace.committed import n_records
+from millrace.committed import count_records
 from millrace.errors import CorruptError
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 from millrace.output import unfit
-from millrace.output.order import effective_tasks
-from millrace.report.events import read_typed
-from millrace.report.runs import load
+from millrace.output.order import select_effective_tasks
+from millrace.report.events import read_typed_events
+from millrace.report.runs import load_runs
 from millrace.rundir import RunDir
 
 
-class Status(Frozen, frozen=True):
-    """Result of ``millrace.output.status.look``."""
+class RunStatus(FrozenValue, frozen=True):
+    """Result of ``millrace.output.status.read_run_status``."""
 
-    #: ``running``, ``stopped`` or ``done``.
+    #: ``running``, ``build_stop_error`` or ``done``.
     state: str
     argv: tuple[str, ...]
     records_done: int
@@ -32,7 +32,7 @@ class Status(Frozen, frozen=True):
     why: str
 
 
-def look(run_dir: Path) -> Status:
+def read_run_status(run_dir: Path) -> RunStatus:
     """Read the run directory without changing it, even while the run goes on.
 
     Raises:
@@ -41,10 +41,10 @@ def look(run_dir: Path) -> Status:
     """
     rundir = RunDir(run_dir)
     manifest = rundir.read_manifest()
-    state = "running" if run_folder.is_running(rundir) else "done" if rundir.complete.exists() else "stopped"
+    state = "running" if run_folder.is_run_active(rundir) else "done" if rundir.completion.exists() else "stopped"
     tasks: list[_core.TaskRef] = []
     damage: list[str] = []
-    journals = rundir.journals()
+    journals = rundir.list_journals()
     for path in journals:
         try:
             scan = _core.scan(str(path), False)
@@ -52,16 +52,16 @@ def look(run_dir: Path) -> Status:
             raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
         tasks += scan.tasks
         damage += [f"{path.name}: byte {offset}: {problem}" for offset, problem, _ in scan.damage]
-    counting = effective_tasks(unfit.without(rundir, manifest.run_id, tasks))
-    starts = load(read_typed(rundir.events)) if state == "stopped" and rundir.events.exists() else []
+    counting = select_effective_tasks(unfit.drop_inconsistent_tasks(rundir, manifest.run_id, tasks))
+    starts = load_runs(read_typed_events(rundir.events)) if state == "stopped" and rundir.events.exists() else []
     reached = 0
     for task in counting:
         if task.first != reached:
             break
         reached = task.last
-    return Status(
-        state=state, argv=manifest.argv, records_done=n_records(task for task in counting if not task.quarantined),
-        records_in_order=reached, quarantined=n_records(task for task in counting if task.quarantined),
+    return RunStatus(
+        state=state, argv=manifest.argv, records_done=count_records(task for task in counting if not task.quarantined),
+        records_in_order=reached, quarantined=count_records(task for task in counting if task.quarantined),
         output_bytes=sum(block.length for task in counting for block in task.blocks), journals=tuple(str(path) for path in journals),
         damage=tuple(damage), why=starts[-1].message if starts else "",
     )  # fmt: skip

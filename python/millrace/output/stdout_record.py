@@ -21,7 +21,7 @@ HEAD = "standard output (device, file)"
 
 def begin_record(rundir: RunDir) -> None:
     """Record that outputs are written from now on, as yet none to standard output."""
-    with rundir.written.open("a") as file:
+    with rundir.written_marker.open("a") as file:
         if not file.tell():
             file.write(f"{HEAD}\n")
 
@@ -29,9 +29,9 @@ def begin_record(rundir: RunDir) -> None:
 def record_stdout(rundir: RunDir) -> None:
     """Record the file behind standard output, if it is one, as one with results."""
     with suppress(OSError):  # the run directory was removed
-        if (name := _file_on_stdout()) and rundir.path.is_dir():
+        if (name := _identify_stdout_file()) and rundir.path.is_dir():
             begin_record(rundir)
-            with rundir.written.open("a") as file:
+            with rundir.written_marker.open("a") as file:
                 file.write(f"{name}\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -47,7 +47,7 @@ def refuse_appending(use: ToolUse, rundir: RunDir) -> None:
         return
     with suppress(OSError):
         appends = fcntl.fcntl(1, fcntl.F_GETFL) & os.O_APPEND and os.fstat(1).st_size
-        if appends and _is_recorded(rundir, _file_on_stdout()):
+        if appends and _is_recorded(rundir, _identify_stdout_file()):
             raise RefusedError(
                 "standard output goes behind what is in a file (>>), where what an earlier start of this run has written would "
                 "stand twice",
@@ -58,13 +58,13 @@ def refuse_appending(use: ToolUse, rundir: RunDir) -> None:
 
 def _is_recorded(rundir: RunDir, name: str) -> bool:
     try:
-        lines = rundir.written.read_text().splitlines()
+        lines = rundir.written_marker.read_text().splitlines()
     except FileNotFoundError:
         return False
-    return name in lines if HEAD in lines else bool(name) and rundir.holds_results()
+    return name in lines if HEAD in lines else bool(name) and rundir.has_results()
 
 
-def _file_on_stdout() -> str:
+def _identify_stdout_file() -> str:
     """Return device and inode of the regular file on standard output; empty: it is something else."""
     about = os.fstat(1)
     return f"{about.st_dev} {about.st_ino}" if stat.S_ISREG(about.st_mode) else ""

@@ -8,15 +8,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millrace import _core
-from millrace.committed import Committed
+from millrace.committed import CommittedRecords
 from millrace.errors import CorruptError, MisfitError, RefusedError
 from millrace.model import OutputUse
 from millrace.own import open_beneath
-from millrace.plan.filesystems import SHARED, kind
-from millrace.report.words import records
+from millrace.plan.filesystems import SHARED, find_filesystem_kind
+from millrace.report.words import format_records
 from millrace.rundir import sync_folder
-from millrace.tools.base import record_path
-from millrace.words import shown
+from millrace.tools.base import expand_record_path
+from millrace.words import escape_unprintable
 
 #: Hint where results cannot be joined.
 MISFIT_HINT = (
@@ -25,19 +25,19 @@ MISFIT_HINT = (
 )
 
 
-def destination(output: OutputUse, cwd: Path) -> Path | None:
+def resolve_destination(output: OutputUse, cwd: Path) -> Path | None:
     """Return the path of an output; None is standard output."""
     return None if (path := output.to or output.path) == "-" else cwd / path
 
 
-def withdraw(outputs: Sequence[OutputUse], cwd: Path, journals: Sequence[Path]) -> None:
+def withdraw_outputs(outputs: Sequence[OutputUse], cwd: Path, journals: Sequence[Path]) -> None:
     """Remove outputs that may be wrong, so that none looks finished; the journals keep the results.
 
     A file with several hard links, or behind a symbolic link, is emptied instead. Devices and pipes stay.
     """
     paths: set[Path] = set()
     for number, output in enumerate(outputs):
-        place = destination(output, cwd)
+        place = resolve_destination(output, cwd)
         if output.layout == "file":
             paths.update([place] if place else [])
             continue
@@ -54,7 +54,7 @@ def withdraw(outputs: Sequence[OutputUse], cwd: Path, journals: Sequence[Path]) 
                 path.unlink()
 
 
-class Streams:
+class OutputStreams:
     """All outputs of a run, written batch by batch in input order.
 
     Args:
@@ -62,7 +62,7 @@ class Streams:
         cwd: The user's working directory.
         only: Name of the one stream to write; empty: all.
         to: Destination of that stream in place of its own; ``-`` is standard output.
-        fresh: Whether this run has not written to these outputs yet: ``Streams.begin`` truncates them. A resumed run
+        fresh: Whether this run has not written to these outputs yet: ``OutputStreams.truncate_old_outputs`` truncates them. A resumed run
             writes the same bytes over its own, so that a reader of a file sees it only grow.
         files: Input files that are one record each, with outputs of their own; empty: records are not files.
         wrote: Called with the path of each complete file of one record.
@@ -96,7 +96,7 @@ class Streams:
         for number, output in enumerate(outputs):
             if only and output.name != only:
                 continue
-            place = (None if to == "-" else Path(to)) if to else destination(output, cwd)
+            place = (None if to == "-" else Path(to)) if to else resolve_destination(output, cwd)
             if output.layout == "file":
                 if place:
                     self._places.append(place)
@@ -104,13 +104,13 @@ class Streams:
                         self._new.append(place)
                 else:
                     self._on_stdout.add(number)
-                prompt = place is not None and kind(place.parent) not in SHARED
+                prompt = place is not None and find_filesystem_kind(place.parent) not in SHARED
                 self._writers[number] = _core.StreamWriter(output.join, str(place) if place else None, prompt=prompt)
             else:
-                self._folders[number] = folder = self._folder(output, place, bool(to))
+                self._folders[number] = folder = self._make_output_folder(output, place, bool(to))
                 self._filesystems.setdefault(folder.stat().st_dev, str(folder))
 
-    def _folder(self, output: OutputUse, place: Path | None, elsewhere: bool) -> Path:
+    def _make_output_folder(self, output: OutputUse, place: Path | None, elsewhere: bool) -> Path:
         by_name = output.layout == "record" and not elsewhere
         named = os.path.dirname(output.path) if by_name else ""
         folder = self._cwd / named if by_name else place or self._cwd
@@ -120,40 +120,40 @@ class Streams:
             folder.mkdir(parents=True, exist_ok=True)
         return self._cwd if by_name else folder  # names of blocks are paths as the user would type them
 
-    def begin(self) -> None:
+    def truncate_old_outputs(self) -> None:
         """Prepare for the first write: truncate the files if their content is of another run."""
         self._new.clear()
         for place in self._places:
             if self._fresh and place.is_file():
                 os.truncate(place, 0)
 
-    def give_up(self) -> None:
+    def remove_new_outputs(self) -> None:
         """Remove new files and folders if nothing was written."""
         for place in self._new:
             with suppress(OSError):
                 place.rmdir() if place.is_dir() else place.unlink()
         self._new.clear()
 
-    def leave(self, numbers: Iterable[int]) -> None:
+    def skip_streams(self, numbers: Iterable[int]) -> None:
         """Leave these files to other processes; their folders are still synced."""
         for number in numbers:
             del self._writers[number]
 
-    def append(self, n_records: int, task: Committed) -> None:
+    def append_task(self, n_records: int, task: CommittedRecords) -> None:
         """Write the blocks of one task; for a quarantined one, remove files of an earlier run.
 
         Raises:
             CorruptError: A block differs from the committed bytes.
         """
         if task.quarantined and self._files:
-            self._remove_outputs(self._files[task.first : task.last])
+            self._remove_record_outputs(self._files[task.first : task.last])
         try:
             for block in task.blocks:
                 if (writer := self._writers.get(block.stream)) is not None:
                     if self._writes_stdout and block.length and block.stream in self._on_stdout:
                         self._writes_stdout()
                         self._writes_stdout = None
-                    with self._placed(block.stream, records(task.first, task.last)):
+                    with self._add_place_to_errors(block.stream, format_records(task.first, task.last)):
                         writer.append(n_records, block)
                 elif (folder := self._folders.get(block.stream)) is not None:
                     if self._is_elsewhere:
@@ -170,22 +170,22 @@ class Streams:
         except _core.CorruptJournal as error:
             raise CorruptError(str(error)) from error
 
-    def _remove_outputs(self, files: Sequence[str]) -> None:
+    def _remove_record_outputs(self, files: Sequence[str]) -> None:
         """Remove files of these records by an earlier run, which would be taken for results of this one."""
         for number in self._folders:
             output = self._outputs[number]
             for name in files if output.layout == "record" else ():
                 with suppress(FileNotFoundError):
-                    os.unlink(self._cwd / record_path(output.path, name))
+                    os.unlink(self._cwd / expand_record_path(output.path, name))
 
     def flush(self) -> None:
         """Flush written bytes to the operating system, so that readers see them."""
         for number, writer in self._writers.items():
-            with self._placed(number):
+            with self._add_place_to_errors(number):
                 writer.flush()
 
     @contextmanager
-    def _placed(self, number: int, where: str = "") -> Iterator[None]:
+    def _add_place_to_errors(self, number: int, where: str = "") -> Iterator[None]:
         """Add the name of the output, and of the records, to an error of the operating system or of the join."""
         path = self._outputs[number].path
         name = "standard output" if path == "-" else path
@@ -201,12 +201,12 @@ class Streams:
             text = f"{name}: {error.strerror or error}".partition(" (os error")[0]
             raise (_core.DiskFull(text) if isinstance(error, _core.DiskFull) else OSError(text)) from error
 
-    def changed(self) -> dict[str, str]:
-        """Return changes to files by others since they were opened, in words, by name; after ``Streams.finish``."""
+    def find_changed_outputs(self) -> dict[str, str]:
+        """Return changes to files by others since they were opened, in words, by name; after ``OutputStreams.finish_outputs``."""
         found = {self._outputs[number].name: writer.changed() for number, writer in self._writers.items()}
         return {name: words for name, words in found.items() if words}
 
-    def finish(self) -> dict[str, int]:
+    def finish_outputs(self) -> dict[str, int]:
         """Write the ends of the outputs and sync them; return the bytes of each stream.
 
         Raises:
@@ -236,7 +236,7 @@ def _extract_beneath(block: _core.BlockRef, folder: Path) -> None:
         file = open_beneath(folder, name)
     except PermissionError as error:
         raise RefusedError(
-            f"{folder}: the journal has a file for {shown(name)}: {error.strerror}",
+            f"{folder}: the journal has a file for {escape_unprintable(name)}: {error.strerror}",
             "name a new folder with -o; what the run wrote by absolute names, or above its folder, is not gathered elsewhere",
         ) from error
     try:

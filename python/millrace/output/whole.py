@@ -7,31 +7,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from millrace import _core
-from millrace.blocks import views
-from millrace.committed import Committed
+from millrace.blocks import map_blocks
+from millrace.committed import CommittedRecords
 from millrace.errors import CorruptError
 from millrace.output import unfit
-from millrace.output.order import effective_tasks
-from millrace.output.streams import Streams, destination
-from millrace.plan.filesystems import SHARED, kind
-from millrace.plan.plan import Plan
-from millrace.report.words import records
+from millrace.output.order import select_effective_tasks
+from millrace.output.streams import OutputStreams, resolve_destination
+from millrace.plan.filesystems import SHARED, find_filesystem_kind
+from millrace.plan.plan import RunPlan
+from millrace.report.words import format_records
 from millrace.rundir import RunDir
 
 #: Times that a changed output is written again before the run fails.
-ROUNDS = 3
+MAX_REWRITES = 3
 
 #: Most blocks of an output that are read back.
-SAMPLES = 32
+MAX_SAMPLED_BLOCKS = 32
 
 #: Most bytes of an output that are read at a time.
 PIECE_BYTES = 1 << 16
 
 #: Most files of a folder on shared storage that are read back.
-MOST_READ = 1024
+MAX_FILES_READ = 1024
 
 
-class Samples:
+class BlockSamples:
     """Evenly spread blocks of a concatenated output, the first one included."""
 
     def __init__(self) -> None:
@@ -39,59 +39,61 @@ class Samples:
         self._size = self._n = 0
         self._every = 1
 
-    def add(self, block: _core.BlockRef) -> None:
+    def add_block(self, block: _core.BlockRef) -> None:
         """Add the next block."""
         if self._n % self._every == 0:
             self._kept.append((self._size, block))
-            if len(self._kept) > SAMPLES:
+            if len(self._kept) > MAX_SAMPLED_BLOCKS:
                 del self._kept[1::2]
                 self._every *= 2
         self._n += 1
         self._size += block.length
 
-    def difference(self, path: Path) -> str:
+    def find_difference(self, path: Path) -> str:
         """Describe how the file differs from the written bytes; empty if it does not."""
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return "is gone"
         try:
-            if os.fstat(file).st_size < self._size or not all(_holds(file, *each) for each in self._kept):
+            if os.fstat(file).st_size < self._size or not all(_has_block_bytes(file, *each) for each in self._kept):
                 return "has been written by somebody else"
         finally:
             os.close(file)
         return ""
 
 
-def _holds(file: int, offset: int, block: _core.BlockRef) -> bool:
+def _has_block_bytes(file: int, offset: int, block: _core.BlockRef) -> bool:
     length = min(block.length, PIECE_BYTES)
-    with views([block]) as (view,):
+    with map_blocks([block]) as (view,):
         return os.pread(file, length, offset) == view[:length]
 
 
-def lacking(plan: Plan, tasks: Sequence[Committed]) -> list[tuple[_core.BlockRef, Path]]:
+def find_lacking_files(plan: RunPlan, tasks: Sequence[CommittedRecords]) -> list[tuple[_core.BlockRef, Path]]:
     """Return files of outputs with several files that are missing or changed.
 
     Raises:
         CorruptError: Two tasks have written different bytes to the same file.
     """
-    files = list(_in_folders(plan, tasks))
+    files = list(_list_folder_blocks(plan, tasks))
     # On a shared filesystem, each read of a file costs some round trips.
-    shared = any(kind(folder) in SHARED for folder in {path.parent for _, path in files})
-    every = -(-len(files) // MOST_READ) if shared else 1
-    return [(block, path) for n, (block, path) in enumerate(files) if not _is_whole(path, block, read=n % every == 0)]
+    shared = any(find_filesystem_kind(folder) in SHARED for folder in {path.parent for _, path in files})
+    every = -(-len(files) // MAX_FILES_READ) if shared else 1
+    return [
+        (block, path) for n, (block, path) in enumerate(files) if not _has_whole_block(path, block, read=n % every == 0)
+    ]
 
 
-def _in_folders(plan: Plan, tasks: Sequence[Committed]) -> Iterator[tuple[_core.BlockRef, Path]]:
+def _list_folder_blocks(plan: RunPlan, tasks: Sequence[CommittedRecords]) -> Iterator[tuple[_core.BlockRef, Path]]:
     """Yield the blocks that are files by themselves, and their paths."""
     folders = {
         number: plan.command.cwd
         if output.layout == "record"
-        else destination(output, plan.command.cwd) or plan.command.cwd
+        else resolve_destination(output, plan.command.cwd) or plan.command.cwd
         for number, output in enumerate(plan.use.outputs)
         if output.layout != "file"
     }
-    found: dict[Path, tuple[_core.BlockRef, Committed]] = {}
+    found: dict[Path, tuple[_core.BlockRef, CommittedRecords]] = {}
     for task in tasks if folders else ():
         for block in task.blocks:
             if block.stream in folders:
@@ -99,7 +101,7 @@ def _in_folders(plan: Plan, tasks: Sequence[Committed]) -> Iterator[tuple[_core.
                 other, of = found.setdefault(path, (block, task))
                 if (other.length, other.crc32c) != (block.length, block.crc32c):
                     raise CorruptError(
-                        f"{path}: {records(of.first, of.last)} and {records(task.first, task.last)} both write it, and not the same",
+                        f"{path}: {format_records(of.first, of.last)} and {format_records(task.first, task.last)} both write it, and not the same",
                         "give each record a file of its own, or join one file: --output FILE; with --batch in which they are "
                         "together, and --fresh, the program itself decides",
                     )
@@ -107,24 +109,24 @@ def _in_folders(plan: Plan, tasks: Sequence[Committed]) -> Iterator[tuple[_core.
         yield block, path
 
 
-def _is_whole(path: Path, block: _core.BlockRef, *, read: bool) -> bool:
+def _has_whole_block(path: Path, block: _core.BlockRef, *, read: bool) -> bool:
     """Tell whether the file has the size of the block, and, if ``read``, its bytes."""
     if not path.is_file() or path.stat().st_size != block.length:
         return False
     if not read or not block.length:
         return True
-    with path.open("rb") as file, views([block]) as (view,):
+    with path.open("rb") as file, map_blocks([block]) as (view,):
         return all(file.read(PIECE_BYTES) == view[at : at + PIECE_BYTES] for at in range(0, block.length, PIECE_BYTES))
 
 
-def committed(rundir: RunDir, run_id: str) -> list[Committed]:
+def read_committed_tasks(rundir: RunDir, run_id: str) -> list[CommittedRecords]:
     """Return the committed tasks of the outputs, in input order."""
-    found = (task for path in rundir.journals() for task in _core.scan(str(path), False).tasks)
-    return effective_tasks(unfit.without(rundir, run_id, found))
+    found = (task for path in rundir.list_journals() for task in _core.scan(str(path), False).tasks)
+    return select_effective_tasks(unfit.drop_inconsistent_tasks(rundir, run_id, found))
 
 
-def restore(
-    plan: Plan, rundir: RunDir, run_id: str, changed: Mapping[str, str], message: Callable[[str], None]
+def restore_outputs(
+    plan: RunPlan, rundir: RunDir, run_id: str, changed: Mapping[str, str], message: Callable[[str], None]
 ) -> None:
     """Write outputs again, from the journals, that were changed by others.
 
@@ -136,9 +138,9 @@ def restore(
     """
     paths = {output.name: output.path for output in plan.use.outputs}
     in_folders = any(output.layout != "file" for output in plan.use.outputs)
-    tasks = committed(rundir, run_id) if changed or in_folders else []
-    for _ in range(ROUNDS):
-        missing = lacking(plan, tasks)
+    tasks = read_committed_tasks(rundir, run_id) if changed or in_folders else []
+    for _ in range(MAX_REWRITES):
+        missing = find_lacking_files(plan, tasks)
         if not changed and not missing:
             return
         for name, words in changed.items():
@@ -152,19 +154,19 @@ def restore(
             _core.extract(block, str(path))
         for folder in {path.parent for _, path in missing}:
             _core.sync_filesystem(folder)
-        changed = {name: words for name in changed if (words := _write(plan, tasks, name))}
+        changed = {name: words for name in changed if (words := _rewrite_output(plan, tasks, name))}
     culprit = next(iter(paths[name] for name in changed), str(missing[0][1]) if missing else "")
-    if changed or lacking(plan, tasks):
+    if changed or find_lacking_files(plan, tasks):
         raise CorruptError(
             f"{culprit}: somebody else writes it, again and again",
             "nothing is lost: see to it that only this run writes there, and type the same command again",
         )
 
 
-def _write(plan: Plan, tasks: Sequence[Committed], name: str) -> str:
+def _rewrite_output(plan: RunPlan, tasks: Sequence[CommittedRecords], name: str) -> str:
     """Write one output again; return its change by others meanwhile, in words."""
-    streams = Streams(plan.use.outputs, plan.command.cwd, only=name)
+    streams = OutputStreams(plan.use.outputs, plan.command.cwd, only=name)
     for task in tasks:
-        streams.append(task.last - task.first, task)
-    streams.finish()
-    return streams.changed().get(name, "")
+        streams.append_task(task.last - task.first, task)
+    streams.finish_outputs()
+    return streams.find_changed_outputs().get(name, "")

@@ -15,37 +15,37 @@ from pathlib import Path
 from typing import Any
 
 from millrace.errors import CorruptError, RefusedError
-from millrace.pack.layout import MAGIC, unfinished
+from millrace.pack.layout import MAGIC, make_temporary_path
 
 #: First bytes of an age file.
 HEAD = b"age-encryption.org/"
 
 #: End of the header of an age file, and the largest header that is searched for it, in bytes.
 HEADER_END = re.compile(rb"\n--- [A-Za-z0-9+/]{43}\n")
-MOST_HEADER = 1 << 20
+MAX_HEADER_BYTES = 1 << 20
 
 
-def recipients(words: Sequence[str]) -> list[Any]:
+def parse_recipients(words: Sequence[str]) -> list[Any]:
     """Parse public keys, as ``age-keygen`` and ``ssh-keygen`` write them.
 
     Raises:
         RefusedError: One is invalid, or pyrage is not installed.
     """
-    return [_recipient(word.strip()) for word in words]
+    return [_parse_recipient(word.strip()) for word in words]
 
 
 @contextmanager
-def encrypted(dest: Path, keys: Sequence[Any]) -> Iterator[Path]:
+def encrypt_when_written(dest: Path, keys: Sequence[Any]) -> Iterator[Path]:
     """Yield the path to write a pack to, and encrypt that file into ``dest`` on exit; without keys, yield ``dest``."""
     if not keys:
         yield dest
         return
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}.", dir=dest.parent) as folder:
-        plain, fresh = Path(folder) / dest.name, unfinished(dest)
+        plain, fresh = Path(folder) / dest.name, make_temporary_path(dest)
         yield plain
         try:
             with plain.open("rb") as given, fresh.open("xb") as out:
-                _pyrage().encrypt_io(given, out, keys)
+                _import_pyrage().encrypt_io(given, out, keys)
                 out.flush()
                 os.fsync(out.fileno())
             fresh.replace(dest)
@@ -72,7 +72,7 @@ def refuse_encrypted(path: Path, hint: str) -> None:
 
 
 @contextmanager
-def readable(pack: Path, identity: Path | None, folder: Path) -> Iterator[Path]:
+def decrypt_for_reading(pack: Path, identity: Path | None, folder: Path) -> Iterator[Path]:
     """Yield a path to read a pack from, decrypted if needed into a file without a name, which ends with the process.
 
     Args:
@@ -87,21 +87,21 @@ def readable(pack: Path, identity: Path | None, folder: Path) -> Iterator[Path]:
         refuse_encrypted(pack, "name the file with your private key: --identity FILE")
         yield pack
         return
-    keys = _identities(identity)
+    keys = _read_identities(identity)
     if pack.is_file() and not is_encrypted(pack):
         raise RefusedError(f"{pack}: is not encrypted", "leave out --identity")
     with tempfile.TemporaryFile(dir=folder) as plain:
-        _decrypt(pack, keys, identity, plain)
+        _decrypt_pack(pack, keys, identity, plain)
         plain.seek(0)
         if plain.read(len(MAGIC)) != MAGIC:
             raise RefusedError(f"{pack}: what is encrypted there is not a pack of Millrace")
         yield Path(f"/proc/self/fd/{plain.fileno()}")
 
 
-def _decrypt(pack: Path, keys: Sequence[Any], identity: Path, plain: Any) -> None:
+def _decrypt_pack(pack: Path, keys: Sequence[Any], identity: Path, plain: Any) -> None:
     try:
         with pack.open("rb") as given:
-            _pyrage().decrypt_io(given, plain, keys)
+            _import_pyrage().decrypt_io(given, plain, keys)
         plain.flush()
     except FileNotFoundError as error:
         raise RefusedError(f"{pack}: no such file", "check the path of the pack") from error
@@ -109,9 +109,9 @@ def _decrypt(pack: Path, keys: Sequence[Any], identity: Path, plain: Any) -> Non
         if error.errno is not None:
             raise
         raise CorruptError(f"{pack}: the pack is damaged, or cut off", "copy it again") from error
-    except _pyrage().DecryptError as error:
+    except _import_pyrage().DecryptError as error:
         with pack.open("rb") as given:
-            if not HEADER_END.search(given.read(MOST_HEADER)):
+            if not HEADER_END.search(given.read(MAX_HEADER_BYTES)):
                 raise CorruptError(f"{pack}: the pack is damaged, or cut off in its header", "copy it again") from error
         raise RefusedError(
             f"{pack}: cannot be decrypted with {identity}: {str(error).lower()}",
@@ -119,14 +119,14 @@ def _decrypt(pack: Path, keys: Sequence[Any], identity: Path, plain: Any) -> Non
         ) from error
 
 
-def _identities(path: Path) -> list[Any]:
+def _read_identities(path: Path) -> list[Any]:
     """Read the private keys in a file."""
     try:
         text = path.read_bytes()
     except OSError as error:
         raise RefusedError(f"--identity {path}: {error.strerror}", "name the file with your private key") from error
     pyrage, words = (
-        _pyrage(),
+        _import_pyrage(),
         [line.decode(errors="replace") for line in text.split() if line.startswith(b"AGE-SECRET-KEY-")],
     )
     try:
@@ -138,8 +138,8 @@ def _identities(path: Path) -> list[Any]:
         ) from error
 
 
-def _recipient(word: str) -> Any:
-    pyrage = _pyrage()
+def _parse_recipient(word: str) -> Any:
+    pyrage = _import_pyrage()
     if word.startswith("AGE-SECRET-KEY-"):
         raise RefusedError(
             "--encrypt-to: this is a private key, which others may have seen now",
@@ -156,7 +156,7 @@ def _recipient(word: str) -> Any:
         ) from error
 
 
-def _pyrage() -> Any:
+def _import_pyrage() -> Any:
     try:
         return importlib.import_module("pyrage")
     except ImportError as error:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from millrace import lock, run_folder
 from millrace.errors import RefusedError
-from millrace.lock import Lock
+from millrace.lock import FileLock
 from millrace.pack import places
-from millrace.waiting import until
+from millrace.waiting import wait_until
 
 
-class Place:
+class ReceivingFolder:
     """The files beside a result that is being received; the names are the same at each start."""
 
     def __init__(self, dest: Path) -> None:
@@ -30,7 +30,7 @@ class Place:
         #: Folder of the regeneration.
         self.work = self.folder / "work"
 
-    def take(self, seconds: float, say: Callable[[str], None]) -> Lock:
+    def acquire_lock(self, seconds: float, say: Callable[[str], None]) -> FileLock:
         """Take the lock of the receiver. If another process holds it, call ``say`` once and wait.
 
         Args:
@@ -39,38 +39,38 @@ class Place:
         Raises:
             RefusedError: Another process holds the lock for longer.
         """
-        held: list[lock.HeldError] = []
+        held: list[lock.LockHeldError] = []
 
-        def look() -> Lock | None:
+        def look() -> FileLock | None:
             try:
-                places.take_folder(self.folder)
-                return lock.take(self.lock)
+                places.claim_folder(self.folder)
+                return lock.acquire_lock(self.lock)
             except FileNotFoundError:
                 return None  # its last holder has just removed the folder
-            except lock.HeldError as error:
+            except lock.LockHeldError as error:
                 if not held:
-                    say(f"{self._words(error)}; waiting for it")
+                    say(f"{self._describe_holder(error)}; waiting for it")
                 held.append(error)
                 return None
 
-        if found := until(look, seconds, nap=0.1):
+        if found := wait_until(look, seconds, nap=0.1):
             return found
         raise RefusedError(
-            self._words(held[-1]) if held else f"{self.folder}: cannot be taken",
+            self._describe_holder(held[-1]) if held else f"{self.folder}: cannot be taken",
             "wait for it, or stop it, and send again",
         )
 
-    def _words(self, error: lock.HeldError) -> str:
+    def _describe_holder(self, error: lock.LockHeldError) -> str:
         return f"{self._dest}: another millrace ({error.words}) is receiving this"
 
     def remove(self) -> None:
         """Remove the folder, with the lock held. A process that waits for the lock may make it again at once."""
-        self.start_over()
+        self.discard_received()
         self.lock.unlink(missing_ok=True)
         with suppress(OSError):
             run_folder.remove_folder(self.folder)
 
-    def have(self) -> tuple[int, str]:
+    def digest_received(self) -> tuple[int, str]:
         """Return the number of bytes received, and their SHA-256."""
         if not self.pack.exists():
             return 0, hashlib.sha256().hexdigest()
@@ -78,13 +78,13 @@ class Place:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return file.tell(), digest
 
-    def start_over(self) -> None:
+    def discard_received(self) -> None:
         """Remove the received bytes and the regeneration, as another pack follows."""
         shutil.rmtree(self.work, ignore_errors=True)
         self.pack.unlink(missing_ok=True)
 
 
-class Arriving:
+class GrowingPack:
     """A pack that grows: one thread appends, another reads."""
 
     def __init__(self, path: Path) -> None:
@@ -108,18 +108,18 @@ class Arriving:
             self.whole = not data
             self._more.notify_all()
 
-    def fail(self, error: BaseException) -> None:
+    def report_failure(self, error: BaseException) -> None:
         """Record that the pack ends early, and wake the reader."""
         self._file.close()
         with self._more:
             self.error = error
             self._more.notify_all()
 
-    def wait(self, enough: int, seconds: float) -> int:
+    def wait_for_bytes(self, enough: int, seconds: float) -> int:
         """Wait for ``enough`` bytes, the end of the pack or ``seconds``; return the number of bytes there.
 
         Raises:
-            BaseException: The error given to ``fail``.
+            BaseException: The error given to ``report_failure``.
         """
         with self._more:
             self._more.wait_for(lambda: self.whole or self.error is not None or self._size >= enough, seconds)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from millrace.pack.queries import QueryBatch
 from millrace.tools.blast.options import OPTIONS
-from millrace.tools.options import scan
+from millrace.tools.options import scan_options
 
 #: The default columns of a table.
 _STANDARD = [
@@ -39,24 +39,24 @@ _BEGINS = {
 _HIT = re.compile(rb"<Hit_(?:id|def|accession)>([^<\s]*)")
 
 
-def read(argv: Sequence[str], path: Path, batches: Sequence[QueryBatch]) -> list[set[bytes]] | None:
+def read_named_words(argv: Sequence[str], path: Path, batches: Sequence[QueryBatch]) -> list[set[bytes]] | None:
     """Return the words that may name entries, for each batch; None if the query of a line is uncertain."""
-    form, columns = _format(argv)
+    form, columns = _parse_outfmt(argv)
     sizes = [batch.last - batch.first for batch in batches]
     with path.open("rb") as lines:
         if form in _BEGINS:
-            words = _tabbed(columns) if form == 7 else _xml if form == 5 else _first
-            return _by_begins(lines, _BEGINS[form], sizes, words) if words else None
+            words = _make_column_reader(columns) if form == 7 else _find_xml_names if form == 5 else _find_first_word
+            return _collect_by_query_start(lines, _BEGINS[form], sizes, words) if words else None
         if form == 6:
             names = [name for batch in batches for name in batch.names]
-            return _by_names(lines, columns, names, sizes) if len(names) == sum(sizes) else None
+            return _collect_by_query_name(lines, columns, names, sizes) if len(names) == sum(sizes) else None
     return None
 
 
-def _format(argv: Sequence[str]) -> tuple[int, list[str]]:
+def _parse_outfmt(argv: Sequence[str]) -> tuple[int, list[str]]:
     """Return the number of the output format (-1: unknown), and the columns of a table."""
     text = "0"
-    for word in scan(argv[1:], OPTIONS, "BLAST", first=0):
+    for word in scan_options(argv[1:], OPTIONS, "BLAST", first=0):
         if word.name == "outfmt" and word.values:
             text = word.values[0]
     number, *columns = text.split()
@@ -65,11 +65,11 @@ def _format(argv: Sequence[str]) -> tuple[int, list[str]]:
     return int(number) if number.isdigit() else -1, expanded
 
 
-def _by_begins(
+def _collect_by_query_start(
     lines: Iterable[bytes], begins: re.Pattern[bytes], sizes: Sequence[int], words: Callable[[bytes], Iterable[bytes]]
 ) -> list[set[bytes]] | None:
     found: list[set[bytes]] = [set() for _ in sizes]
-    ends = _ends(sizes)
+    ends = _compute_batch_ends(sizes)
     query, batch = -1, -1
     for line in lines:
         if begins.match(line):
@@ -83,7 +83,7 @@ def _by_begins(
     return found if query + 1 == ends[-1] else None
 
 
-def _ends(sizes: Sequence[int]) -> list[int]:
+def _compute_batch_ends(sizes: Sequence[int]) -> list[int]:
     total, ends = 0, []
     for size in sizes:
         total += size
@@ -91,18 +91,18 @@ def _ends(sizes: Sequence[int]) -> list[int]:
     return ends or [0]
 
 
-def _first(line: bytes) -> Iterator[bytes]:
+def _find_first_word(line: bytes) -> Iterator[bytes]:
     """Yield the first word of a line of a report: in the list of hits and in the alignments it names an entry."""
     word = line.lstrip(b"> ").split(None, 1)[:1]
     if word and word[0] not in (b"Query", b"Sbjct"):
         yield word[0]
 
 
-def _xml(line: bytes) -> list[bytes]:
+def _find_xml_names(line: bytes) -> list[bytes]:
     return _HIT.findall(line)
 
 
-def _tabbed(columns: Sequence[str]) -> Callable[[bytes], Iterable[bytes]] | None:
+def _make_column_reader(columns: Sequence[str]) -> Callable[[bytes], Iterable[bytes]] | None:
     places = [place for place, name in enumerate(columns) if name in _SUBJECT]
     if not places:
         return None
@@ -117,16 +117,16 @@ def _tabbed(columns: Sequence[str]) -> Callable[[bytes], Iterable[bytes]] | None
     return words
 
 
-def _by_names(
+def _collect_by_query_name(
     lines: Iterable[bytes], columns: Sequence[str], names: Sequence[bytes], sizes: Sequence[int]
 ) -> list[set[bytes]] | None:
     """Collect the words of a table without comments, in which queries without hits do not appear."""
-    words = _tabbed(columns)
+    words = _make_column_reader(columns)
     place = next((place for place, name in enumerate(columns) if name in _QUERY), None)
     if words is None or place is None:
         return None
     found: list[set[bytes]] = [set() for _ in sizes]
-    ends = _ends(sizes)
+    ends = _compute_batch_ends(sizes)
     query, batch, last = -1, 0, None
     for line in lines:
         cells = line.rstrip(b"\n").split(b"\t", place + 1)
@@ -135,7 +135,7 @@ def _by_names(
         name = cells[place]
         if name != last:
             query, last = query + 1, name
-            while query < len(names) and not _same(names[query], name):
+            while query < len(names) and not _is_same_query(names[query], name):
                 query += 1
             if query == len(names):
                 return None
@@ -145,10 +145,10 @@ def _by_names(
     return found
 
 
-def _same(title: bytes, name: bytes) -> bool:
+def _is_same_query(title: bytes, name: bytes) -> bool:
     """Tell whether a table calls the query with the title word ``title`` by ``name``.
 
-    >>> _same(b"tr|A7TBS3|A7TBS3_NEMVE", b"A7TBS3"), _same(b"lcl|x", b"x"), _same(b"xy", b"x")
+    >>> _is_same_query(b"tr|A7TBS3|A7TBS3_NEMVE", b"A7TBS3"), _is_same_query(b"lcl|x", b"x"), _is_same_query(b"xy", b"x")
     (True, True, False)
     """
     return title == name or name in title.split(b"|") or name.partition(b".")[0] in title.split(b"|")

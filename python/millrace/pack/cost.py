@@ -13,7 +13,7 @@ from millrace.errors import RefusedError
 
 
 @dataclass(frozen=True)
-class Way:
+class TransferMethod:
     """One way to transfer a result."""
 
     name: str
@@ -23,25 +23,25 @@ class Way:
     before: float = 0.0
     after: float = 0.0
 
-    def seconds(self, bandwidth: float) -> float:
+    def estimate_seconds(self, bandwidth: float) -> float:
         """Return the seconds from the finished result to its copy there; ``bandwidth`` is in bytes a second."""
         return self.before + self.bytes / bandwidth + self.after
 
 
-def best(ways: list[Way], bandwidth: float) -> Way:
+def choose_fastest_transfer(ways: list[TransferMethod], bandwidth: float) -> TransferMethod:
     """Return the way that takes least time; of equal ones the first.
 
-    >>> ways = [Way("as it is", 1000), Way("packed", 10, before=3, after=6)]
-    >>> [best(ways, bandwidth).name for bandwidth in (100, 110, 120)]
+    >>> ways = [TransferMethod("as it is", 1000), TransferMethod("packed", 10, before=3, after=6)]
+    >>> [choose_fastest_transfer(ways, bandwidth).name for bandwidth in (100, 110, 120)]
     ['packed', 'packed', 'as it is']
     """
-    return min(ways, key=lambda way: way.seconds(bandwidth))
+    return min(ways, key=lambda way: way.estimate_seconds(bandwidth))
 
 
-def pays_below(other: Way, packed: Way) -> float:
+def compute_break_even_bandwidth(other: TransferMethod, packed: TransferMethod) -> float:
     """Return the bandwidth, in bytes a second, below which ``packed`` is faster; 0: at none, infinite: at all.
 
-    >>> pays_below(Way("as it is", 1000), Way("packed", 10, before=3, after=6))
+    >>> compute_break_even_bandwidth(TransferMethod("as it is", 1000), TransferMethod("packed", 10, before=3, after=6))
     110.0
     """
     saved, spent = other.bytes - packed.bytes, packed.before + packed.after - other.before - other.after
@@ -51,7 +51,7 @@ def pays_below(other: Way, packed: Way) -> float:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RegenerationSample:
     """The regeneration of a part of a result; times in seconds."""
 
     #: Elapsed time.
@@ -65,12 +65,12 @@ class Sample:
     batches: int
     of: int
 
-    def all_of_it(self) -> float:
+    def estimate_total_seconds(self) -> float:
         """Return the seconds to regenerate all: start and end count once, the tools work at the rate of the sample.
 
-        >>> Sample(wall=3, slots=1, occupancy=2 / 3, share=0.1, batches=1, of=10).all_of_it()
+        >>> RegenerationSample(wall=3, slots=1, occupancy=2 / 3, share=0.1, batches=1, of=10).estimate_total_seconds()
         21.0
-        >>> Sample(wall=3, slots=2, occupancy=1 / 3, share=0.5, batches=1, of=2).all_of_it()
+        >>> RegenerationSample(wall=3, slots=2, occupancy=1 / 3, share=0.5, batches=1, of=2).estimate_total_seconds()
         3.0
         """
         work = self.wall * self.slots * self.occupancy

@@ -18,14 +18,14 @@ from typing import BinaryIO, Protocol
 
 from millrace.errors import CorruptError
 from millrace.pack.files import AS_IT_IS, FileCodec
-from millrace.pack.layout import Kind, Section
+from millrace.pack.layout import PackSection, SectionKind
 
 
-class Appended(Protocol):
-    """A writer of sections: ``millrace.pack.layout.Writer``, or one that several threads share."""
+class SectionSink(Protocol):
+    """A writer of sections: ``millrace.pack.layout.PackWriter``, or one that several threads share."""
 
-    def add(self, kind: Kind, data: bytes, reference: bytes = b"", note: bytes = b"") -> int:
-        """Append a section, as ``Writer.add`` does."""
+    def add(self, kind: SectionKind, data: bytes, reference: bytes = b"", note: bytes = b"") -> int:
+        """Append a section, as ``PackWriter.add`` does."""
         ...
 
 
@@ -37,42 +37,42 @@ _NOTE = struct.Struct("<BxxxQQQQ")
 Bytes = bytes | bytearray | mmap.mmap
 
 #: Bytes of an output that are compressed at a time; the reference has as many more at each end.
-PIECE = 1 << 20
+PIECE_BYTES = 1 << 20
 
 #: Longest reference: a piece, and that much at each end.
-MAX_REFERENCE_BYTES = 3 * PIECE
+MAX_REFERENCE_BYTES = 3 * PIECE_BYTES
 
 #: Bytes that are stripped or compared at a time.
-READ = 8 << 20
+READ_BYTES = 8 << 20
 
 #: Last bytes of a piece that are searched for in the regeneration, to go on at the same position.
-ANCHOR = 64
+ANCHOR_BYTES = 64
 
 
-def strip(path: Path, volatile: Sequence[str], dest: Path) -> None:
+def strip_file(path: Path, volatile: Sequence[str], dest: Path) -> None:
     """Copy ``path`` to ``dest`` without text that matches ``volatile``; see ``millrace.model.OutputUse.volatile``."""
-    patterns = compiled(volatile)
+    patterns = compile_patterns(volatile)
     with path.open("rb") as source, dest.open("wb") as out:
-        for lines in _lines(source):
-            out.write(stripped(lines, patterns))
+        for lines in _read_line_blocks(source):
+            out.write(strip_lines(lines, patterns))
 
 
-def compiled(volatile: Sequence[str]) -> list[re.Pattern[bytes]]:
-    """Compile the patterns for ``stripped``."""
+def compile_patterns(volatile: Sequence[str]) -> list[re.Pattern[bytes]]:
+    """Compile the patterns for ``strip_lines``."""
     return [re.compile(pattern.encode(), re.MULTILINE) for pattern in volatile]
 
 
-def stripped(lines: bytes, patterns: Sequence[re.Pattern[bytes]]) -> bytes:
+def strip_lines(lines: bytes, patterns: Sequence[re.Pattern[bytes]]) -> bytes:
     """Return whole lines without the text that matches one of the patterns."""
     for pattern in patterns:
         lines = pattern.sub(b"", lines)
     return lines
 
 
-def _lines(source: BinaryIO) -> Iterator[bytes]:
+def _read_line_blocks(source: BinaryIO) -> Iterator[bytes]:
     """Yield blocks of whole lines."""
     rest = b""
-    while block := source.read(READ):
+    while block := source.read(READ_BYTES):
         lines, end, rest_of_block = (rest + block).rpartition(b"\n")
         rest = rest_of_block
         if end:
@@ -81,36 +81,36 @@ def _lines(source: BinaryIO) -> Iterator[bytes]:
         yield rest
 
 
-def write(writer: Appended, output: int, original: Path, regenerated: Path) -> None:
+def write_differences(writer: SectionSink, output: int, original: Path, regenerated: Path) -> None:
     """Append the differences of ``original`` from ``regenerated``, which is stripped."""
     with ExitStack() as stack:
-        ours, theirs = (mapped(path, stack) for path in (original, regenerated))
+        ours, theirs = (map_file(path, stack) for path in (original, regenerated))
         at, there = 0, 0
         while at < len(ours):
-            same = same_bytes(ours, at, theirs, there)
+            same = count_same_bytes(ours, at, theirs, there)
             at, there, known = at + same, there + same, there
-            piece = ours[at : at + PIECE]
-            begin, end = max(there - PIECE, 0), min(there + len(piece) + PIECE, len(theirs))
-            told = note(output, known, same, begin, end - begin if piece else 0)
-            writer.add(Kind.DIFFERENCE, piece, theirs[begin:end] if piece else b"", told)
-            at, there = at + len(piece), place(piece, theirs, there, begin, end)
+            piece = ours[at : at + PIECE_BYTES]
+            begin, end = max(there - PIECE_BYTES, 0), min(there + len(piece) + PIECE_BYTES, len(theirs))
+            told = encode_note(output, known, same, begin, end - begin if piece else 0)
+            writer.add(SectionKind.DIFFERENCE, piece, theirs[begin:end] if piece else b"", told)
+            at, there = at + len(piece), find_next_position(piece, theirs, there, begin, end)
 
 
-def note(output: int, known: int, same: int, begin: int, length: int) -> bytes:
+def encode_note(output: int, known: int, same: int, begin: int, length: int) -> bytes:
     """Encode the note of a difference: ``same`` equal bytes from offset ``known``, then the range of the reference."""
     return _NOTE.pack(output, known, same, begin, length)
 
 
-def place(piece: bytes, theirs: Bytes, there: int, begin: int, end: int) -> int:
-    """Return the position in ``theirs`` at which to compare the bytes after ``piece``."""
-    found = theirs.rfind(piece[-ANCHOR:], begin, end) if len(piece) >= ANCHOR else -1
-    return found + ANCHOR if found >= 0 else min(there + len(piece), len(theirs))
+def find_next_position(piece: bytes, theirs: Bytes, there: int, begin: int, end: int) -> int:
+    """Return the position in ``add_regenerated`` at which to compare the bytes after ``piece``."""
+    found = theirs.rfind(piece[-ANCHOR_BYTES:], begin, end) if len(piece) >= ANCHOR_BYTES else -1
+    return found + ANCHOR_BYTES if found >= 0 else min(there + len(piece), len(theirs))
 
 
-def same_bytes(ours: Bytes, at: int, theirs: Bytes, there: int) -> int:
-    """Count the equal bytes of ``ours`` from ``at`` on and ``theirs`` from ``there`` on."""
+def count_same_bytes(ours: Bytes, at: int, theirs: Bytes, there: int) -> int:
+    """Count the equal bytes of ``add_output`` from ``at`` on and ``add_regenerated`` from ``there`` on."""
     start = at
-    size = READ
+    size = READ_BYTES
     while size:
         a, b = ours[at : at + size], theirs[there : there + size]
         if a == b and a:
@@ -122,7 +122,7 @@ def same_bytes(ours: Bytes, at: int, theirs: Bytes, there: int) -> int:
     return at - start
 
 
-def mapped(path: Path, stack: ExitStack) -> bytes | mmap.mmap:
+def map_file(path: Path, stack: ExitStack) -> bytes | mmap.mmap:
     """Map a file into memory until ``stack`` ends."""
     if not path.stat().st_size:
         return b""
@@ -130,27 +130,30 @@ def mapped(path: Path, stack: ExitStack) -> bytes | mmap.mmap:
     return stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def apply(
-    sections: Iterable[Section], regenerated: Sequence[Path], dests: Sequence[Path], most: Sequence[int], codec: FileCodec = AS_IT_IS,
+def restore_outputs(
+    sections: Iterable[PackSection], regenerated: Sequence[Path], dests: Sequence[Path], most: Sequence[int], codec: FileCodec = AS_IT_IS,
 ) -> list[tuple[int, str]]:  # fmt: skip
     """Write the outputs from the sections of a pack; return (bytes, SHA-256) of each.
 
     Args:
-        sections: As appended by ``write`` or ``write_plain``, for all outputs.
+        sections: As appended by ``write_differences`` or ``write_plain_pieces``, for all outputs.
         regenerated: The stripped regeneration of each output.
         most: Bytes of each output; more are never written.
-        codec: The codec given to ``write_plain``.
+        codec: The codec given to ``write_plain_pieces``.
 
     Raises:
         CorruptError: The sections do not fit the regeneration or the sizes.
     """
     with ExitStack() as stack:
-        theirs = [mapped(path, stack) for path in regenerated]
-        outs = [_Output(stack.enter_context(_opened(path)), size) for path, size in zip(dests, most, strict=True)]
+        theirs = [map_file(path, stack) for path in regenerated]
+        outs = [
+            _RestoredOutput(stack.enter_context(_open_new_file(path)), size)
+            for path, size in zip(dests, most, strict=True)
+        ]
         for section in sections:
-            if section.kind is Kind.PLAIN:
-                output = _output_of_piece(section, len(outs))
-                outs[output].put(codec.decode(section.data()))
+            if section.kind is SectionKind.PLAIN:
+                output = _get_output_index(section, len(outs))
+                outs[output].append_bytes(codec.decode(section.unpack_bytes()))
                 continue
             if len(section.note) != _NOTE.size or section.note[0] >= min(len(dests), len(theirs)):
                 raise CorruptError("the pack has a difference of an output that it does not name")
@@ -160,30 +163,30 @@ def apply(
                 raise CorruptError("the pack has a difference that refers to more than any does")
             if known + same > len(ours) or begin + length > len(ours):
                 raise CorruptError("what is regenerated here is shorter than where the result was packed")
-            for at in range(known, known + same, READ):
-                outs[output].put(ours[at : min(at + READ, known + same)])
-            outs[output].put(section.data(ours[begin : begin + length]))
-        return [each.finish() for each in outs]
+            for at in range(known, known + same, READ_BYTES):
+                outs[output].put(ours[at : min(at + READ_BYTES, known + same)])
+            outs[output].put(section.unpack_bytes(ours[begin : begin + length]))
+        return [each.get_size_and_digest() for each in outs]
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_new_file(path: Path) -> BinaryIO:
     """Open a new file, never through a link that is already there; ``/dev/null`` is opened as it is."""
     return path.open("wb" if path == Path(os.devnull) else "xb")
 
 
-def _output_of_piece(section: Section, n_outputs: int) -> int:
+def _get_output_index(section: PackSection, n_outputs: int) -> int:
     if len(section.note) != 1 or section.note[0] >= n_outputs:
         raise CorruptError("the pack has a piece of an output that it does not name")
     return section.note[0]
 
 
-class _Output:
+class _RestoredOutput:
     """An output that is being restored to a file."""
 
     def __init__(self, file: BinaryIO, most: int) -> None:
         self._file, self._most, self._size, self._digest = file, most, 0, hashlib.sha256()
 
-    def put(self, data: bytes) -> None:
+    def append_bytes(self, data: bytes) -> None:
         """Append bytes.
 
         Raises:
@@ -195,16 +198,16 @@ class _Output:
         self._file.write(data)
         self._digest.update(data)
 
-    def finish(self) -> tuple[int, str]:
+    def get_size_and_digest(self) -> tuple[int, str]:
         """Return the number of bytes written, and their SHA-256."""
         return self._size, self._digest.hexdigest()
 
 
-def write_plain(writer: Appended, output: int, original: Path, codec: FileCodec = AS_IT_IS) -> None:
+def write_plain_pieces(writer: SectionSink, output: int, original: Path, codec: FileCodec = AS_IT_IS) -> None:
     """Append an output as the pieces that ``codec`` makes of it, compressed.
 
     Raises:
         NotPackable: The codec does not accept it.
     """
     for piece in codec.encode(original):
-        writer.add(Kind.PLAIN, piece, note=bytes([output]))
+        writer.add(SectionKind.PLAIN, piece, note=bytes([output]))

@@ -9,23 +9,23 @@ from pathlib import Path
 
 from millrace import _core
 from millrace.pack import hits
-from millrace.pack.codec import NotPackable
-from millrace.pack.cost import Way
+from millrace.pack.codec import NotPackableError
+from millrace.pack.cost import TransferMethod
 from millrace.pack.layout import LEVEL
-from millrace.pack.packing import Packing, Wishes
-from millrace.pack.recipe import Original
-from millrace.plan.plan import Plan
+from millrace.pack.packing import PackOptions, ResultPacker
+from millrace.pack.recipe import OriginalOutput
+from millrace.plan.plan import RunPlan
 
 #: Bytes of a result that are compressed as a sample.
-PIECE = 8 << 20
+PIECE_BYTES = 8 << 20
 
 #: Estimated bytes of a pack besides its hits: recipe and differences.
-BESIDE = 1000
+OVERHEAD_BYTES = 1000
 
 
-def ways(
-    plan: Plan, outputs: Sequence[Path], wishes: Wishes, folder: Path, say: Callable[[str], None]
-) -> tuple[list[Way], str]:
+def measure_transfer_methods(
+    plan: RunPlan, outputs: Sequence[Path], wishes: PackOptions, folder: Path, say: Callable[[str], None]
+) -> tuple[list[TransferMethod], str]:
     """Return the ways to send ``outputs`` with their costs, and the reason why they cannot be packed as hits, or "".
 
     Args:
@@ -33,36 +33,40 @@ def ways(
     """
     start = time.process_time()  # the start-up time of one of our commands
     size = sum(path.stat().st_size for path in outputs)
-    found = [Way("as it is", size), _compressed(outputs, size)]
+    found = [TransferMethod("as it is", size), _measure_compression(outputs, size)]
     try:
         found.append(
-            _packed(Packing(plan, outputs, unread(plan, outputs), folder / "pack", wishes, say), folder, start)
+            _measure_packing(
+                ResultPacker(plan, outputs, list_undigested_outputs(plan, outputs), folder / "pack", wishes, say),
+                folder,
+                start,
+            )
         )
-    except NotPackable as error:
+    except NotPackableError as error:
         return found, str(error)
     return found, ""
 
 
-def unread(plan: Plan, outputs: Sequence[Path]) -> tuple[Original, ...]:
+def list_undigested_outputs(plan: RunPlan, outputs: Sequence[Path]) -> tuple[OriginalOutput, ...]:
     """Describe the outputs without digests, as a sample is compared with none."""
     pairs = zip(plan.use.outputs, outputs, strict=True)
-    return tuple(Original(name=use.name, bytes=path.stat().st_size, sha256="0" * 64) for use, path in pairs)
+    return tuple(OriginalOutput(name=use.name, bytes=path.stat().st_size, sha256="0" * 64) for use, path in pairs)
 
 
-def _compressed(outputs: Sequence[Path], size: int) -> Way:
+def _measure_compression(outputs: Sequence[Path], size: int) -> TransferMethod:
     """Estimate compression by zstd, from the begin of the largest output."""
     with max(outputs, key=lambda path: path.stat().st_size).open("rb") as file:
-        piece = file.read(PIECE)
+        piece = file.read(PIECE_BYTES)
     begun = time.monotonic()
     small = _core.squeeze(piece, LEVEL)
     packed = time.monotonic()
     _core.restore(small, len(piece))
     restored = time.monotonic()
     share = size / max(len(piece), 1)
-    return Way("zstd -19", round(len(small) * share), (packed - begun) * share, (restored - packed) * share)
+    return TransferMethod("zstd -19", round(len(small) * share), (packed - begun) * share, (restored - packed) * share)
 
 
-def _packed(packing: Packing, folder: Path, start: float) -> Way:
+def _measure_packing(packing: ResultPacker, folder: Path, start: float) -> TransferMethod:
     """Estimate packing as hits: read all hits, and regenerate the first batches.
 
     Args:
@@ -71,13 +75,13 @@ def _packed(packing: Packing, folder: Path, start: float) -> Way:
     with tempfile.TemporaryDirectory(dir=folder) as name:
         scratch = Path(name)
         begun = time.monotonic()
-        made = packing.recipe()
+        made = packing.make_recipe()
         described = time.monotonic()
-        packing.recipe()  # timed again, as ``pack`` will find the database in the cache
-        batches = packing.batches(scratch)
-        found = packing.read(scratch, batches)
+        packing.make_recipe()  # timed again, as ``pack`` will find the database in the cache
+        batches = packing.cut_queries(scratch)
+        found = packing.find_hits(scratch, batches)
         read = time.monotonic()
-        again = packing.trial(scratch / "trial", made, batches, found).cost.all_of_it()
-    size = len(_core.squeeze(hits.encode(found), LEVEL)) + BESIDE
+        again = packing.run_trial(scratch / "trial", made, batches, found).cost.estimate_total_seconds()
+    size = len(_core.squeeze(hits.encode_hits(found), LEVEL)) + OVERHEAD_BYTES
     # The other end reads its database, too.
-    return Way("packed", size, 2 * start + read - described + again, start + described - begun + again)
+    return TransferMethod("packed", size, 2 * start + read - described + again, start + described - begun + again)

@@ -13,16 +13,16 @@ from typing import Protocol, runtime_checkable
 
 from millrace import _core
 from millrace.errors import RefusedError
-from millrace.pack.layout import MOST_BYTES
+from millrace.pack.layout import MAX_SECTION_BYTES
 
 #: Group of the entry points of codecs of files.
 GROUP = "millrace.file_codecs"
 
 #: Bytes of a file from which its size under zstd is estimated.
-SAMPLE = 8 << 20
+SAMPLE_BYTES = 8 << 20
 
 #: Level of that compression: fast, and at most twice the size that the highest level gives.
-QUICK = 3
+QUICK_LEVEL = 3
 
 
 @runtime_checkable
@@ -48,13 +48,13 @@ class FileCodec(Protocol):
         ...
 
 
-class _AsItIs:
+class _PlainFileCodec:
     """The codec of any file: it changes nothing."""
 
     def encode(self, path: Path) -> Iterator[bytes]:
         """Implement ``FileCodec.encode``."""
         with path.open("rb") as file:
-            while data := file.read(MOST_BYTES):
+            while data := file.read(MAX_SECTION_BYTES):
                 yield data
 
     def decode(self, piece: bytes) -> bytes:
@@ -62,21 +62,21 @@ class _AsItIs:
         return piece
 
 
-AS_IT_IS: FileCodec = _AsItIs()
+AS_IT_IS: FileCodec = _PlainFileCodec()
 
 #: Attributes of ``millrace.pack.trace`` that hold the codecs in a pack of traces, by the name of the codec.
 _TRACES = {"trace": "CODEC", "beside-traces": "KEPT"}
 
 
-def zstd_bytes(paths: Sequence[Path]) -> int:
+def estimate_zstd_bytes(paths: Sequence[Path]) -> int:
     """Estimate the size of files under zstd, quickly, from the begin of the largest."""
     with max(paths, key=lambda path: path.stat().st_size).open("rb") as file:
-        piece = file.read(SAMPLE)
+        piece = file.read(SAMPLE_BYTES)
     n_bytes = sum(path.stat().st_size for path in paths)
-    return round(len(_core.squeeze(piece, QUICK)) * n_bytes / max(len(piece), 1))
+    return round(len(_core.squeeze(piece, QUICK_LEVEL)) * n_bytes / max(len(piece), 1))
 
 
-def find(name: str) -> FileCodec | None:
+def find_file_codec(name: str) -> FileCodec | None:
     """Return the codec of this name; None if there is none. An entry point goes before a built-in codec.
 
     Raises:

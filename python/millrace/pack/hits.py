@@ -19,7 +19,7 @@ MAX_BATCHES = 1 << 22
 _BITS = 62
 
 
-class Hits(NamedTuple):
+class BatchHits(NamedTuple):
     """The hits of one batch of consecutive queries."""
 
     queries: int
@@ -29,30 +29,30 @@ class Hits(NamedTuple):
     more: bytes = b""
 
 
-def encode(batches: Sequence[Hits]) -> bytes:
+def encode_hits(batches: Sequence[BatchHits]) -> bytes:
     """Encode batches.
 
-    >>> [(each.queries, list(each.entries), each.more) for each in decode(encode([Hits(3, [0, 7, 300]), Hits(1, [], b"x")]), 301)]
+    >>> [(each.queries, list(each.entries), each.more) for each in decode_hits(encode_hits([BatchHits(3, [0, 7, 300]), BatchHits(1, [], b"x")]), 301)]
     [(3, [0, 7, 300], b''), (1, [], b'x')]
     """
     counts, distances, more = bytearray(), bytearray(), bytearray()
     for batch in batches:
         for number in (batch.queries, len(batch.entries), len(batch.more)):
-            _put(counts, number)
+            _append_varint(counts, number)
         last = -1
         for entry in batch.entries:
-            _put(distances, entry - last - 1)
+            _append_varint(distances, entry - last - 1)
             last = entry
         more += batch.more
     # Numbers of one kind side by side compress better.
     head = bytearray()
     for number in (len(batches), len(counts), len(distances)):
-        _put(head, number)
+        _append_varint(head, number)
     return bytes(head + counts + distances + more)
 
 
-def decode(data: bytes, entries: int, max_batches: int = MAX_BATCHES) -> list[Hits]:
-    """Decode the batches that ``encode`` has written.
+def decode_hits(data: bytes, entries: int, max_batches: int = MAX_BATCHES) -> list[BatchHits]:
+    """Decode the batches that ``encode_hits`` has written.
 
     Args:
         entries: Number of entries in the database.
@@ -61,28 +61,28 @@ def decode(data: bytes, entries: int, max_batches: int = MAX_BATCHES) -> list[Hi
     Raises:
         CorruptError: The data is malformed, or names entries that the database does not have.
     """
-    numbers = _Numbers(data)
+    numbers = _VarintReader(data)
     n, n_counts, n_distances = (next(numbers) for _ in range(3))
     start = numbers.at
     end = start + n_counts + n_distances
     if end > len(data) or n > n_counts:
-        raise _wrong()
+        raise _make_format_error()
     if n > max_batches:
         raise CorruptError("the pack has more batches of queries than any result")
-    counts, distances = _Numbers(data[: start + n_counts], start), _Numbers(data[:end], start + n_counts)
+    counts, distances = _VarintReader(data[: start + n_counts], start), _VarintReader(data[:end], start + n_counts)
     batches, at = [], end
     for _ in range(n):
         queries, n_entries, n_more = next(counts), next(counts), next(counts)
         if n_more > len(data) - at or not queries:
-            raise _wrong()
-        batches.append(Hits(queries, _ordinals(distances, n_entries, entries), data[at : at + n_more]))
+            raise _make_format_error()
+        batches.append(BatchHits(queries, _decode_ordinals(distances, n_entries, entries), data[at : at + n_more]))
         at += n_more
-    if counts.left or distances.left or at != len(data):
-        raise _wrong()
+    if counts.n_bytes_left or distances.n_bytes_left or at != len(data):
+        raise _make_format_error()
     return batches
 
 
-def _ordinals(distances: Iterator[int], n: int, entries: int) -> Sequence[int]:
+def _decode_ordinals(distances: Iterator[int], n: int, entries: int) -> Sequence[int]:
     """Return the next ``n`` ordinals; check ``n`` before memory is allocated."""
     if n > entries:
         raise CorruptError("the pack has hits of entries that its database does not have")
@@ -97,39 +97,39 @@ def _ordinals(distances: Iterator[int], n: int, entries: int) -> Sequence[int]:
     return found
 
 
-def numbers(values: Sequence[int]) -> bytes:
-    """Encode numbers as bytes, for ``Hits.more``.
+def encode_numbers(values: Sequence[int]) -> bytes:
+    """Encode numbers as bytes, for ``BatchHits.more``.
 
-    >>> numbers_of(numbers([0, 127, 128, 70000]))
+    >>> decode_numbers(encode_numbers([0, 127, 128, 70000]))
     [0, 127, 128, 70000]
     """
     out = bytearray()
     for value in values:
-        _put(out, value)
+        _append_varint(out, value)
     return bytes(out)
 
 
-def numbers_of(data: bytes) -> list[int]:
-    """Decode the numbers that ``numbers`` has encoded.
+def decode_numbers(data: bytes) -> list[int]:
+    """Decode the numbers that ``encode_numbers`` has encoded.
 
     Raises:
         CorruptError: The data is malformed.
     """
-    found, read = [], _Numbers(data)
-    while read.left:
+    found, read = [], _VarintReader(data)
+    while read.n_bytes_left:
         found.append(next(read))
     return found
 
 
-def _put(out: bytearray, number: int) -> None:
+def _append_varint(out: bytearray, number: int) -> None:
     while number > 127:
         out.append(number & 127 | 128)
         number >>= 7
     out.append(number)
 
 
-class _Numbers(Iterator[int]):
-    """The varints of ``data``, from ``at`` to its end."""
+class _VarintReader(Iterator[int]):
+    """The varints of ``unpack_bytes``, from ``at`` to its end."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data, self.at = data, at
@@ -144,12 +144,12 @@ class _Numbers(Iterator[int]):
             number |= (byte & 127) << shift
             if byte < 128:
                 return number
-        raise _wrong()
+        raise _make_format_error()
 
     @property
-    def left(self) -> int:
+    def n_bytes_left(self) -> int:
         return len(self._data) - self.at
 
 
-def _wrong() -> CorruptError:
+def _make_format_error() -> CorruptError:
     return CorruptError("the pack's lists of entries are not what a pack holds")

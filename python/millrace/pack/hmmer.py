@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 
 from millrace.errors import MillraceError
-from millrace.model import Command, Fragmented, HmmerTargets, OutputUse, ToolUse
+from millrace.model import FragmentPlan, HmmerTargets, OutputUse, ToolUse, UserCommand
 from millrace.pack import hits, hmmer_text, known_databases
-from millrace.pack.codec import NotPackable, ordinals_by_name
-from millrace.pack.hits import Hits
-from millrace.pack.known_databases import Entries
+from millrace.pack.codec import NotPackableError, collect_named_ordinals
+from millrace.pack.hits import BatchHits
+from millrace.pack.known_databases import DatabaseEntries
 from millrace.pack.queries import QueryBatch
-from millrace.pack.recipe import Database
-from millrace.tools.hmmer.command import dashed
+from millrace.pack.recipe import PackedDatabase
+from millrace.tools.hmmer.command import add_dashes
 from millrace.tools.hmmer.outputs import OUTPUTS
 
 _MODULUS = 1 << 256
@@ -44,111 +44,117 @@ _ROWS = b"""Scores for complete sequence
 
 
 class HmmerCodec:
-    """The ``millrace.pack.codec.Codec`` of HMMER 3."""
+    """The ``millrace.pack.codec.ResultCodec`` of HMMER 3."""
 
-    def simpler(self, argv: Sequence[str]) -> Sequence[str]:
-        """Implement ``Codec.simpler``: change nothing, as the adapter sets the threads."""
+    def drop_speed_options(self, argv: Sequence[str]) -> Sequence[str]:
+        """Implement ``ResultCodec.drop_speed_options``: change nothing, as the adapter sets the threads."""
         return argv
 
-    def written(self, argv: Sequence[str]) -> Sequence[str]:
-        """Implement ``Codec.written``."""
-        names, found = {dashed(name) for name in OUTPUTS}, []
+    def list_output_paths(self, argv: Sequence[str]) -> Sequence[str]:
+        """Implement ``ResultCodec.list_output_paths``."""
+        names, found = {add_dashes(name) for name in OUTPUTS}, []
         for word, following in pairwise([*argv, ""]):
             name, equals, value = word.partition("=")
             if name in names:
                 found.append(value if equals else following)
         return [path for path in found if path not in ("", os.devnull)]
 
-    def searching(self, argv: Sequence[str], output: str) -> None:
-        """Implement ``Codec.searching``: every result names its hits."""
+    def build_search_command(self, argv: Sequence[str], output: str) -> None:
+        """Implement ``ResultCodec.build_search_command``: every result names its hits."""
 
-    def volatile(self, output: OutputUse) -> Sequence[str]:
-        """Implement ``Codec.volatile``: the folder; the adapter lists all other volatile text."""
+    def list_volatile_patterns(self, output: OutputUse) -> Sequence[str]:
+        """Implement ``ResultCodec.list_volatile_patterns``: the folder; the adapter lists all other volatile text."""
         return (r"^# Current dir: .*$",)
 
-    def database(self, use: ToolUse, command: Command, *, like: Database | None = None) -> Database:
-        """Implement ``Codec.database``. More entries make another database, as E-values depend on their number."""
-        about = _about(use)
-        found = known_databases.entries((about.source, *use.databases), None, command.environ, lambda: _read(about))
-        return Database(
+    def describe_database(
+        self, use: ToolUse, command: UserCommand, *, like: PackedDatabase | None = None
+    ) -> PackedDatabase:
+        """Implement ``ResultCodec.describe_database``. More entries make another database, as E-values depend on their number."""
+        about = _require_hmmer_targets(use)
+        found = known_databases.get_database_entries(
+            (about.source, *use.databases), None, command.environ, lambda: _digest_targets(about)
+        )
+        return PackedDatabase(
             name=use.fragmented.database if use.fragmented else "", title="", entries=found.entries, residues=found.residues,
             ordered=found.ordered, unordered=found.unordered,
         )  # fmt: skip
 
-    def read(
-        self, use: ToolUse, command: Command, outputs: Sequence[Path], batches: Sequence[QueryBatch]
-    ) -> list[Hits] | None:
-        """Implement ``Codec.read``."""
-        about = _about(use)
-        words = hmmer_text.read([each.name for each in use.outputs], about.report, outputs, batches)
+    def read_result_hits(
+        self, use: ToolUse, command: UserCommand, outputs: Sequence[Path], batches: Sequence[QueryBatch]
+    ) -> list[BatchHits] | None:
+        """Implement ``ResultCodec.read_result_hits``."""
+        about = _require_hmmer_targets(use)
+        words = hmmer_text.read_named_targets([each.name for each in use.outputs], about.report, outputs, batches)
         if words is None:
             return None
-        names = _by_name(about)
-        found = [ordinals_by_name(names, list(each)) for each in words.targets]
+        names = _index_targets_by_name(about)
+        found = [collect_named_ordinals(names, list(each)) for each in words.targets]
         return [
-            Hits(batch.last - batch.first, sorted(entries), hits.numbers(passed))
+            BatchHits(batch.last - batch.first, sorted(entries), hits.encode_numbers(passed))
             for batch, entries, passed in zip(batches, found, words.passed, strict=True)
         ]
 
-    def candidates(self, use: ToolUse, command: Command) -> Callable[[int, Sequence[memoryview]], Hits]:
-        """Implement ``Codec.candidates``, from the report of each fragment."""
-        about = _about(use)
-        names = _by_name(about)
+    def make_candidate_reader(
+        self, use: ToolUse, command: UserCommand
+    ) -> Callable[[int, Sequence[memoryview]], BatchHits]:
+        """Implement ``ResultCodec.make_candidate_reader``, from the report of each fragment."""
+        about = _require_hmmer_targets(use)
+        names = _index_targets_by_name(about)
 
-        def hits_of(queries: int, found: Sequence[memoryview]) -> Hits:
+        def hits_of(queries: int, found: Sequence[memoryview]) -> BatchHits:
             told = [hmmer_text.read_report(bytes(report).splitlines(keepends=True), queries) for report in found]
             if None in told:
                 raise MillraceError("HMMER has written a report that is not understood", "run it without --pack-to")
             reports = [each for each in told if each]
-            entries = {entry for each in reports for entry in ordinals_by_name(names, list(each.targets[0]))}
+            entries = {entry for each in reports for entry in collect_named_ordinals(names, list(each.targets[0]))}
             passed = [sum(counts) for counts in zip(*(each.passed[0] for each in reports), strict=True)]
-            return Hits(queries, sorted(entries), hits.numbers(passed))
+            return BatchHits(queries, sorted(entries), hits.encode_numbers(passed))
 
         return hits_of
 
-    def found(self, use: ToolUse, command: Command, batches: Sequence[Hits]) -> Iterator[bytes]:
-        """Implement ``Codec.found``: a report."""
-        entries = list(_entries(_about(use)))
-        names = [_name(entry) for entry in entries]
-        sizes = (len(entries), sum(map(_size, entries)))
+    def format_search_blocks(self, use: ToolUse, command: UserCommand, batches: Sequence[BatchHits]) -> Iterator[bytes]:
+        """Implement ``ResultCodec.format_search_blocks``: a report."""
+        entries = list(_read_target_texts(_require_hmmer_targets(use)))
+        names = [_get_target_name(entry) for entry in entries]
+        sizes = (len(entries), sum(map(_count_residues, entries)))
         for batch in batches:
             rows = b"".join(b"0 0 0 0 0 0 0 0 %s\n" % names[entry] for entry in batch.entries)
-            passed = [*hits.numbers_of(batch.more), *[0] * _FILTERS * batch.queries][: _FILTERS * batch.queries]
+            passed = [*hits.decode_numbers(batch.more), *[0] * _FILTERS * batch.queries][: _FILTERS * batch.queries]
             counts = (passed[at : at + _FILTERS] for at in range(0, len(passed), _FILTERS))
             yield _ROWS % rows + b"".join(_COUNTS % (*sizes, *each) for each in counts) + b"[ok]\n"
 
-    def like(self, fragmented: Fragmented, database: Database) -> Fragmented:
-        """Implement ``Codec.like``."""
+    def adopt_packed_database(self, fragmented: FragmentPlan, database: PackedDatabase) -> FragmentPlan:
+        """Implement ``ResultCodec.adopt_packed_database``."""
         return msgspec.structs.replace(fragmented, database=database.name)
 
-    def database_name(self, name: str, cwd: Path, environ: Mapping[str, str]) -> str:
-        """Implement ``Codec.database_name``. A name without a folder may be in a folder of ``PFAMDB``."""
+    def resolve_database_name(self, name: str, cwd: Path, environ: Mapping[str, str]) -> str:
+        """Implement ``ResultCodec.resolve_database_name``. A name without a folder may be in a folder of ``PFAMDB``."""
         path = cwd / name
         return str(path) if path.exists() or path.with_name(f"{path.name}.h3f").exists() else path.name
 
-    def database_argument(self, use: ToolUse, command: Command) -> str:
-        """Implement ``Codec.database_argument``."""
-        return str(Path(_about(use).source).resolve())
+    def format_database_argument(self, use: ToolUse, command: UserCommand) -> str:
+        """Implement ``ResultCodec.format_database_argument``."""
+        return str(Path(_require_hmmer_targets(use).source).resolve())
 
 
-def _about(use: ToolUse) -> HmmerTargets:
+def _require_hmmer_targets(use: ToolUse) -> HmmerTargets:
     about = use.fragmented.about if use.fragmented else None
     assert isinstance(about, HmmerTargets)  # it is to be searched
     return about
 
 
-def _read(about: HmmerTargets) -> Entries:
+def _digest_targets(about: HmmerTargets) -> DatabaseEntries:
     """Read and digest all targets."""
     ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
-    for entry in _entries(about):
+    for entry in _read_target_texts(about):
         digest = hashlib.sha256(entry).digest()
         ordered.update(digest)
         total = (total + int.from_bytes(digest, "big")) % _MODULUS
-        n, residues = n + 1, residues + _size(entry)
-    return Entries(n, residues, ordered.hexdigest(), f"{total:064x}")
+        n, residues = n + 1, residues + _count_residues(entry)
+    return DatabaseEntries(n, residues, ordered.hexdigest(), f"{total:064x}")
 
 
-def _entries(about: HmmerTargets) -> Iterator[bytes]:
+def _read_target_texts(about: HmmerTargets) -> Iterator[bytes]:
     """Yield the text of each target: a profile, or the title and letters of a sequence without its line breaks."""
     begin = b"HMMER3" if about.profiles else b">"
     kept: list[bytes] = []
@@ -160,20 +166,20 @@ def _entries(about: HmmerTargets) -> Iterator[bytes]:
                     kept = []
                 kept.append(line if about.profiles or line.startswith(b">") else line.strip())
     except OSError as error:
-        raise NotPackable(f"{about.source}: {error.strerror}; it tells what the database holds") from error
+        raise NotPackableError(f"{about.source}: {error.strerror}; it tells what the database holds") from error
     if kept:
         yield b"".join(kept)
 
 
-def _by_name(about: HmmerTargets) -> Mapping[bytes, Sequence[int]]:
+def _index_targets_by_name(about: HmmerTargets) -> Mapping[bytes, Sequence[int]]:
     """Return the ordinals of the targets, by name."""
     names: dict[bytes, list[int]] = defaultdict(list)
-    for number, entry in enumerate(_entries(about)):
-        names[_name(entry)].append(number)
+    for number, entry in enumerate(_read_target_texts(about)):
+        names[_get_target_name(entry)].append(number)
     return names
 
 
-def _size(entry: bytes) -> int:
+def _count_residues(entry: bytes) -> int:
     """Return the number of nodes of a profile, or of letters of a sequence."""
     if entry.startswith(b">"):
         return len(entry) - entry.find(b"\n") - 1
@@ -181,7 +187,7 @@ def _size(entry: bytes) -> int:
     return int(found.split()[1])
 
 
-def _name(entry: bytes) -> bytes:
+def _get_target_name(entry: bytes) -> bytes:
     """Return the name that HMMER gives a target."""
     if entry.startswith(b">"):
         return (entry[1:].split(None, 1) or [b""])[0]

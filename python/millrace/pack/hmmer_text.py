@@ -20,7 +20,7 @@ _PASSED = re.compile(rb"^Passed (?:MSV|bias|Vit|Fwd) filter: +(\d+)")
 _ROW = 8
 
 
-class Named(NamedTuple):
+class NamedTargets(NamedTuple):
     """The targets and filter counts that a result names, for each batch."""
 
     #: Words that may be names of targets.
@@ -29,9 +29,9 @@ class Named(NamedTuple):
     passed: list[list[int]]
 
 
-def read(
+def read_named_targets(
     names: Sequence[str], report: int | None, outputs: Sequence[Path], batches: Sequence[QueryBatch]
-) -> Named | None:
+) -> NamedTargets | None:
     """Read the targets of each batch from a result; None if the query of a line is uncertain.
 
     Args:
@@ -40,20 +40,20 @@ def read(
     """
     if report is not None:
         with outputs[report].open("rb") as lines:
-            return _by_report(lines, batches)
+            return _collect_from_report(lines, batches)
     for name, path in zip(names, outputs, strict=True):
         if name in _TABLES:
             with path.open("rb") as lines:
-                return _by_table(lines, *_TABLES[name], batches)
+                return _collect_from_table(lines, *_TABLES[name], batches)
     return None
 
 
-def read_report(lines: Iterable[bytes], queries: int) -> Named | None:
+def read_report(lines: Iterable[bytes], queries: int) -> NamedTargets | None:
     """Read a report as one batch; None if it has not ``queries`` queries."""
-    return _by_report(lines, [QueryBatch(0, queries, (0, 0))])
+    return _collect_from_report(lines, [QueryBatch(0, queries, (0, 0))])
 
 
-def _by_report(lines: Iterable[bytes], batches: Sequence[QueryBatch]) -> Named | None:
+def _collect_from_report(lines: Iterable[bytes], batches: Sequence[QueryBatch]) -> NamedTargets | None:
     ends = list(accumulate(batch.last - batch.first for batch in batches))
     found: list[set[bytes]] = [set() for _ in batches]
     passed: list[list[int]] = [[] for _ in batches]
@@ -73,10 +73,12 @@ def _by_report(lines: Iterable[bytes], batches: Sequence[QueryBatch]) -> Named |
                 found[batch].update(words[1:2])
             elif len(words) > _ROW:
                 found[batch].add(words[_ROW])
-    return Named(found, passed) if query + 1 == (ends[-1] if ends else 0) else None
+    return NamedTargets(found, passed) if query + 1 == (ends[-1] if ends else 0) else None
 
 
-def _by_table(lines: Iterable[bytes], target: int, query: int, batches: Sequence[QueryBatch]) -> Named | None:
+def _collect_from_table(
+    lines: Iterable[bytes], target: int, query: int, batches: Sequence[QueryBatch]
+) -> NamedTargets | None:
     names = [(name, number) for number, batch in enumerate(batches) for name in batch.names]
     if len(names) != sum(batch.last - batch.first for batch in batches):
         return None
@@ -94,4 +96,4 @@ def _by_table(lines: Iterable[bytes], target: int, query: int, batches: Sequence
             if at == len(names):
                 return None
         found[names[at][1]].add(words[target])
-    return Named(found, [[] for _ in batches])
+    return NamedTargets(found, [[] for _ in batches])

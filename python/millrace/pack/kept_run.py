@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.output.gather import gather
-from millrace.own import why_not_trusted
-from millrace.rundir import Manifest, RunDir
+from millrace.output.gather import gather_output
+from millrace.own import find_trust_problem
+from millrace.rundir import RunDir, RunManifest
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class KeptRun:
     outputs: tuple[Path, ...]
 
 
-def is_run(path: Path) -> bool:
+def is_run_directory(path: Path) -> bool:
     """Tell whether ``path`` is a run directory."""
-    return path.is_dir() and RunDir(path).holds_a_run()
+    return path.is_dir() and RunDir(path).has_run()
 
 
 @contextmanager
-def outputs(run_dir: Path, scratch: Path) -> Iterator[KeptRun]:
+def gather_kept_outputs(run_dir: Path, scratch: Path) -> Iterator[KeptRun]:
     """Gather the outputs of a run from its journals into ``scratch``, check every checksum, and remove them on exit.
 
     The files that the run wrote are not read: they may have changed.
@@ -42,11 +42,11 @@ def outputs(run_dir: Path, scratch: Path) -> Iterator[KeptRun]:
         CorruptError: A journal is damaged.
     """
     manifest = RunDir(run_dir).read_manifest()
-    _check(run_dir, manifest)
+    _refuse_unpackable_run(run_dir, manifest)
     written = [scratch / f"written{number}" for number, _ in enumerate(manifest.use.outputs)]
     try:
         for use, path in zip(manifest.use.outputs, written, strict=True):
-            if missing := gather(run_dir, use.name, str(path), ignore_errors=False).missing:
+            if missing := gather_output(run_dir, use.name, str(path), ignore_errors=False).missing:
                 raise RefusedError(f"{run_dir}: {missing[0]}", "resume it: type the command of the run again")
         yield KeptRun(manifest.argv, Path(manifest.cwd), tuple(written))
     finally:
@@ -54,8 +54,8 @@ def outputs(run_dir: Path, scratch: Path) -> Iterator[KeptRun]:
             path.unlink(missing_ok=True)
 
 
-def _check(run_dir: Path, manifest: Manifest) -> None:
-    if why := why_not_trusted(run_dir):
+def _refuse_unpackable_run(run_dir: Path, manifest: RunManifest) -> None:
+    if why := find_trust_problem(run_dir):
         raise RefusedError(
             f"{run_dir}: {why}, and packing runs the command that is in it",
             "name the command after --, if you trust it: millrace pack RESULT -o PACK -- COMMAND",
@@ -64,5 +64,5 @@ def _check(run_dir: Path, manifest: Manifest) -> None:
         raise RefusedError(
             f"{run_dir}: the run writes a file for each record, and a pack holds single files", "pack them with tar"
         )
-    if not RunDir(run_dir).journals():
+    if not RunDir(run_dir).list_journals():
         raise RefusedError(f"{run_dir}: the results of this run are not kept", "name its command after --")

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from millrace import state
 from millrace.errors import CorruptError
-from millrace.model import Frozen
-from millrace.own import replace_whole
+from millrace.model import FrozenValue
+from millrace.own import replace_file
 from millrace.plan import filesystems, world
-from millrace.plan.world import File
-from millrace.sealed import seal, unseal
+from millrace.plan.world import DependencyFile
+from millrace.sealed import encode_checksummed, read_checksummed
 
 #: Version of the digests and of the cache files; files of another version are ignored.
 VERSION = 1
@@ -28,8 +28,8 @@ VERSION = 1
 TICK_SECONDS = 2.0
 
 
-class Entries(Frozen, frozen=True):
-    """Number, residues and digests of the entries of a database; see ``millrace.pack.recipe.Database``."""
+class DatabaseEntries(FrozenValue, frozen=True):
+    """Number, residues and digests of the entries of a database; see ``millrace.pack.recipe.PackedDatabase``."""
 
     entries: int
     residues: int
@@ -37,42 +37,42 @@ class Entries(Frozen, frozen=True):
     unordered: str
 
 
-class Known(Frozen, frozen=True):
+class KnownDatabase(FrozenValue, frozen=True):
     """A cache file: the entries of one database."""
 
     version: int
     #: States of the files before the database was read.
-    files: tuple[File, ...]
-    found: Entries
+    files: tuple[DependencyFile, ...]
+    found: DatabaseEntries
     #: Number of entries that were asked for; None: all.
     most: int | None = None
 
 
-def entries(
-    files: Iterable[Path | str], most: int | None, environ: Mapping[str, str], read: Callable[[], Entries]
-) -> Entries:
+def get_database_entries(
+    files: Iterable[Path | str], most: int | None, environ: Mapping[str, str], read: Callable[[], DatabaseEntries]
+) -> DatabaseEntries:
     """Return the first ``most`` entries of a database, or all: from the cache, or by ``read``, and then cached.
 
     Args:
         files: All files that the answer depends on, in the order of the entries.
     """
-    before = _seen(files)
-    place = _place(before, environ)
-    known = _known(place) if place else None
-    if known and known.files == before and answers(known, most):
+    before = _read_file_states(files)
+    place = _get_cache_path(before, environ)
+    known = _load_known_database(place) if place else None
+    if known and known.files == before and can_answer(known, most):
         return known.found
     begun = time.time()
     found = read()
-    if place and before == _seen(file.path for file in before) and _is_settled(before, begun):
-        _keep(place, Known(VERSION, before, found, most))
+    if place and before == _read_file_states(file.path for file in before) and _is_settled(before, begun):
+        _save_known_database(place, KnownDatabase(VERSION, before, found, most))
     return found
 
 
-def answers(known: Known, most: int | None) -> bool:
+def can_answer(known: KnownDatabase, most: int | None) -> bool:
     """Tell whether a cached result answers a request for the first ``most`` entries, or for all (None). Pure.
 
-    >>> five, begin = Entries(5, 0, "", ""), Known(1, (), Entries(5, 0, "", ""), 5)
-    >>> [answers(Known(1, (), five), most) for most in (None, 4, 5, 6)], [answers(begin, most) for most in (None, 4, 5, 6)]
+    >>> five, begin = DatabaseEntries(5, 0, "", ""), KnownDatabase(1, (), DatabaseEntries(5, 0, "", ""), 5)
+    >>> [can_answer(KnownDatabase(1, (), five), most) for most in (None, 4, 5, 6)], [can_answer(begin, most) for most in (None, 4, 5, 6)]
     ([True, False, True, True], [False, False, True, False])
     """
     n = known.found.entries
@@ -82,38 +82,38 @@ def answers(known: Known, most: int | None) -> bool:
     return n == most or (is_whole and n < most)
 
 
-def _seen(files: Iterable[Path | str]) -> tuple[File, ...]:
+def _read_file_states(files: Iterable[Path | str]) -> tuple[DependencyFile, ...]:
     """Return the present states of the files; empty if the state of one of them cannot show a change."""
     found = []
     for path in dict.fromkeys(os.path.realpath(each) for each in files):
-        file = world.look("", path)
-        if file is None or not os.path.isfile(path) or filesystems.kind(Path(path)).startswith("fuse"):
+        file = world.stat_file("", path)
+        if file is None or not os.path.isfile(path) or filesystems.find_filesystem_kind(Path(path)).startswith("fuse"):
             return ()
         found.append(file)
     return tuple(found)
 
 
-def _place(files: tuple[File, ...], environ: Mapping[str, str]) -> Path | None:
-    folder = state.cache(environ)
+def _get_cache_path(files: tuple[DependencyFile, ...], environ: Mapping[str, str]) -> Path | None:
+    folder = state.find_cache_folder(environ)
     if not files or folder is None:
         return None
     name = hashlib.sha256("\0".join(file.path for file in files).encode(errors="surrogateescape"))
     return folder / "databases" / f"{name.hexdigest()[:32]}.json"
 
 
-def _known(place: Path) -> Known | None:
+def _load_known_database(place: Path) -> KnownDatabase | None:
     with suppress(FileNotFoundError, CorruptError):
-        return unseal(place, Known, "what a database holds", VERSION)
+        return read_checksummed(place, KnownDatabase, "what a database holds", VERSION)
     return None
 
 
-def _is_settled(files: Iterable[File], begun: float) -> bool:
+def _is_settled(files: Iterable[DependencyFile], begun: float) -> bool:
     """Tell whether each change after ``begun``, in seconds since 1970, must show in the timestamps."""
     return max(max(file.mtime_ns, file.ctime_ns) for file in files) < (begun - TICK_SECONDS) * 1e9
 
 
-def _keep(place: Path, known: Known) -> None:
+def _save_known_database(place: Path, known: KnownDatabase) -> None:
     """Write the cache file. A failure is ignored: the next command reads the database again."""
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        replace_whole(place, seal(known))
+        replace_file(place, encode_checksummed(known))

@@ -27,10 +27,10 @@ VERSION = 1
 LEVEL = 19
 
 #: Most bytes that a section may unpack to; longer data is split into several sections.
-MOST_BYTES = 64 << 20
+MAX_SECTION_BYTES = 64 << 20
 
 #: Most stored bytes of a section: zstd adds little to data that cannot be compressed.
-MOST_PACKED = MOST_BYTES + (MOST_BYTES >> 7)
+MAX_PACKED_BYTES = MAX_SECTION_BYTES + (MAX_SECTION_BYTES >> 7)
 
 _FILE = struct.Struct("<8sI")
 _HEAD = struct.Struct("<4sBxHQQ")
@@ -38,10 +38,10 @@ _CRC = struct.Struct("<I")
 _MARK = b"MRS1"
 
 
-class Kind(IntEnum):
+class SectionKind(IntEnum):
     """The kinds of sections, by the number in the file."""
 
-    #: The ``millrace.pack.recipe.Recipe``, as JSON.
+    #: The ``millrace.pack.recipe.PackRecipe``, as JSON.
     RECIPE = 1
     #: The file of queries, if the pack includes it.
     QUERIES = 2
@@ -58,10 +58,10 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Section:
+class PackSection:
     """One section as stored in the file."""
 
-    kind: Kind
+    kind: SectionKind
     #: Compressed bytes, as stored.
     packed: bytes
     #: Bytes that it unpacks to.
@@ -69,7 +69,7 @@ class Section:
     #: Uncompressed bytes that are needed to unpack the section.
     note: bytes = b""
 
-    def data(self, reference: bytes = b"") -> bytes:
+    def unpack_bytes(self, reference: bytes = b"") -> bytes:
         """Unpack the section, with the ``reference`` of its packing.
 
         Raises:
@@ -83,13 +83,13 @@ class Section:
             raise CorruptError(f"a section of the pack cannot be unpacked: {error}") from error
 
 
-def unfinished(dest: Path) -> Path:
+def make_temporary_path(dest: Path) -> Path:
     """Return an unused path beside ``dest``, for a file that is incomplete."""
     return dest.with_name(f".{dest.name}.{os.urandom(4).hex()}.new")
 
 
-class Writer:
-    """A writer of a pack, which is renamed to its path when ``Writer.finish`` has completed it.
+class PackWriter:
+    """A writer of a pack, which is renamed to its path when ``PackWriter.finish`` has completed it.
 
     Args:
         path: Path of the complete pack.
@@ -97,42 +97,42 @@ class Writer:
     """
 
     def __init__(self, path: Path, fresh: Path | None = None) -> None:
-        self._path, self._fresh = path, fresh or unfinished(path)
+        self._path, self._fresh = path, fresh or make_temporary_path(path)
         self._file: BinaryIO = self._fresh.open("xb")
         self._digest = hashlib.sha256()
         self.size = 0
-        self._write(_FILE.pack(MAGIC, VERSION))
+        self._write_bytes(_FILE.pack(MAGIC, VERSION))
 
-    def add(self, kind: Kind, data: bytes, reference: bytes = b"", note: bytes = b"") -> int:
+    def add(self, kind: SectionKind, data: bytes, reference: bytes = b"", note: bytes = b"") -> int:
         """Append a section and return its bytes in the file; the reader needs the same ``reference``."""
         before = self.size
         packed = _core.squeeze(data, LEVEL, reference) if data else b""
         head = _HEAD.pack(_MARK, kind, len(note), len(packed), len(data))
-        self._write(head + _CRC.pack(_core.crc32c(head)))
-        self._write(note + packed + _CRC.pack(_core.crc32c(note + packed)))
+        self._write_bytes(head + _CRC.pack(_core.crc32c(head)))
+        self._write_bytes(note + packed + _CRC.pack(_core.crc32c(note + packed)))
         self._file.flush()
         return self.size - before
 
     def finish(self, check: Callable[[Path], None]) -> None:
         """Write the end section, fsync, call ``check``, and rename the pack to its path if that raises nothing."""
-        self.add(Kind.END, self._digest.digest())
+        self.add(SectionKind.END, self._digest.digest())
         os.fsync(self._file.fileno())
         self._file.close()
         check(self._fresh)
         self._fresh.replace(self._path)
 
-    def give_up(self) -> None:
-        """Remove the incomplete file; does nothing after ``Writer.finish``."""
+    def discard_unfinished(self) -> None:
+        """Remove the incomplete file; does nothing after ``PackWriter.finish``."""
         self._file.close()
         self._fresh.unlink(missing_ok=True)
 
-    def _write(self, data: bytes) -> None:
+    def _write_bytes(self, data: bytes) -> None:
         self._file.write(data)
         self._digest.update(data)
         self.size += len(data)
 
 
-def sections(path: Path) -> Iterator[Section]:
+def read_sections(path: Path) -> Iterator[PackSection]:
     """Yield the sections of a pack in order, also those before a damage.
 
     Raises:
@@ -141,12 +141,12 @@ def sections(path: Path) -> Iterator[Section]:
     """
     try:
         with path.open("rb") as file:
-            yield from _Reader(file, path).sections()
+            yield from _PackReader(file, path).iterate_sections()
     except FileNotFoundError as error:
         raise RefusedError(f"{path}: no such file", "check the path of the pack") from error
 
 
-def sections_so_far(path: Path, size: int) -> Iterator[Section]:
+def read_complete_sections(path: Path, size: int) -> Iterator[PackSection]:
     """Yield the sections that are complete in the first ``size`` bytes of a pack that grows.
 
     Raises:
@@ -155,36 +155,36 @@ def sections_so_far(path: Path, size: int) -> Iterator[Section]:
     """
     with path.open("rb") as file:
         try:
-            yield from _Reader(file, path, size).sections()
-        except _CutOff:
+            yield from _PackReader(file, path, size).iterate_sections()
+        except _TruncatedPackError:
             return
 
 
-class _CutOff(CorruptError):
+class _TruncatedPackError(CorruptError):
     """The file ends within a section."""
 
 
-class _Reader:
+class _PackReader:
     def __init__(self, file: BinaryIO, path: Path, size: int | None = None) -> None:
         self._file, self._path = file, path
         self._left = os.fstat(file.fileno()).st_size if size is None else size
         self._digest = hashlib.sha256()
 
-    def sections(self) -> Iterator[Section]:
-        self._begin()
+    def iterate_sections(self) -> Iterator[PackSection]:
+        self._read_header()
         while True:
             whole = self._digest.digest()
-            section = self._section()
-            if section.kind is Kind.END:
-                if section.length != len(whole) or section.data() != whole:
-                    raise self._damaged("its checksum is wrong")
+            section = self._read_section()
+            if section.kind is SectionKind.END:
+                if section.length != len(whole) or section.unpack_bytes() != whole:
+                    raise self._make_damage_error("its checksum is wrong")
                 if self._left:
-                    raise self._damaged("something follows its end")
+                    raise self._make_damage_error("something follows its end")
                 return
             yield section
 
-    def _begin(self) -> None:
-        if self._left < _FILE.size or (start := self._read(_FILE.size))[: len(MAGIC)] != MAGIC:
+    def _read_header(self) -> None:
+        if self._left < _FILE.size or (start := self._read_bytes(_FILE.size))[: len(MAGIC)] != MAGIC:
             raise RefusedError(f"{self._path}: not a pack of Millrace", "packs are made with: millrace pack")
         version = _FILE.unpack(start)[1]
         if version != VERSION:
@@ -193,26 +193,32 @@ class _Reader:
                 "unpack it with the release that made it",
             )
 
-    def _section(self) -> Section:
-        head = self._read(_HEAD.size)
-        if _CRC.unpack(self._read(_CRC.size))[0] != _core.crc32c(head):
-            raise self._damaged("the head of a section is not what was written")
+    def _read_section(self) -> PackSection:
+        head = self._read_bytes(_HEAD.size)
+        if _CRC.unpack(self._read_bytes(_CRC.size))[0] != _core.crc32c(head):
+            raise self._make_damage_error("the head of a section is not what was written")
         mark, number, note_length, packed_length, length = _HEAD.unpack(head)
-        if mark != _MARK or number not in set(Kind) or length > MOST_BYTES or packed_length > MOST_PACKED or head[5]:
-            raise self._damaged("a section is none that this release knows")
-        payload = self._read(note_length + packed_length)
-        if _CRC.unpack(self._read(_CRC.size))[0] != _core.crc32c(payload):
-            raise self._damaged("the checksum of a section is wrong")
-        return Section(Kind(number), payload[note_length:], length, payload[:note_length])
+        if (
+            mark != _MARK
+            or number not in set(SectionKind)
+            or length > MAX_SECTION_BYTES
+            or packed_length > MAX_PACKED_BYTES
+            or head[5]
+        ):
+            raise self._make_damage_error("a section is none that this release knows")
+        payload = self._read_bytes(note_length + packed_length)
+        if _CRC.unpack(self._read_bytes(_CRC.size))[0] != _core.crc32c(payload):
+            raise self._make_damage_error("the checksum of a section is wrong")
+        return PackSection(SectionKind(number), payload[note_length:], length, payload[:note_length])
 
-    def _read(self, n: int) -> bytes:
+    def _read_bytes(self, n: int) -> bytes:
         data = self._file.read(n) if n <= self._left else b""
         if len(data) != n:
-            error = self._damaged("it is cut off")
-            raise _CutOff(error.message, error.hint)
+            error = self._make_damage_error("it is cut off")
+            raise _TruncatedPackError(error.message, error.hint)
         self._left -= n
         self._digest.update(data)
         return data
 
-    def _damaged(self, what: str) -> CorruptError:
+    def _make_damage_error(self, what: str) -> CorruptError:
         return CorruptError(f"{self._path}: the pack is damaged: {what}", "copy it again, or pack the result again")

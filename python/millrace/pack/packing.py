@@ -12,43 +12,43 @@ from typing import Any
 
 from millrace import __version__
 from millrace.errors import RefusedError, ToolError
-from millrace.model import Token
+from millrace.model import ArgumentToken
 from millrace.pack import codec as codecs
 from millrace.pack import difference, hits, queries, recipe, regenerate, trial, underway
-from millrace.pack.codec import Codec, NotPackable
-from millrace.pack.difference import Appended
-from millrace.pack.files import zstd_bytes
-from millrace.pack.hits import Hits
-from millrace.pack.layout import MOST_BYTES, Kind, Writer
-from millrace.pack.pipes import PipeEnds, through_pipes
-from millrace.pack.plain import Packed, check, digest_of, pack_plain
+from millrace.pack.codec import NotPackableError, ResultCodec
+from millrace.pack.difference import SectionSink
+from millrace.pack.files import estimate_zstd_bytes
+from millrace.pack.hits import BatchHits
+from millrace.pack.layout import MAX_SECTION_BYTES, PackWriter, SectionKind
+from millrace.pack.pipes import PipeEnds, redirect_to_pipes
+from millrace.pack.plain import PackSummary, check_pack_contents, compute_sha256, pack_plain
 from millrace.pack.queries import QueryBatch
-from millrace.pack.recipe import Original, Recipe
-from millrace.pack.regenerate import NOWHERE, Settings, is_plain
-from millrace.pack.stripping import stripped
-from millrace.pack.trial import Trial
-from millrace.plan.plan import Plan
-from millrace.words import shown
+from millrace.pack.recipe import OriginalOutput, PackRecipe
+from millrace.pack.regenerate import NOWHERE, RegenerationSettings, is_plain_argument
+from millrace.pack.stripping import strip_outputs
+from millrace.pack.trial import RegenerationTrial
+from millrace.plan.plan import RunPlan
+from millrace.words import escape_unprintable
 
 #: Queries of one batch: more make a smaller pack and fewer starts of the tool, but each query meets more entries.
-BATCH = 50
+QUERIES_PER_BATCH = 50
 
 #: Batches in one section.
-BATCHES = 4096
+MAX_SECTION_BATCHES = 4096
 
 #: A pack so many times smaller than the estimated size under zstd is not compared with the real one.
-CLEARLY = 8
+MIN_CLEAR_RATIO = 8
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PackOptions:
     """The user's options for packing."""
 
-    settings: Settings
+    settings: RegenerationSettings
     #: Queries of one batch.
-    batch: int = BATCH
+    batch: int = QUERIES_PER_BATCH
     with_queries: bool = False
-    #: See ``millrace.pack.age.recipients``; empty: the pack is not encrypted.
+    #: See ``millrace.pack.age.parse_recipients``; empty: the pack is not encrypted.
     encrypt_to: Sequence[Any] = ()
     #: Whether regenerating a few batches is enough, if the result begins and ends as they do.
     trust: bool = False
@@ -56,36 +56,38 @@ class Wishes:
     effort: float | None = None
 
 
-def pack(plan: Plan, outputs: Sequence[Path], dest: Path, wishes: Wishes, say: Callable[[str], None]) -> Packed:
+def pack_result(
+    plan: RunPlan, outputs: Sequence[Path], dest: Path, wishes: PackOptions, say: Callable[[str], None]
+) -> PackSummary:
     """Pack ``outputs``, written by the command of ``plan``, in the order of its outputs; plain if not possible as hits.
 
     Raises:
         MillraceError: A file cannot be read or written.
     """
     originals = tuple(
-        Original(name=use.name, bytes=path.stat().st_size, sha256=digest_of(path))
+        OriginalOutput(name=use.name, bytes=path.stat().st_size, sha256=compute_sha256(path))
         for use, path in zip(plan.use.outputs, outputs, strict=True)
     )
     try:
-        return Packing(plan, outputs, originals, dest, wishes, say).pack()
-    except (NotPackable, RefusedError, ToolError) as error:
+        return ResultPacker(plan, outputs, originals, dest, wishes, say).pack()
+    except (NotPackableError, RefusedError, ToolError) as error:
         # The result itself is there, even if it cannot be regenerated.
         return pack_plain(outputs, originals, dest, error.message)
 
 
-def codec_of(plan: Plan) -> Codec:
+def get_result_codec(plan: RunPlan) -> ResultCodec:
     """Return the codec for the result of a command.
 
     Raises:
         NotPackable: There is none.
     """
-    codec = codecs.find(plan.use.adapter)
+    codec = codecs.find_result_codec(plan.use.adapter)
     if codec is None:
-        raise NotPackable(f"there is no codec for the results of {plan.command.argv[0]}")
+        raise NotPackableError(f"there is no codec for the results of {plan.command.argv[0]}")
     return codec
 
 
-class Packing:
+class ResultPacker:
     """A packer of one result as hits.
 
     Raises:
@@ -93,77 +95,79 @@ class Packing:
     """
 
     def __init__(
-        self, plan: Plan, outputs: Sequence[Path], originals: tuple[Original, ...], dest: Path, wishes: Wishes,
+        self, plan: RunPlan, outputs: Sequence[Path], originals: tuple[OriginalOutput, ...], dest: Path, wishes: PackOptions,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._plan, self.codec, self._wishes, self._say = plan, codec_of(plan), wishes, say
+        self._plan, self.codec, self._wishes, self._say = plan, get_result_codec(plan), wishes, say
         self._outputs, self._originals, self._dest = outputs, originals, dest
         if len(plan.use.inputs) != 1 or plan.use.inputs[0].path == "-" or plan.use.inputs[0].format == "files":
-            raise NotPackable("the queries are not one file")
+            raise NotPackableError("the queries are not one file")
         self.queries = plan.command.cwd / plan.use.inputs[0].path
-        self._use = regenerate.in_one_fragment(plan.use, plan.command)
+        self._use = regenerate.treat_as_one_fragment(plan.use, plan.command)
         #: The format of the queries.
         self.item = plan.use.inputs[0]
 
-    def pack(self) -> Packed:
+    def pack(self) -> PackSummary:
         begun = time.monotonic()
-        made = self.recipe()
-        key = hashlib.sha256(recipe.encode(made) + b"%d" % self._wishes.batch).hexdigest()[:12]
-        with underway.folder(self._dest, key) as folder:
-            batches = self.batches(folder)
-            found = self.read(folder, batches)
+        made = self.make_recipe()
+        key = hashlib.sha256(recipe.encode_recipe(made) + b"%d" % self._wishes.batch).hexdigest()[:12]
+        with underway.open_packing_folder(self._dest, key) as folder:
+            batches = self.cut_queries(folder)
+            found = self.find_hits(folder, batches)
             read = time.monotonic() - begun
-            regenerated = self._tried(folder, made, batches, found) or self.regenerate(
+            regenerated = self._try_first_batches(folder, made, batches, found) or self.regenerate_outputs(
                 folder, self.queries, made, batches, found
             )
             took = time.monotonic() - begun - read
-            return self._write(folder, made, found, regenerated, (read, took))
+            return self._write_pack(folder, made, found, regenerated, (read, took))
 
-    def recipe(self) -> Recipe:
+    def make_recipe(self) -> PackRecipe:
         """Make the recipe of the result; reads the whole database, unless it is in the cache."""
         use, command = self._use, self._plan.command
-        assert use.fragmented  # see ``regenerate.in_one_fragment``
-        return Recipe(
+        assert use.fragmented  # see ``regenerate.treat_as_one_fragment``
+        return PackRecipe(
             codec=use.adapter, millrace=__version__, outputs=self._originals, tool=Path(command.argv[0]).name, version=use.version,
-            arguments=self._arguments(use.fragmented.finish[1:]),
-            queries=recipe.Queries(name=self.queries.name, bytes=self.queries.stat().st_size, sha256=digest_of(self.queries)),
-            database=self.codec.database(use, command),
+            arguments=self._check_arguments(use.fragmented.finish[1:]),
+            queries=recipe.PackedQueries(name=self.queries.name, bytes=self.queries.stat().st_size, sha256=compute_sha256(self.queries)),
+            database=self.codec.describe_database(use, command),
         )  # fmt: skip
 
-    def _arguments(self, tokens: Sequence[Token]) -> tuple[Token, ...]:
+    def _check_arguments(self, tokens: Sequence[ArgumentToken]) -> tuple[ArgumentToken, ...]:
         for token in tokens:
             text = token if isinstance(token, str) else ""
             is_file = (
                 text not in ("", NOWHERE) and not text.startswith("-") and (self._plan.command.cwd / text).exists()
             )
-            if not is_plain(text) or is_file:
-                raise NotPackable(f"the argument {shown(text)} names a file, or cannot be shown: it does not travel")
+            if not is_plain_argument(text) or is_file:
+                raise NotPackableError(
+                    f"the argument {escape_unprintable(text)} names a file, or cannot be shown: it does not travel"
+                )
         return tuple(tokens)
 
-    def batches(self, folder: Path) -> list[QueryBatch]:
+    def cut_queries(self, folder: Path) -> list[QueryBatch]:
         """Cut the queries into batches."""
-        return list(queries.batches(self.queries, self.item, repeat(self._wishes.batch), folder / "batch"))
+        return list(queries.cut_query_batches(self.queries, self.item, repeat(self._wishes.batch), folder / "batch"))
 
-    def read(self, folder: Path, batches: Sequence[QueryBatch]) -> list[Hits]:
+    def find_hits(self, folder: Path, batches: Sequence[QueryBatch]) -> list[BatchHits]:
         """Return the hits of each batch, from the result, or by a second search."""
-        found = self.codec.read(self._use, self._plan.command, self._outputs, batches)
-        return self._search(folder, batches) if found is None else found
+        found = self.codec.read_result_hits(self._use, self._plan.command, self._outputs, batches)
+        return self._search_again(folder, batches) if found is None else found
 
-    def _search(self, folder: Path, batches: Sequence[QueryBatch]) -> list[Hits]:
+    def _search_again(self, folder: Path, batches: Sequence[QueryBatch]) -> list[BatchHits]:
         """Search a second time, as the result does not name the hits of each query."""
         command, place = self._plan.command, folder / "table"
-        argv = self.codec.searching(command.argv, str(place))
+        argv = self.codec.build_search_command(command.argv, str(place))
         if argv is None:
-            raise NotPackable("it cannot be told which query a line of the result is of")
+            raise NotPackableError("it cannot be told which query a line of the result is of")
         self._say("the result does not tell which query hit which entry: searching once more")
-        plan = regenerate.search(argv, command.cwd, folder, self._wishes.settings)
-        found = self.codec.read(self._use, plan.command, [place], batches)
+        plan = regenerate.run_search(argv, command.cwd, folder, self._wishes.settings)
+        found = self.codec.read_result_hits(self._use, plan.command, [place], batches)
         if found is None:
-            raise NotPackable("it cannot be told which query a hit is of")
+            raise NotPackableError("it cannot be told which query a hit is of")
         return found
 
-    def _tried(
-        self, folder: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
+    def _try_first_batches(
+        self, folder: Path, made: PackRecipe, batches: Sequence[QueryBatch], found: Sequence[BatchHits]
     ) -> list[Path] | None:
         """Return the outputs of a full regeneration as confirmed by a trial; None: it fails, or is not wanted.
 
@@ -173,12 +177,12 @@ class Packing:
         effort, trust = self._wishes.effort, self._wishes.trust
         if effort is None and not (trust and len(batches) > trial.BATCHES):
             return None
-        tried = self.trial(folder / "trial", made, batches, found)
-        if effort is not None and tried.cost.all_of_it() > effort:
-            raise NotPackable(
-                f"to regenerate it takes about {tried.cost.all_of_it():,.0f} s, more than the {effort:g} s of --effort"
+        tried = self.run_trial(folder / "trial", made, batches, found)
+        if effort is not None and tried.cost.estimate_total_seconds() > effort:
+            raise NotPackableError(
+                f"to regenerate it takes about {tried.cost.estimate_total_seconds():,.0f} s, more than the {effort:g} s of --effort"
             )
-        trusted = tried.trusted(self.codec, self._outputs, folder) if trust else None
+        trusted = tried.strip_trusted_outputs(self.codec, self._outputs, folder) if trust else None
         if trust:
             self._say(
                 "regenerated the first batches, and trusted the rest"
@@ -187,83 +191,85 @@ class Packing:
             )
         return trusted
 
-    def trial(self, folder: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]) -> Trial:
+    def run_trial(
+        self, folder: Path, made: PackRecipe, batches: Sequence[QueryBatch], found: Sequence[BatchHits]
+    ) -> RegenerationTrial:
         """Regenerate the first batches."""
 
-        def regeneration(place: Path, source: Path, few: Sequence[QueryBatch], hits: Sequence[Hits]) -> Plan:
-            return self.regeneration(place, source, made, few, hits)
+        def regeneration(place: Path, source: Path, few: Sequence[QueryBatch], hits: Sequence[BatchHits]) -> RunPlan:
+            return self.plan_regeneration(place, source, made, few, hits)
 
-        return trial.take(regeneration, self.codec, (self.queries, self.item), folder, batches, found)
+        return trial.run_trial(regeneration, self.codec, (self.queries, self.item), folder, batches, found)
 
-    def regenerate(
-        self, folder: Path, source: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits]
+    def regenerate_outputs(
+        self, folder: Path, source: Path, made: PackRecipe, batches: Sequence[QueryBatch], found: Sequence[BatchHits]
     ) -> list[Path]:
-        """Regenerate the outputs for the queries of ``source``, which are ``batches``; stripped."""
-        plan = self.regeneration(folder, source, made, batches, found)
-        return stripped(self.codec, plan, regenerate.run(plan))
+        """Regenerate the outputs for the queries of ``source``, which are ``cut_queries``; stripped."""
+        plan = self.plan_regeneration(folder, source, made, batches, found)
+        return strip_outputs(self.codec, plan, regenerate.run_regeneration(plan))
 
-    def regeneration(
-        self, folder: Path, source: Path, made: Recipe, batches: Sequence[QueryBatch], found: Sequence[Hits], pipes: Sequence[PipeEnds] = (),
-    ) -> Plan:  # fmt: skip
-        """Plan the run that regenerates the outputs for the queries of ``source``, which are ``batches``.
+    def plan_regeneration(
+        self, folder: Path, source: Path, made: PackRecipe, batches: Sequence[QueryBatch], found: Sequence[BatchHits], pipes: Sequence[PipeEnds] = (),
+    ) -> RunPlan:  # fmt: skip
+        """Plan the run that regenerates the outputs for the queries of ``source``, which are ``cut_queries``.
 
         Args:
             pipes: Pipes for the outputs; none: they are files.
         """
         settings, command = self._wishes.settings, self._plan.command
-        argv = regenerate.command_line(
+        argv = regenerate.build_command_line(
             command.argv[0] if "/" not in command.argv[0] else str(command.exe), made.arguments,
-            self.codec.database_argument(self._use, command),
+            self.codec.format_database_argument(self._use, command),
         )  # fmt: skip
-        plan = regenerate.plan(folder, source, argv, self.codec, settings, made.database)
-        plan = through_pipes(plan, pipes) if pipes else plan
-        if not regenerate.is_begun(plan):
-            blocks = self.codec.found(plan.use, plan.command, found)
-            regenerate.put(plan, zip(batches, blocks, strict=True))
+        plan = regenerate.plan_regeneration_run(folder, source, argv, self.codec, settings, made.database)
+        plan = redirect_to_pipes(plan, pipes) if pipes else plan
+        if not regenerate.has_current_hits(plan):
+            blocks = self.codec.format_search_blocks(plan.use, plan.command, found)
+            regenerate.write_search_journal(plan, zip(batches, blocks, strict=True))
         return plan
 
-    def _write(
+    def _write_pack(
         self,
         folder: Path,
-        made: Recipe,
-        found: Sequence[Hits],
+        made: PackRecipe,
+        found: Sequence[BatchHits],
         regenerated: Sequence[Path],
         seconds: tuple[float, float],
-    ) -> Packed:
+    ) -> PackSummary:
         if len(found) > hits.MAX_BATCHES:
-            raise NotPackable(
+            raise NotPackableError(
                 "it is of more batches of queries than a pack may have: more queries a batch are kept with --batch N"
             )
-        writer = Writer(self._dest)
+        writer = PackWriter(self._dest)
         try:
-            writer.add(Kind.RECIPE, recipe.encode(made))
+            writer.add(SectionKind.RECIPE, recipe.encode_recipe(made))
             before = writer.size
             if self._wishes.with_queries:
-                write_queries(writer, self.queries)
+                pack_queries(writer, self.queries)
             of_queries, before = writer.size - before, writer.size
-            for at in range(0, len(found), BATCHES):
-                writer.add(Kind.HITS, hits.encode(found[at : at + BATCHES]))
+            for at in range(0, len(found), MAX_SECTION_BATCHES):
+                writer.add(SectionKind.HITS, hits.encode_hits(found[at : at + MAX_SECTION_BATCHES]))
             of_hits, before = writer.size - before, writer.size
             for index, (original, again) in enumerate(zip(self._outputs, regenerated, strict=True)):
-                difference.write(writer, index, original, again)
+                difference.write_differences(writer, index, original, again)
             of_differences = writer.size - before
             self._compare_with_zstd(writer.size - of_queries, folder / "plain")
-            writer.finish(lambda path: check(path, self._originals, regenerated))
+            writer.finish(lambda path: check_pack_contents(path, self._originals, regenerated))
         finally:
-            writer.give_up()
+            writer.discard_unfinished()
         n_bytes = sum(each.bytes for each in self._originals)
-        return Packed(n_bytes, writer.size, of_hits, of_differences, "", "", *seconds)
+        return PackSummary(n_bytes, writer.size, of_hits, of_differences, "", "", *seconds)
 
     def _compare_with_zstd(self, packed: int, scratch: Path) -> None:
         """Check that the pack is smaller than the result under zstd; compress that only if an estimate is close."""
-        if CLEARLY * packed < zstd_bytes(self._outputs):
+        if MIN_CLEAR_RATIO * packed < estimate_zstd_bytes(self._outputs):
             return
         if pack_plain(self._outputs, self._originals, scratch, "").packed <= packed:
-            raise NotPackable("its meaning takes more bytes than zstd")
+            raise NotPackableError("its meaning takes more bytes than zstd")
 
 
-def write_queries(writer: Appended, path: Path) -> None:
+def pack_queries(writer: SectionSink, path: Path) -> None:
     """Append the file of queries to a pack."""
     with path.open("rb") as file:
-        while data := file.read(MOST_BYTES):
-            writer.add(Kind.QUERIES, data)
+        while data := file.read(MAX_SECTION_BYTES):
+            writer.add(SectionKind.QUERIES, data)

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 import msgspec
 
-from millrace.plan.plan import Plan
+from millrace.plan.plan import RunPlan
 
 #: Bytes that are read from a pipe at a time.
-TAKE = 1 << 20
+READ_BYTES = 1 << 20
 
 
 class PipeEnds:
@@ -38,14 +38,14 @@ class PipeEnds:
         self.reader = self.writer = -1
 
 
-def through_pipes(plan: Plan, pipes: Sequence[PipeEnds]) -> Plan:
+def redirect_to_pipes(plan: RunPlan, pipes: Sequence[PipeEnds]) -> RunPlan:
     """Return ``plan`` with ``pipes`` in the place of its outputs; the command of the tool stays the same."""
     outputs = [msgspec.structs.replace(use, to=ends.path) for use, ends in zip(plan.use.outputs, pipes, strict=True)]
     return msgspec.structs.replace(plan, use=msgspec.structs.replace(plan.use, outputs=tuple(outputs)))
 
 
 @contextmanager
-def piped(
+def forward_pipes(
     pipes: Sequence[PipeEnds], takers: Sequence[Callable[[bytes], None]], came: Callable[[], None]
 ) -> Iterator[None]:
     """Pass the bytes of each pipe to its taker within the context, and empty bytes at the end.
@@ -58,13 +58,13 @@ def piped(
     Raises:
         MillraceError: A taker or the writer has failed.
     """
-    readers: list[Pipe] = []
+    readers: list[PipeReader] = []
     try:
         for ends, take in zip(pipes, takers, strict=True):
-            readers.append(Pipe(ends, take, came))
+            readers.append(PipeReader(ends, take, came))
         yield
         for pipe, take in zip(readers, takers, strict=True):
-            pipe.finish()
+            pipe.finish_reading()
             take(b"")
     except BaseException as error:
         for pipe in readers:
@@ -79,7 +79,7 @@ def piped(
             ends.close()
 
 
-class Pipe:
+class PipeReader:
     """A thread that reads one output. It waits neither for a writer to open the pipe, nor for one to close it.
 
     Args:
@@ -93,10 +93,10 @@ class Pipe:
         self.error: BaseException | None = None
         self._pipe, ends.reader = ends.reader, -1  # closed by the thread, so that a writer without a reader fails
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC)
-        self._thread = threading.Thread(target=self._read, name="pack output", daemon=True)
+        self._thread = threading.Thread(target=self._run_reader, name="pack output", daemon=True)
         self._thread.start()
 
-    def finish(self) -> None:
+    def finish_reading(self) -> None:
         """Read the remaining bytes and end the thread; call this when everything is written.
 
         Raises:
@@ -114,29 +114,29 @@ class Pipe:
             self._thread.join()
             os.close(self._wake)
 
-    def _read(self) -> None:
+    def _run_reader(self) -> None:
         try:
-            self._until_woken()
+            self._forward_until_woken()
         except BaseException as error:
             self.error = error
         finally:
             os.close(self._pipe)
 
-    def _until_woken(self) -> None:
+    def _forward_until_woken(self) -> None:
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         poll.register(self._pipe, select.POLLIN)
         while True:
             ready = dict(poll.poll())
-            data = self._some()
+            data = self._read_available()
             if data:
                 self._came()
                 self._take(data)
             elif self._wake in ready:
                 return
 
-    def _some(self) -> bytes:
+    def _read_available(self) -> bytes:
         try:
-            return os.read(self._pipe, TAKE)
+            return os.read(self._pipe, READ_BYTES)
         except BlockingIOError:
             return b""

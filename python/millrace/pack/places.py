@@ -12,12 +12,12 @@ from pathlib import Path
 
 from millrace import lock
 from millrace.errors import MillraceError, RefusedError
-from millrace.lock import Lock
-from millrace.own import take_private
+from millrace.lock import FileLock
+from millrace.own import claim_private_folder
 from millrace.pack.layout import MAGIC
 from millrace.run_folder import try_remove_folder
-from millrace.waiting import until
-from millrace.words import size
+from millrace.waiting import wait_until
+from millrace.words import format_size
 
 #: Longest time that a filesystem may take to remove a file that was open when it was unlinked.
 STILL_OPEN_SECONDS = 2.0
@@ -26,15 +26,15 @@ STILL_OPEN_SECONDS = 2.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def check(dests: Sequence[Path], read: Iterable[Path] = ()) -> None:
+def check_destinations(dests: Sequence[Path], read: Iterable[Path] = ()) -> None:
     """Check that ``dests`` can be written, and differ from each other and from the files in ``read``.
 
     Raises:
         RefusedError: They cannot; nothing was written.
     """
     for dest in dests:
-        _check(dest)
-    refuse_read(dests, read)
+        _check_destination(dest)
+    refuse_overwritten_inputs(dests, read)
     if len({dest.resolve() for dest in dests}) < len(dests):
         raise RefusedError("a file is named twice", "give each output a file of its own")
 
@@ -52,12 +52,12 @@ def check_room(dests: Sequence[Path], sizes: Sequence[int]) -> None:
         free = shutil.disk_usage(dest.parent).free
         if asked[disk] > free:
             raise RefusedError(
-                f"{dest.parent}: has room for {size(free)}, and the pack says that it unpacks to {size(asked[disk])}",
+                f"{dest.parent}: has room for {format_size(free)}, and the pack says that it unpacks to {format_size(asked[disk])}",
                 "make room there, or name a file elsewhere; a pack of a stranger may say anything",
             )
 
 
-def refuse_read(dests: Sequence[Path], read: Iterable[Path]) -> None:
+def refuse_overwritten_inputs(dests: Sequence[Path], read: Iterable[Path]) -> None:
     """Check that none of ``dests`` is one of the files that are read.
 
     Raises:
@@ -69,7 +69,7 @@ def refuse_read(dests: Sequence[Path], read: Iterable[Path]) -> None:
             raise RefusedError(f"{dest}: is read, and would be written over", "name another file with -o")
 
 
-def check_replaced(dest: Path) -> None:
+def check_replaced_file(dest: Path) -> None:
     """Check that a pack replaces only an older pack or an empty file.
 
     Raises:
@@ -84,14 +84,14 @@ def check_replaced(dest: Path) -> None:
             )
 
 
-def take_folder(path: Path) -> None:
-    """Make a private folder for incomplete files, or reuse that of an earlier start; see ``millrace.own.take_private``.
+def claim_folder(path: Path) -> None:
+    """Make a private folder for incomplete files, or reuse that of an earlier start; see ``millrace.own.claim_private_folder``.
 
     Raises:
         RefusedError: Another user may have made it.
     """
     try:
-        take_private(path)
+        claim_private_folder(path)
     except PermissionError as error:
         raise RefusedError(
             f"{path}: {(error.strerror or '').lower()}", "remove it, or name a file in a folder of your own with -o"
@@ -99,7 +99,7 @@ def take_folder(path: Path) -> None:
 
 
 @contextmanager
-def in_words(dest: Path) -> Iterator[None]:
+def explain_write_errors(dest: Path) -> Iterator[None]:
     """Translate errors with temporary files beside ``dest`` into messages that name ``dest``.
 
     Raises:
@@ -118,36 +118,36 @@ def in_words(dest: Path) -> Iterator[None]:
         raise MillraceError(f"{dest}: {error.strerror}", "see who may write in its folder") from error
 
 
-def remove_emptied(folder: Path) -> None:
+def remove_emptied_folder(folder: Path) -> None:
     """Remove an emptied folder, once the filesystem has removed the files in it that were still open.
 
     Network and FUSE filesystems keep such a file, for instance the lock, under another name until it is closed.
     """
 
-    until(lambda: try_remove_folder(folder), STILL_OPEN_SECONDS, nap=0.02)
+    wait_until(lambda: try_remove_folder(folder), STILL_OPEN_SECONDS, nap=0.02)
 
 
-def taken(path: Path, seconds: float) -> Lock:
+def wait_for_lock(path: Path, seconds: float) -> FileLock:
     """Take the lock of ``path``; wait ``seconds`` for a process that is about to end, or only probes the lock.
 
     Raises:
         HeldError: Another process holds it for longer.
     """
-    held: list[lock.HeldError] = []
+    held: list[lock.LockHeldError] = []
 
-    def take() -> Lock | None:
+    def take() -> FileLock | None:
         try:
-            return lock.take(path)
-        except lock.HeldError as error:
+            return lock.acquire_lock(path)
+        except lock.LockHeldError as error:
             held.append(error)
             return None
 
-    if found := until(take, seconds, nap=0.1):
+    if found := wait_until(take, seconds, nap=0.1):
         return found
     raise held[-1]
 
 
-def _check(dest: Path) -> None:
+def _check_destination(dest: Path) -> None:
     if dest.name == "-" and not dest.exists():
         raise RefusedError("-o -: a file is needed, not standard output", "name a file with -o, and read that")
     try:

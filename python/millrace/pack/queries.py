@@ -29,7 +29,7 @@ class QueryBatch:
     names: tuple[bytes, ...] = ()
 
 
-def batches(path: Path, item: InputUse, sizes: Iterable[int], scratch: Path) -> Iterator[QueryBatch]:
+def cut_query_batches(path: Path, item: InputUse, sizes: Iterable[int], scratch: Path) -> Iterator[QueryBatch]:
     """Cut the queries of ``path`` into batches of ``sizes`` records, up to the end of the file or of ``sizes``.
 
     Args:

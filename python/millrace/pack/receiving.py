@@ -17,20 +17,20 @@ from typing import IO
 from millrace.errors import CorruptError, MillraceError, RefusedError
 from millrace.model import InputUse
 from millrace.pack import files, queries, recipe, regenerate, sending, unpacking
-from millrace.pack.arriving import Arriving, Place
-from millrace.pack.hits import Hits
-from millrace.pack.layout import Kind, sections_so_far
-from millrace.pack.recipe import Recipe
-from millrace.pack.unpacking import Begin, Confirm, Here
+from millrace.pack.arriving import GrowingPack, ReceivingFolder
+from millrace.pack.hits import BatchHits
+from millrace.pack.layout import SectionKind, read_complete_sections
+from millrace.pack.recipe import PackRecipe
+from millrace.pack.unpacking import Confirm, PreparedRegeneration, UnpackOptions
 
 #: Bytes of a pack from which on it is read.
-_BEGIN = 64
+_MIN_START_BYTES = 64
 
 #: Longest wait for more bytes at a time.
 WAIT_SECONDS = 2.0
 
 
-class Receiving:
+class PackReceiver:
     """A result that is being received.
 
     Args:
@@ -38,14 +38,14 @@ class Receiving:
         confirm: Called with the recipe and the command before it is run.
     """
 
-    def __init__(self, place: Place, dests: Sequence[Path], here: Here, confirm: Confirm) -> None:
+    def __init__(self, place: ReceivingFolder, dests: Sequence[Path], here: UnpackOptions, confirm: Confirm) -> None:
         self._place, self._dests, self._here, self._confirm = place, dests, here, confirm
-        self._begin: Begin | None = None
+        self._begin: PreparedRegeneration | None = None
         self._n_hits = 0
         #: Whether a run is in progress.
         self.busy = False
 
-    def run(self, arriving: Arriving) -> None:
+    def run(self, arriving: GrowingPack) -> None:
         """Regenerate hits as they arrive until the pack is complete, then write the outputs.
 
         Raises:
@@ -54,14 +54,14 @@ class Receiving:
         size = 0
         while not arriving.whole:
             # Not for each piece: an incomplete pack is read from its begin each time.
-            size = arriving.wait(max(_BEGIN, size + size // 8 + 1), WAIT_SECONDS)
-            if size >= _BEGIN and not arriving.whole:
-                self._look(size)
-        made = unpacking.look(self._place.pack)
-        self.check_outputs(made)
-        unpacking.unpack(self._place.pack, made, self._dests, self._here, self._confirm, self._place.work)
+            size = arriving.wait_for_bytes(max(_MIN_START_BYTES, size + size // 8 + 1), WAIT_SECONDS)
+            if size >= _MIN_START_BYTES and not arriving.whole:
+                self._regenerate_received(size)
+        made = unpacking.read_recipe(self._place.pack)
+        self.check_output_count(made)
+        unpacking.unpack_outputs(self._place.pack, made, self._dests, self._here, self._confirm, self._place.work)
 
-    def check_outputs(self, made: Recipe) -> None:
+    def check_output_count(self, made: PackRecipe) -> None:
         """Check that the user has named a file for each output.
 
         Raises:
@@ -73,52 +73,54 @@ class Receiving:
                 f"the pack has {len(made.outputs)} outputs: {names}", "name a file for each, in this order"
             )
 
-    def _look(self, size: int) -> None:
+    def _regenerate_received(self, size: int) -> None:
         """Regenerate the hits in the first ``size`` bytes."""
-        first = next(sections_so_far(self._place.pack, size), None)
+        first = next(read_complete_sections(self._place.pack, size), None)
         if first is None:
             return
-        if first.kind is not Kind.RECIPE:
+        if first.kind is not SectionKind.RECIPE:
             raise CorruptError("a pack says once, and first, what it is")
-        made = recipe.decode(first.data())
-        self.check_outputs(made)
-        if files.find(made.codec):
+        made = recipe.decode_recipe(first.unpack_bytes())
+        self.check_output_count(made)
+        if files.find_file_codec(made.codec):
             return
-        found = unpacking.read_hits(sections_so_far(self._place.pack, size), made)
+        found = unpacking.read_hits(read_complete_sections(self._place.pack, size), made)
         if len(found) <= self._n_hits:
             return
         if self._begin is None:
-            sections = sections_so_far(self._place.pack, size)
+            sections = read_complete_sections(self._place.pack, size)
             self._place.work.mkdir(mode=0o700, exist_ok=True)  # in a private folder
-            self._begin = unpacking.begin_here(sections, made, self._place.work, self._dests, self._here, self._confirm)
+            self._begin = unpacking.prepare_regeneration(
+                sections, made, self._place.work, self._dests, self._here, self._confirm
+            )
         self._n_hits = len(found)
-        self._regenerate(self._begin, found)
+        self._regenerate_hits(self._begin, found)
 
-    def _regenerate(self, begin: Begin, found: Sequence[Hits]) -> None:
-        whole = begin.plan(begin.queries)
+    def _regenerate_hits(self, begin: PreparedRegeneration, found: Sequence[BatchHits]) -> None:
+        whole = begin.plan_for_queries(begin.queries)
         part = begin.folder / "queries.part"
-        begin_of_queries(begin, whole.use.inputs[0], found, part)
-        plan = regenerate.without_outputs(begin.plan(part))
-        batches = unpacking.cut(part, plan, found, begin.folder / "batch")
-        blocks = begin.codec.found(plan.use, plan.command, found)
-        regenerate.put_more(plan, zip(batches, blocks, strict=True))
+        write_first_queries(begin, whole.use.inputs[0], found, part)
+        plan = regenerate.keep_outputs_in_journal(begin.plan_for_queries(part))
+        batches = unpacking.cut_matching_batches(part, plan, found, begin.folder / "batch")
+        blocks = begin.codec.format_search_blocks(plan.use, plan.command, found)
+        regenerate.extend_search_journal(plan, zip(batches, blocks, strict=True))
         self.busy = True
         try:
-            regenerate.run(plan)
+            regenerate.run_regeneration(plan)
         finally:
             self.busy = False
 
 
-def begin_of_queries(begin: Begin, item: InputUse, found: Sequence[Hits], dest: Path) -> None:
+def write_first_queries(begin: PreparedRegeneration, item: InputUse, found: Sequence[BatchHits], dest: Path) -> None:
     """Write the queries whose hits have arrived to ``dest``."""
     scratch = begin.folder / "batch"
     with dest.open("wb") as file:
-        for _ in queries.batches(begin.queries, item, (each.queries for each in found), scratch):
+        for _ in queries.cut_query_batches(begin.queries, item, (each.queries for each in found), scratch):
             with scratch.open("rb") as batch:
                 shutil.copyfileobj(batch, file)
 
 
-def receive(receiving: Receiving, place: Place, given: IO[bytes], out: IO[bytes]) -> None:
+def receive_pack(receiving: PackReceiver, place: ReceivingFolder, given: IO[bytes], out: IO[bytes]) -> None:
     """Receive a pack from a sender, and write its outputs.
 
     Args:
@@ -128,9 +130,9 @@ def receive(receiving: Receiving, place: Place, given: IO[bytes], out: IO[bytes]
     Raises:
         MillraceError: The outputs cannot be written, or the connection has ended; then the same command resumes.
     """
-    line = _Line(receiving, place, given, out)
+    line = _ReceiverThread(receiving, place, given, out)
     try:
-        receiving.run(line.begun())
+        receiving.run(line.wait_for_start())
     except CorruptError:
         place.remove()
         raise
@@ -139,18 +141,18 @@ def receive(receiving: Receiving, place: Place, given: IO[bytes], out: IO[bytes]
     place.remove()
 
 
-class _Line:
+class _ReceiverThread:
     """A thread that reads from the sender."""
 
-    def __init__(self, receiving: Receiving, place: Place, given: IO[bytes], out: IO[bytes]) -> None:
+    def __init__(self, receiving: PackReceiver, place: ReceivingFolder, given: IO[bytes], out: IO[bytes]) -> None:
         self._receiving, self._place, self._given, self._out = receiving, place, given, out
         self._ready = threading.Event()
-        self._arriving: Arriving | None = None
+        self._arriving: GrowingPack | None = None
         #: Reason why no more bytes arrive.
         self.failed: MillraceError | None = None
-        threading.Thread(target=self._read, name="receive", daemon=True).start()
+        threading.Thread(target=self._receive_stream, name="receive", daemon=True).start()
 
-    def begun(self) -> Arriving:
+    def wait_for_start(self) -> GrowingPack:
         """Wait for the answer of the sender; return the growing pack.
 
         Raises:
@@ -162,21 +164,21 @@ class _Line:
             raise self.failed
         return self._arriving
 
-    def _read(self) -> None:
+    def _receive_stream(self) -> None:
         try:
-            sending.receive(self._place.have(), self._given, self._out, self._take)
+            sending.receive_pieces(self._place.digest_received(), self._given, self._out, self._open_growing_pack)
         except (MillraceError, OSError) as error:
             self.failed = error if isinstance(error, MillraceError) else MillraceError(str(error))
             if self._arriving:
-                self._arriving.fail(self.failed)
+                self._arriving.report_failure(self.failed)
             if self._receiving.busy:
                 os.kill(os.getpid(), signal.SIGTERM)  # the run ends in order on SIGTERM
         finally:
             self._ready.set()
 
-    def _take(self, begin: int) -> Callable[[bytes], None]:
+    def _open_growing_pack(self, begin: int) -> Callable[[bytes], None]:
         if not begin:
-            self._place.start_over()
-        self._arriving = Arriving(self._place.pack)
+            self._place.discard_received()
+        self._arriving = GrowingPack(self._place.pack)
         self._ready.set()
         return self._arriving.append

@@ -11,15 +11,15 @@ from typing import Annotated
 import msgspec
 
 from millrace.errors import CorruptError
-from millrace.model import Frozen, Token
-from millrace.words import shown
+from millrace.model import ArgumentToken, FrozenValue
+from millrace.words import escape_unprintable
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Short = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
-class Original(Frozen, frozen=True):
+class OriginalOutput(FrozenValue, frozen=True):
     """One output of the command, as it was packed."""
 
     #: ``millrace.model.OutputUse.name``; for plain bytes the name of the file.
@@ -29,15 +29,15 @@ class Original(Frozen, frozen=True):
 
 
 #: Outputs of a pack at most.
-MOST_OUTPUTS = 16
+MAX_OUTPUTS = 16
 
-Outputs = Annotated[tuple[Original, ...], msgspec.Meta(min_length=1, max_length=MOST_OUTPUTS)]
+Outputs = Annotated[tuple[OriginalOutput, ...], msgspec.Meta(min_length=1, max_length=MAX_OUTPUTS)]
 
 #: The digest of an output that is unknown yet.
 UNKNOWN = "0" * 64
 
 
-class Queries(Frozen, frozen=True):
+class PackedQueries(FrozenValue, frozen=True):
     """The input that is cut into records, identified by its content."""
 
     #: Name of the file, for messages only.
@@ -46,7 +46,7 @@ class Queries(Frozen, frozen=True):
     sha256: Sha256
 
 
-class Database(Frozen, frozen=True):
+class PackedDatabase(FrozenValue, frozen=True):
     """A database identified by its entries, independent of paths and of the number of files."""
 
     #: Name of the database in the result.
@@ -61,7 +61,7 @@ class Database(Frozen, frozen=True):
     unordered: Sha256
 
 
-class Recipe(Frozen, frozen=True):
+class PackRecipe(FrozenValue, frozen=True):
     """The command, queries and database that regenerate a result; for plain bytes the outputs alone."""
 
     #: Name of the codec.
@@ -74,23 +74,23 @@ class Recipe(Frozen, frozen=True):
     #: Version that the program reports.
     version: Short = ""
     #: Arguments after the program; paths are tokens.
-    arguments: Annotated[tuple[Token, ...], msgspec.Meta(max_length=1024)] = ()
-    queries: Queries | None = None
-    database: Database | None = None
+    arguments: Annotated[tuple[ArgumentToken, ...], msgspec.Meta(max_length=1024)] = ()
+    queries: PackedQueries | None = None
+    database: PackedDatabase | None = None
 
 
-def encode(recipe: Recipe) -> bytes:
+def encode_recipe(recipe: PackRecipe) -> bytes:
     """Encode a recipe as the JSON of its section."""
     return msgspec.json.encode(recipe)
 
 
-def encode_outputs(outputs: tuple[Original, ...]) -> bytes:
+def encode_outputs(outputs: tuple[OriginalOutput, ...]) -> bytes:
     """Encode outputs that were unknown when the recipe was written."""
     return msgspec.json.encode(outputs)
 
 
-def with_outputs(recipe: Recipe, data: bytes) -> Recipe:
-    """Return ``recipe`` with the outputs that ``encode_outputs`` has encoded.
+def add_final_outputs(recipe: PackRecipe, data: bytes) -> PackRecipe:
+    """Return ``make_recipe`` with the outputs that ``encode_outputs`` has encoded.
 
     Raises:
         CorruptError: The data is malformed, or names other outputs.
@@ -98,19 +98,19 @@ def with_outputs(recipe: Recipe, data: bytes) -> Recipe:
     try:
         outputs = msgspec.json.decode(data, type=Outputs)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptError(f"the pack does not say what its outputs are: {shown(str(error))}") from error
+        raise CorruptError(f"the pack does not say what its outputs are: {escape_unprintable(str(error))}") from error
     if [each.name for each in outputs] != [each.name for each in recipe.outputs]:
         raise CorruptError("the pack tells at its end of other outputs than at its begin")
     return msgspec.structs.replace(recipe, outputs=outputs)
 
 
-def decode(data: bytes) -> Recipe:
-    """Decode the recipe that ``encode`` has encoded.
+def decode_recipe(data: bytes) -> PackRecipe:
+    """Decode the recipe that ``encode_recipe`` has encoded.
 
     Raises:
         CorruptError: The data is malformed.
     """
     try:
-        return msgspec.json.decode(data, type=Recipe)
+        return msgspec.json.decode(data, type=PackRecipe)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptError(f"the pack does not say what a pack says: {shown(str(error))}") from error
+        raise CorruptError(f"the pack does not say what a pack says: {escape_unprintable(str(error))}") from error

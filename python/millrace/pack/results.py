@@ -7,16 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace.errors import MillraceError, RefusedError
-from millrace.job import Job
-from millrace.launch.mpi_environment import for_tools
+from millrace.job import JobSpec
+from millrace.launch.mpi_environment import remove_mpi_variables
 from millrace.pack import codec
 from millrace.plan import plan as planner
-from millrace.plan.plan import Plan
-from millrace.replicas import are_named
+from millrace.plan.plan import RunPlan
+from millrace.replicas import has_url_arguments
 from millrace.tools import registry
 
 
-def plan(argv: tuple[str, ...], cwd: Path, slots: int | None) -> Plan:
+def plan_result_command(argv: tuple[str, ...], cwd: Path, slots: int | None) -> RunPlan:
     """Plan the command that made a result, without its options for speed alone.
 
     Raises:
@@ -24,24 +24,26 @@ def plan(argv: tuple[str, ...], cwd: Path, slots: int | None) -> Plan:
     """
     if not cwd.is_dir():
         raise RefusedError(f"{cwd}: is not there any more, where the command was run")
-    if are_named(argv[1:]):
+    if has_url_arguments(argv[1:]):
         raise RefusedError("the command names files by URLs, which do not travel", "name copies of them")
-    family = codec.find(registry.MODULES.get(Path(argv[0]).name, ""))
+    family = codec.find_result_codec(registry.MODULES.get(Path(argv[0]).name, ""))
     if family:
-        argv = tuple(family.simpler(argv))
-    return planner.make(Job(command=argv, slots=slots, fragments="1", verify=0.0), cwd, for_tools(os.environ))
+        argv = tuple(family.drop_speed_options(argv))
+    return planner.make_plan(
+        JobSpec(command=argv, slots=slots, fragments="1", verify=0.0), cwd, remove_mpi_variables(os.environ)
+    )
 
 
-def named(argv: tuple[str, ...], results: tuple[Path, ...], cwd: Path, error: MillraceError) -> list[Path]:
+def find_named_results(argv: tuple[str, ...], results: tuple[Path, ...], cwd: Path, error: MillraceError) -> list[Path]:
     """Return the result files of a command that cannot be planned; ``error`` is the reason.
 
     Raises:
         MillraceError: No file is named, or one is missing.
     """
-    known = codec.find(registry.MODULES.get(Path(argv[0]).name, ""))
+    known = codec.find_result_codec(registry.MODULES.get(Path(argv[0]).name, ""))
     found = [cwd / each for each in results]
     with suppress(RefusedError):
-        found = found or [cwd / each for each in (known.written(argv) if known else [])]
+        found = found or [cwd / each for each in (known.list_output_paths(argv) if known else [])]
     if not found:
         raise RefusedError(error.message, "its result is packed as it is if it is named: millrace pack RESULT ...")
     if missing := [path for path in found if not path.is_file()]:
@@ -49,7 +51,7 @@ def named(argv: tuple[str, ...], results: tuple[Path, ...], cwd: Path, error: Mi
     return found
 
 
-def outputs(plan: Plan, results: tuple[Path, ...]) -> list[Path]:
+def find_output_files(plan: RunPlan, results: tuple[Path, ...]) -> list[Path]:
     """Return the files with the outputs of the command, in its order.
 
     Raises:

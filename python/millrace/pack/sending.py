@@ -1,7 +1,7 @@
 """Transfer of a pack, which may still grow, over any two byte streams; resumed at the end of an earlier transfer.
 
-First the receiver writes how many bytes it has, as one line of JSON (``Have``). The sender answers with its start
-offset, also one line (``From``): their number, if they are a prefix of the pack, else 0. Pieces follow: the length in
+First the receiver writes how many bytes it has, as one line of JSON (``ReceivedState``). The sender answers with its start
+offset, also one line (``ResumePosition``): their number, if they are a prefix of the pack, else 0. Pieces follow: the length in
 4 bytes, little endian, and the bytes. An empty piece is the end.
 """
 
@@ -18,32 +18,32 @@ import msgspec
 
 from millrace import lock
 from millrace.errors import MillraceError, RefusedError
-from millrace.model import Frozen
-from millrace.own import why_not_trusted
+from millrace.model import FrozenValue
+from millrace.own import find_trust_problem
 from millrace.pack import while_running
-from millrace.waiting import until
+from millrace.waiting import wait_until
 
-Line = TypeVar("Line", bound=Frozen)
+Line = TypeVar("Line", bound=FrozenValue)
 
 #: Version of the protocol.
 PROTOCOL = 1
 
 #: Bytes of a piece.
-PIECE = 1 << 16
+PIECE_BYTES = 1 << 16
 
 _LENGTH = struct.Struct("<I")
 
 #: Bytes of a line.
-_LINE = 1 << 16
+_MAX_LINE_BYTES = 1 << 16
 
 #: Interval at which the size of a growing pack is polled.
-LOOK_SECONDS = 0.2
+POLL_INTERVAL_SECONDS = 0.2
 
 #: Longest wait for more bytes at a time.
 WAIT_SECONDS = 10.0
 
 
-class Have(Frozen, frozen=True):
+class ReceivedState(FrozenValue, frozen=True):
     """First line of the receiver."""
 
     protocol: int
@@ -52,13 +52,13 @@ class Have(Frozen, frozen=True):
     sha256: str
 
 
-class From(Frozen, frozen=True):
+class ResumePosition(FrozenValue, frozen=True):
     """Answer of the sender: the offset of the first byte that it sends."""
 
     bytes: int
 
 
-class Source:
+class PackSource:
     """A pack to send: a complete file, or one that a run is writing.
 
     Raises:
@@ -66,8 +66,8 @@ class Source:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._place = path, while_running.Place(path)
-        self.grows = lock.is_held(self._place.lock) and not why_not_trusted(self._place.folder)
+        self._path, self._place = path, while_running.LivePackFolder(path)
+        self.grows = lock.is_held(self._place.lock) and not find_trust_problem(self._place.folder)
         try:
             self._file = (self._place.growing if self.grows else path).open("rb")
         except FileNotFoundError as error:
@@ -75,17 +75,17 @@ class Source:
                 f"{path}: no such file, and no run is packing into it", "check the path of the pack"
             ) from error
 
-    def begins_with(self, size: int, sha256: str) -> bool:
+    def has_prefix(self, size: int, sha256: str) -> bool:
         """Tell whether the pack has at least ``size`` bytes, and the first ``size`` have this SHA-256."""
         self._file.seek(0)
         digest = hashlib.sha256()
         left = size
-        while left and (data := self._file.read(min(left, PIECE))):
+        while left and (data := self._file.read(min(left, PIECE_BYTES))):
             digest.update(data)
             left -= len(data)
         return not left and digest.hexdigest() == sha256
 
-    def pieces(self, begin: int, alive: Callable[[], bool]) -> Iterator[bytes]:
+    def read_pieces(self, begin: int, alive: Callable[[], bool]) -> Iterator[bytes]:
         """Yield the bytes from ``begin`` on, and wait for more while the pack grows.
 
         Args:
@@ -98,7 +98,7 @@ class Source:
         while True:
             # Checked before the last read, so that no byte is appended in between.
             whole = not self.grows or self._is_whole()
-            if data := self._file.read(PIECE):
+            if data := self._file.read(PIECE_BYTES):
                 yield data
             elif whole:
                 return
@@ -108,9 +108,9 @@ class Source:
                     "type its command again, which resumes it, and send again",
                 )
             elif not alive():
-                raise _gone()
+                raise _make_connection_error()
             else:
-                until(lambda: self._has_more() or not alive(), WAIT_SECONDS, nap=LOOK_SECONDS)
+                wait_until(lambda: self._has_more() or not alive(), WAIT_SECONDS, nap=POLL_INTERVAL_SECONDS)
 
     def _has_more(self) -> bool:
         return os.fstat(self._file.fileno()).st_size > self._file.tell() or not lock.is_held(self._place.lock)
@@ -123,7 +123,7 @@ class Source:
             return False
 
 
-def send(source: Source, said: IO[bytes], out: IO[bytes], alive: Callable[[], bool]) -> int:
+def send_pack(source: PackSource, said: IO[bytes], out: IO[bytes], alive: Callable[[], bool]) -> int:
     """Send a pack to a receiver; return the number of bytes sent.
 
     Args:
@@ -133,18 +133,18 @@ def send(source: Source, said: IO[bytes], out: IO[bytes], alive: Callable[[], bo
     Raises:
         MillraceError: The connection has ended, or uses another protocol.
     """
-    have = read_line(said, Have)
-    begin = have.bytes if source.begins_with(have.bytes, have.sha256) else 0
-    write_line(out, From(begin))
+    have = read_line(said, ReceivedState)
+    begin = have.bytes if source.has_prefix(have.bytes, have.sha256) else 0
+    write_line(out, ResumePosition(begin))
     n = 0
-    for data in source.pieces(begin, alive):
-        put(out, data)
+    for data in source.read_pieces(begin, alive):
+        write_piece(out, data)
         n += len(data)
-    put(out, b"")
+    write_piece(out, b"")
     return n
 
 
-def receive(
+def receive_pieces(
     have: tuple[int, str], given: IO[bytes], out: IO[bytes], take: Callable[[int], Callable[[bytes], None]]
 ) -> None:
     """Receive pieces from a sender up to the end.
@@ -158,43 +158,43 @@ def receive(
     Raises:
         MillraceError: The connection has ended early.
     """
-    write_line(out, Have(PROTOCOL, *have))
-    taker = take(read_line(given, From).bytes)
-    while data := _get(given):
+    write_line(out, ReceivedState(PROTOCOL, *have))
+    taker = take(read_line(given, ResumePosition).bytes)
+    while data := _read_piece(given):
         taker(data)
     taker(b"")
 
 
-def put(out: IO[bytes], data: bytes) -> None:
+def write_piece(out: IO[bytes], data: bytes) -> None:
     """Write a piece."""
     try:
         out.write(_LENGTH.pack(len(data)) + data)
         out.flush()
     except (BrokenPipeError, ConnectionError) as error:
-        raise _gone() from error
+        raise _make_connection_error() from error
 
 
-def _get(given: IO[bytes]) -> bytes:
-    size = _LENGTH.unpack(_exactly(given, _LENGTH.size))[0]
-    if size > PIECE:
+def _read_piece(given: IO[bytes]) -> bytes:
+    size = _LENGTH.unpack(_read_exactly(given, _LENGTH.size))[0]
+    if size > PIECE_BYTES:
         raise RefusedError("the other end sends what is no piece of a pack", "use the same release at both ends")
-    return _exactly(given, size)
+    return _read_exactly(given, size)
 
 
-def _exactly(given: IO[bytes], size: int) -> bytes:
+def _read_exactly(given: IO[bytes], size: int) -> bytes:
     data = given.read(size)
     if len(data) != size:
-        raise _gone()
+        raise _make_connection_error()
     return data
 
 
-def write_line(out: IO[bytes], value: Frozen) -> None:
+def write_line(out: IO[bytes], value: FrozenValue) -> None:
     """Write a line of JSON."""
     try:
         out.write(msgspec.json.encode(value) + b"\n")
         out.flush()
     except (BrokenPipeError, ConnectionError) as error:
-        raise _gone() from error
+        raise _make_connection_error() from error
 
 
 def read_line(given: IO[bytes], kind: type[Line]) -> Line:
@@ -203,9 +203,9 @@ def read_line(given: IO[bytes], kind: type[Line]) -> Line:
     Raises:
         MillraceError: The connection has ended, or the line is something else.
     """
-    line = given.readline(_LINE)
+    line = given.readline(_MAX_LINE_BYTES)
     if not line.endswith(b"\n"):
-        raise _gone()
+        raise _make_connection_error()
     try:
         found = msgspec.json.decode(line, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -213,10 +213,10 @@ def read_line(given: IO[bytes], kind: type[Line]) -> Line:
             "the other end does not speak as millrace does",
             "a shell there that prints something when it starts disturbs; or use the same release at both ends",
         ) from error
-    if isinstance(found, Have) and found.protocol != PROTOCOL:
+    if isinstance(found, ReceivedState) and found.protocol != PROTOCOL:
         raise RefusedError("the other end speaks another protocol", "use the same release at both ends")
     return found
 
 
-def _gone() -> MillraceError:
+def _make_connection_error() -> MillraceError:
     return MillraceError("the connection has ended", "nothing is lost: the same command goes on where it was")

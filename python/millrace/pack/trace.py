@@ -16,19 +16,19 @@ import msgspec
 import numpy as np
 
 from millrace.errors import CorruptError
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 from millrace.pack import trace_otf2, trace_period, trace_table
-from millrace.pack.codec import NotPackable
-from millrace.pack.layout import MOST_BYTES
-from millrace.pack.trace_table import MAX_DTYPE_LETTERS, MOST_COLUMNS, PIECE, Column, Numbers, Table
+from millrace.pack.codec import NotPackableError
+from millrace.pack.layout import MAX_SECTION_BYTES
+from millrace.pack.trace_table import MAX_COLUMNS, MAX_DTYPE_LETTERS, PIECE_BYTES, Numbers, TraceColumn, TraceTable
 
 #: Unsigned integers, or their bytes.
 Unsigned = np.ndarray[Any, np.dtype[Any]]
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_SECTION_BYTES)]
 
 
-class Told(Frozen, frozen=True):
+class ColumnHeader(FrozenValue, frozen=True):
     """Description of one column in the head of a piece."""
 
     #: Bytes of each number.
@@ -40,14 +40,14 @@ class Told(Frozen, frozen=True):
     words: tuple[Count, ...] | None = None
 
 
-class Head(Frozen, frozen=True):
+class PieceHeader(FrozenValue, frozen=True):
     """The JSON at the begin of a piece."""
 
     rows: Count
     period: Count
     #: Index of the column by whose values events are grouped; -1: none.
     group: Annotated[int, msgspec.Meta(ge=-1, le=255)]
-    columns: Annotated[tuple[Told, ...], msgspec.Meta(min_length=1, max_length=256)]
+    columns: Annotated[tuple[ColumnHeader, ...], msgspec.Meta(min_length=1, max_length=256)]
     #: Number of bytes before the rows; the separator of fields; whether the last line has an end.
     head: Count
     separator: Annotated[str, msgspec.Meta(max_length=1)]
@@ -56,7 +56,7 @@ class Head(Frozen, frozen=True):
 
 
 #: Fields of a piece at most, as each takes a byte or more of the log: it bounds the memory that a pack can demand.
-MOST_FIELDS = PIECE + MOST_COLUMNS
+MAX_PIECE_FIELDS = PIECE_BYTES + MAX_COLUMNS
 
 _LENGTH = struct.Struct("<I")
 
@@ -66,26 +66,29 @@ class TraceCodec:
 
     def encode(self, path: Path) -> Iterator[bytes]:
         """Implement ``FileCodec.encode``."""
-        for table in _tables(path):
-            piece = max((_grouped(table, group) for group in _groupings(table)), key=lambda each: -_cost(each))
-            yield _piece(table, piece)
+        for table in _read_tables(path):
+            piece = max(
+                (_group_table(table, group) for group in _list_groupings(table)),
+                key=lambda each: -_estimate_table_bits(each),
+            )
+            yield _encode_piece(table, piece)
 
     def decode(self, piece: bytes) -> bytes:
         """Implement ``FileCodec.decode``."""
         try:
             with np.errstate(all="ignore"):
-                return _read(piece)
+                return _decode_piece(piece)
         except (msgspec.MsgspecError, struct.error, ValueError, LookupError, OverflowError, TypeError, SyntaxError, RecursionError, MemoryError) as error:  # fmt: skip
             raise CorruptError("the pack has a piece of a trace that is none") from error
 
 
-class KeptCodec:
+class VerbatimCodec:
     """The codec of other files beside traces: pieces without a head, which ``TraceCodec.decode`` returns unchanged."""
 
     def encode(self, path: Path) -> Iterator[bytes]:
         """Implement ``FileCodec.encode``."""
         with path.open("rb") as file:
-            while data := file.read(MOST_BYTES - _LENGTH.size):
+            while data := file.read(MAX_SECTION_BYTES - _LENGTH.size):
                 yield _LENGTH.pack(0) + data
 
     def decode(self, piece: bytes) -> bytes:
@@ -93,172 +96,172 @@ class KeptCodec:
         return piece[_LENGTH.size :]
 
 
-def _tables(path: Path) -> Iterator[Table]:
+def _read_tables(path: Path) -> Iterator[TraceTable]:
     """Yield the tables of a trace, one for each piece."""
     with path.open("rb") as file:
         magic = file.read(len(np.lib.format.MAGIC_PREFIX))
         file.seek(0)
         if magic == np.lib.format.MAGIC_PREFIX:
-            yield from trace_table.arrays(file)
+            yield from trace_table.read_array_tables(file)
         elif magic.startswith(trace_otf2.MAGIC):
-            yield from trace_otf2.tables(file)
+            yield from trace_otf2.read_otf2_tables(file)
         else:
-            yield from trace_table.texts(file)
+            yield from trace_table.read_text_tables(file)
 
 
-def _groupings(table: Table) -> list[int]:
-    return list(trace_period.groupings(table.columns))
+def _list_groupings(table: TraceTable) -> list[int]:
+    return list(trace_period.find_groupings(table.columns))
 
 
-class _Grouped:
+class _GroupedTable:
     """A table whose events are grouped by a column, as differences."""
 
-    def __init__(self, group: int, period: int, columns: list[tuple[Told, Unsigned]]) -> None:
+    def __init__(self, group: int, period: int, columns: list[tuple[ColumnHeader, Unsigned]]) -> None:
         self.group, self.period, self.columns = group, period, columns
 
 
-def _grouped(table: Table, group: int) -> _Grouped:
+def _group_table(table: TraceTable, group: int) -> _GroupedTable:
     order = (
         np.argsort(table.columns[group].values, kind="stable")
         if group >= 0
         else np.arange(len(table.columns[0].values))
     )
     columns = [
-        each if index == group else Column(each.values[order], each.decimals, each.words)
+        each if index == group else TraceColumn(each.values[order], each.decimals, each.words)
         for index, each in enumerate(table.columns)
     ]
-    period = trace_period.find([each for index, each in enumerate(columns) if index != group])
-    return _Grouped(group, period, [_told(each, period) for each in columns])
+    period = trace_period.find_period([each for index, each in enumerate(columns) if index != group])
+    return _GroupedTable(group, period, [_encode_column(each, period) for each in columns])
 
 
-def _told(column: Column, period: int) -> tuple[Told, Unsigned]:
+def _encode_column(column: TraceColumn, period: int) -> tuple[ColumnHeader, Unsigned]:
     """Encode a column by the differences that take fewest bytes."""
     ways = [
-        (by_steps, by_period, trace_period.differences(column.values, period if by_period else 0, by_steps=by_steps))
+        (by_steps, by_period, trace_period.compute_differences(column.values, period if by_period else 0, by_steps=by_steps))
         for by_steps in (False, True) for by_period in ((False, True) if period else (False,))
     ]  # fmt: skip
-    by_steps, by_period, best = min(ways, key=lambda way: _bits(_unsigned(way[2])))
-    numbers = _unsigned(best)
+    by_steps, by_period, best = min(ways, key=lambda way: _measure_entropy_bits(_encode_zigzag(way[2])))
+    numbers = _encode_zigzag(best)
     width = (int(numbers.max()).bit_length() + 7) // 8 if len(numbers) else 0
     lengths = tuple(map(len, column.words)) if column.words is not None else None
-    told = Told(width=width, by_steps=by_steps, by_period=by_period, decimals=column.decimals, words=lengths)
+    told = ColumnHeader(width=width, by_steps=by_steps, by_period=by_period, decimals=column.decimals, words=lengths)
     return told, numbers
 
 
-def _cost(grouped: _Grouped) -> float:
+def _estimate_table_bits(grouped: _GroupedTable) -> float:
     if not grouped.period:
         return float("inf")
-    return sum(_bits(numbers) for _, numbers in grouped.columns)
+    return sum(_measure_entropy_bits(numbers) for _, numbers in grouped.columns)
 
 
-def _bits(numbers: Unsigned) -> float:
+def _measure_entropy_bits(numbers: Unsigned) -> float:
     """Return the entropy of the bytes of numbers, weight by weight, in bits: about their size when compressed."""
     total = 0.0
-    for plane in _planes(numbers, 8):
+    for plane in _split_byte_planes(numbers, 8):
         counts = np.bincount(plane, minlength=256)
         counts = counts[counts > 0]
         total += float((counts * np.log2(len(plane) / counts)).sum())
     return total
 
 
-def _planes(numbers: Unsigned, width: int) -> Sequence[Unsigned]:
+def _split_byte_planes(numbers: Unsigned, width: int) -> Sequence[Unsigned]:
     by_weight = numbers.view(np.uint8).reshape(-1, 8)
     return [by_weight[:, weight] for weight in range(width)]
 
 
-def _unsigned(values: Numbers) -> Unsigned:
+def _encode_zigzag(values: Numbers) -> Unsigned:
     """Encode signed numbers as unsigned ones (zigzag): 0, -1, 1, -2 become 0, 1, 2, 3."""
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
-def _signed(numbers: Unsigned) -> Numbers:
+def _decode_zigzag(numbers: Unsigned) -> Numbers:
     return ((numbers >> np.uint64(1)) ^ (np.uint64(0) - (numbers & np.uint64(1)))).view(np.int64)
 
 
-def _piece(table: Table, found: _Grouped) -> bytes:
+def _encode_piece(table: TraceTable, found: _GroupedTable) -> bytes:
     if not found.period:
-        raise NotPackable("no period is seen in its events")
-    head = Head(
+        raise NotPackableError("no period is seen in its events")
+    head = PieceHeader(
         rows=len(table.columns[0].values), period=found.period, group=found.group, columns=tuple(told for told, _ in found.columns),
         head=len(table.head), separator=table.separator.decode(), ended=table.ended, dtype=table.dtype,
     )  # fmt: skip
-    if head.rows * len(head.columns) > MOST_FIELDS or len(head.dtype) > MAX_DTYPE_LETTERS:
-        raise NotPackable("its events have more fields than a piece may have")
+    if head.rows * len(head.columns) > MAX_PIECE_FIELDS or len(head.dtype) > MAX_DTYPE_LETTERS:
+        raise NotPackableError("its events have more fields than a piece may have")
     told = msgspec.json.encode(head)
     parts = [_LENGTH.pack(len(told)), told, table.head]
     parts += [word for column in table.columns for word in column.words or ()]
-    parts += [plane.tobytes() for told, numbers in found.columns for plane in _planes(numbers, told.width)]
+    parts += [plane.tobytes() for told, numbers in found.columns for plane in _split_byte_planes(numbers, told.width)]
     piece = b"".join(parts)
-    if len(piece) > MOST_BYTES:
-        raise NotPackable("it has columns of many different words")
+    if len(piece) > MAX_SECTION_BYTES:
+        raise NotPackableError("it has columns of many different words")
     return piece
 
 
-class _Parts:
+class _TracePieceReader:
     """A reader of the parts of a piece, in order."""
 
     def __init__(self, piece: bytes) -> None:
         self._piece, self._at = piece, 0
 
-    def take(self, size: int) -> bytes:
+    def read_bytes(self, size: int) -> bytes:
         if size > len(self._piece) - self._at:
             raise ValueError("cut off")
         self._at += size
         return self._piece[self._at - size : self._at]
 
-    def finish(self) -> None:
+    def check_end(self) -> None:
         if self._at != len(self._piece):
             raise ValueError("too long")
 
 
-def _read(piece: bytes) -> bytes:
-    parts = _Parts(piece)
+def _decode_piece(piece: bytes) -> bytes:
+    parts = _TracePieceReader(piece)
     if piece.startswith(_LENGTH.pack(0)):
         return piece[_LENGTH.size :]
-    head = msgspec.json.decode(parts.take(_LENGTH.unpack(parts.take(_LENGTH.size))[0]), type=Head)
-    if head.rows * len(head.columns) > MOST_FIELDS or head.period > head.rows:
+    head = msgspec.json.decode(parts.read_bytes(_LENGTH.unpack(parts.read_bytes(_LENGTH.size))[0]), type=PieceHeader)
+    if head.rows * len(head.columns) > MAX_PIECE_FIELDS or head.period > head.rows:
         raise ValueError("more than any piece has")
     if any(len(each.words or ()) > head.rows for each in head.columns):
         raise ValueError("words that do not come")
-    start = parts.take(head.head)
-    words = [None if each.words is None else tuple(map(parts.take, each.words)) for each in head.columns]
-    numbers = [_taken(parts, head.rows, each.width) for each in head.columns]
-    parts.finish()
+    start = parts.read_bytes(head.head)
+    words = [None if each.words is None else tuple(map(parts.read_bytes, each.words)) for each in head.columns]
+    numbers = [_read_numbers(parts, head.rows, each.width) for each in head.columns]
+    parts.check_end()
     columns = [
-        Column(trace_period.summed(_signed(each), head.period if told.by_period else 0, by_steps=told.by_steps), told.decimals, known)
+        TraceColumn(trace_period.sum_differences(_decode_zigzag(each), head.period if told.by_period else 0, by_steps=told.by_steps), told.decimals, known)
         for told, known, each in zip(head.columns, words, numbers, strict=True)
     ]  # fmt: skip
-    _check_size(columns)
+    _check_word_bytes(columns)
     if head.group >= 0:
         order = np.argsort(columns[head.group].values, kind="stable")
-        columns = [each if index == head.group else _scattered(each, order) for index, each in enumerate(columns)]
-    write = trace_otf2.written if head.dtype == trace_otf2.NAME else trace_table.written
-    return write(Table(start, columns, head.separator.encode(), head.ended, head.dtype))
+        columns = [each if index == head.group else _restore_order(each, order) for index, each in enumerate(columns)]
+    write = trace_otf2.encode_otf2_table if head.dtype == trace_otf2.NAME else trace_table.encode_table
+    return write(TraceTable(start, columns, head.separator.encode(), head.ended, head.dtype))
 
 
-def _taken(parts: _Parts, rows: int, width: int) -> Unsigned:
+def _read_numbers(parts: _TracePieceReader, rows: int, width: int) -> Unsigned:
     by_weight = np.zeros((rows, 8), dtype=np.uint8)
     for weight in range(width):
-        by_weight[:, weight] = np.frombuffer(parts.take(rows), dtype=np.uint8)
+        by_weight[:, weight] = np.frombuffer(parts.read_bytes(rows), dtype=np.uint8)
     return by_weight.view(np.uint64).ravel()
 
 
-def _scattered(column: Column, order: Numbers) -> Column:
+def _restore_order(column: TraceColumn, order: Numbers) -> TraceColumn:
     values = np.empty_like(column.values)
     values[order] = column.values
-    return Column(values, column.decimals, column.words)
+    return TraceColumn(values, column.decimals, column.words)
 
 
-def _check_size(columns: Sequence[Column]) -> None:
+def _check_word_bytes(columns: Sequence[TraceColumn]) -> None:
     """Check that the words, repeated for each row, are not longer than a piece may be."""
     size = 0
     for column in columns:
         if column.words is not None and len(column.values):
             lengths = np.array([len(word) for word in column.words], dtype=np.int64)
             size += int(lengths[column.values].sum())
-    if size > MOST_BYTES:
+    if size > MAX_SECTION_BYTES:
         raise ValueError("more than any piece has")
 
 
 #: The codec of traces, and that of other files beside them.
-CODEC, KEPT = TraceCodec(), KeptCodec()
+CODEC, KEPT = TraceCodec(), VerbatimCodec()

@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from millrace.pack.codec import NotPackable
-from millrace.pack.layout import MOST_BYTES
-from millrace.pack.trace_table import PIECE, ROWS, Column, Table
+from millrace.pack.codec import NotPackableError
+from millrace.pack.layout import MAX_SECTION_BYTES
+from millrace.pack.trace_table import PIECE_BYTES, ROWS, TraceColumn, TraceTable
 
 #: The value of ``Table.dtype``.
 NAME = "otf2"
@@ -28,32 +28,32 @@ _CHUNK_BYTES, _TIME, _STAMP = 18, struct.Struct("<Q"), bytes([_TIMESTAMP])
 _LONG = 255
 
 #: Bytes of one record at most; a file with longer ones is not a trace.
-_LONGEST = 1 << 16
+_MAX_RECORD_BYTES = 1 << 16
 
 #: Different words at most; with more of them nothing recurs.
-_MOST_WORDS = 1 << 20
+_MAX_WORDS = 1 << 20
 
 
-def tables(file: BinaryIO) -> Iterator[Table]:
+def read_otf2_tables(file: BinaryIO) -> Iterator[TraceTable]:
     """Yield the events of a file, one table for each piece.
 
     Raises:
         NotPackable: The file has no such events.
     """
-    block, rest = file.read(PIECE), b""
+    block, rest = file.read(PIECE_BYTES), b""
     while block:
-        table, rest = _table(rest + block)
-        block = file.read(PIECE)
+        table, rest = _parse_table(rest + block)
+        block = file.read(PIECE_BYTES)
         if rest and not block:
-            raise NotPackable("its last event is cut off")
+            raise NotPackableError("its last event is cut off")
         yield table
 
 
-def _table(block: bytes) -> tuple[Table, bytes]:
+def _parse_table(block: bytes) -> tuple[TraceTable, bytes]:
     """Parse the complete records of a block; return them, and the remaining bytes."""
     numbers: dict[bytes, int] = {}
     times, words, now, at = [], [], 0, 0
-    while (end := _end(block, at)) <= len(block):
+    while (end := _find_record_end(block, at)) <= len(block):
         begin = at
         word = block[at:end]
         if block[at] == _TIMESTAMP:
@@ -65,16 +65,16 @@ def _table(block: bytes) -> tuple[Table, bytes]:
         at = end
         if at == len(block):
             break
-    if not times or len(numbers) > _MOST_WORDS or max(times) >= 1 << 63:
-        raise NotPackable("its events are not as those of OTF2")
+    if not times or len(numbers) > _MAX_WORDS or max(times) >= 1 << 63:
+        raise NotPackableError("its events are not as those of OTF2")
     columns = [
-        Column(np.array(times, dtype=np.int64)),
-        Column(np.array(words, dtype=np.int64), words=tuple(numbers)),
+        TraceColumn(np.array(times, dtype=np.int64)),
+        TraceColumn(np.array(words, dtype=np.int64), words=tuple(numbers)),
     ]
-    return Table(b"", columns, dtype=NAME), block[at:]
+    return TraceTable(b"", columns, dtype=NAME), block[at:]
 
 
-def _end(block: bytes, at: int) -> int:
+def _find_record_end(block: bytes, at: int) -> int:
     """Return the end of the record that begins at ``at``; a position behind the block if it is incomplete."""
     beyond = len(block) + 1
     if at < len(block) and block[at] == _TIMESTAMP:
@@ -92,13 +92,13 @@ def _end(block: bytes, at: int) -> int:
     if at + 2 + _TIME.size > len(block):
         return beyond
     (length,) = _TIME.unpack_from(block, at + 2)
-    if length > _LONGEST:
-        raise NotPackable("its events are not as those of OTF2")
+    if length > _MAX_RECORD_BYTES:
+        raise NotPackableError("its events are not as those of OTF2")
     return at + 2 + _TIME.size + int(length)
 
 
-def written(table: Table) -> bytes:
-    """Encode a table that ``tables`` has read; raise ValueError or the like for any other table."""
+def encode_otf2_table(table: TraceTable) -> bytes:
+    """Encode a table that ``read_otf2_tables`` has read; raise ValueError or the like for any other table."""
     times, words = table.columns
     if words.words is None or len(times.values) != len(words.values):
         raise ValueError("no events")
@@ -110,6 +110,6 @@ def written(table: Table) -> bytes:
         for when, number in zip(times.values[at : at + ROWS].view(np.uint64).tolist(), values, strict=True):
             word = known[number]
             events += word[:1] + _TIME.pack(when) + word[1:] if word[:1] == _STAMP else word
-        if len(events) > MOST_BYTES:
+        if len(events) > MAX_SECTION_BYTES:
             raise ValueError("more than any piece has")
     return bytes(events)

@@ -10,29 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from millrace.pack.trace_table import Column, Numbers
+from millrace.pack.trace_table import Numbers, TraceColumn
 
 #: Events from which the period is found.
-SAMPLE = 1 << 18
+SAMPLE_EVENTS = 1 << 18
 
 #: Least autocorrelation of the columns at the period.
-LEAST = 0.3
+MIN_RECURRING_SHARE = 0.3
 
 #: The period is the shortest lag with at least this share of the correlation of the best lag.
-AS_GOOD = 0.95
+MIN_SHARE_OF_BEST_LAG = 0.95
 
 #: Values at most of a column by which events are grouped, such as a rank or a thread.
-MOST_GROUPS = 4096
+MAX_GROUPS = 4096
 
 
-def find(columns: Sequence[Column]) -> int:
+def find_period(columns: Sequence[TraceColumn]) -> int:
     """Return the number of events after which the columns recur; 0: there is no period.
 
     >>> import numpy as np
-    >>> find([Column(np.array([5, 1, 1, 9] * 50))]), find([Column(np.arange(200))])
+    >>> find_period([TraceColumn(np.array([5, 1, 1, 9] * 50))]), find_period([TraceColumn(np.arange(200))])
     (4, 0)
     """
-    signals = [signal for each in columns if (signal := _signal(each)) is not None]
+    signals = [signal for each in columns if (signal := _make_signal(each)) is not None]
     if not signals:
         return 0
     n = len(signals[0])
@@ -42,14 +42,14 @@ def find(columns: Sequence[Column]) -> int:
     lags = np.fft.irfft(power, size)[: n // 2]
     shares = lags / np.arange(n, n - len(lags), -1) / len(signals)
     best = float(shares[1:].max()) if len(shares) > 1 else 0.0
-    if best < LEAST:
+    if best < MIN_RECURRING_SHARE:
         return 0
-    return 1 + int(np.argmax(shares[1:] >= AS_GOOD * best))
+    return 1 + int(np.argmax(shares[1:] >= MIN_SHARE_OF_BEST_LAG * best))
 
 
-def _signal(column: Column) -> Any:
+def _make_signal(column: TraceColumn) -> Any:
     """Return the steps or words of a column as a signal with mean 0 and variance 1; None: it is constant or short."""
-    values = column.values[: SAMPLE + 1]
+    values = column.values[: SAMPLE_EVENTS + 1]
     if len(values) < 4:
         return None
     if column.words is None:
@@ -64,15 +64,15 @@ def _signal(column: Column) -> Any:
     return signal / spread if spread > 0 else None
 
 
-def groupings(columns: Sequence[Column]) -> Iterator[int]:
+def find_groupings(columns: Sequence[TraceColumn]) -> Iterator[int]:
     """Yield the indices of columns by which events may be grouped, after -1 for no grouping."""
     yield -1
     for index, column in enumerate(columns):
-        if 2 <= len(np.unique(column.values[:SAMPLE])) <= min(MOST_GROUPS, len(column.values) // 8):
+        if 2 <= len(np.unique(column.values[:SAMPLE_EVENTS])) <= min(MAX_GROUPS, len(column.values) // 8):
             yield index
 
 
-def differences(values: Numbers, period: int, *, by_steps: bool) -> Numbers:
+def compute_differences(values: Numbers, period: int, *, by_steps: bool) -> Numbers:
     """Return the first ``period`` values, then the difference of each from the value a period before, modulo 2**64.
 
     Args:
@@ -86,8 +86,8 @@ def differences(values: Numbers, period: int, *, by_steps: bool) -> Numbers:
     return out
 
 
-def summed(found: Numbers, period: int, *, by_steps: bool) -> Numbers:
-    """Restore the values from which ``differences`` has made ``found``."""
+def sum_differences(found: Numbers, period: int, *, by_steps: bool) -> Numbers:
+    """Restore the values from which ``compute_differences`` has made ``found``."""
     n, out = len(found), found
     with np.errstate(over="ignore"):
         if period:

@@ -11,39 +11,42 @@ from pathlib import Path
 
 from millrace.model import InputUse
 from millrace.pack import difference, queries, regenerate, stripping
-from millrace.pack.codec import Codec, NotPackable
-from millrace.pack.cost import Sample
-from millrace.pack.hits import Hits
+from millrace.pack.codec import NotPackableError, ResultCodec
+from millrace.pack.cost import RegenerationSample
+from millrace.pack.hits import BatchHits
 from millrace.pack.queries import QueryBatch
-from millrace.plan.plan import Plan
+from millrace.plan.plan import RunPlan
 
 #: Batches that are regenerated.
 BATCHES = 2
 
 #: Bytes at most of the end of an output, after the part of the last query.
-FOOT = 4096
+MAX_FOOT_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Trial:
+class RegenerationTrial:
     """The regeneration of the first batches."""
 
-    plan: Plan
+    plan: RunPlan
     #: The stripped outputs.
     outputs: Sequence[Path]
-    cost: Sample
+    cost: RegenerationSample
 
-    def trusted(self, codec: Codec, originals: Sequence[Path], folder: Path) -> list[Path] | None:
+    def strip_trusted_outputs(self, codec: ResultCodec, originals: Sequence[Path], folder: Path) -> list[Path] | None:
         """Return the stripped ``originals`` if they begin and end as the outputs of the trial; else None."""
         pairs = enumerate(originals)
-        found = [stripping.strip(codec, self.plan, number, path, folder / f"trusted{number}") for number, path in pairs]
-        return found if all(map(begins_and_ends, found, self.outputs)) else None
+        found = [
+            stripping.strip_output(codec, self.plan, number, path, folder / f"trusted{number}")
+            for number, path in pairs
+        ]
+        return found if all(map(has_matching_ends, found, self.outputs)) else None
 
 
-def take(
-    regeneration: Callable[[Path, Path, Sequence[QueryBatch], Sequence[Hits]], Plan],
-    codec: Codec, source: tuple[Path, InputUse], folder: Path, batches: Sequence[QueryBatch], found: Sequence[Hits],
-) -> Trial:  # fmt: skip
+def run_trial(
+    regeneration: Callable[[Path, Path, Sequence[QueryBatch], Sequence[BatchHits]], RunPlan],
+    codec: ResultCodec, source: tuple[Path, InputUse], folder: Path, batches: Sequence[QueryBatch], found: Sequence[BatchHits],
+) -> RegenerationTrial:  # fmt: skip
     """Regenerate the first batches in ``folder``.
 
     Args:
@@ -54,30 +57,34 @@ def take(
     folder.mkdir()
     path, item = source
     few, some = batches[:BATCHES], folder / "sample"
-    if not few or next(iter(queries.batches(path, item, [few[-1].last], some)), None) is None:
-        raise NotPackable("there are no queries")
+    if not few or next(iter(queries.cut_query_batches(path, item, [few[-1].last], some)), None) is None:
+        raise NotPackableError("there are no queries")
     begun = time.monotonic()
     plan = regeneration(folder, some, few, found[: len(few)])
-    cost = regenerate.measured(plan)
+    cost = regenerate.run_and_summarize(plan)
     wall = time.monotonic() - begun
-    outputs = stripping.stripped(codec, plan, regenerate.written(plan))
-    share = work(found[: len(few)]) / work(found)
+    outputs = stripping.strip_outputs(codec, plan, regenerate.list_written_outputs(plan))
+    share = count_work_units(found[: len(few)]) / count_work_units(found)
     slots, busy = (cost.slots, min(cost.occupancy * cost.wall / wall, 1.0)) if cost else (1, 1.0)
-    return Trial(plan, outputs, Sample(wall, slots, busy, share, len(few), len(batches)))
+    return RegenerationTrial(plan, outputs, RegenerationSample(wall, slots, busy, share, len(few), len(batches)))
 
 
-def work(found: Sequence[Hits]) -> int:
+def count_work_units(found: Sequence[BatchHits]) -> int:
     """Count units of work: one for the start of each query, and one for each entry that it is compared with."""
     return sum(each.queries * (1 + len(each.entries)) for each in found)
 
 
-def begins_and_ends(whole: Path, some: Path) -> bool:
-    """Tell whether an output begins and ends as ``some``, the output for a part of the queries.
+def has_matching_ends(whole: Path, some: Path) -> bool:
+    """Tell whether an output begins and ends as ``shorten_name_list``, the output for a part of the queries.
 
     False if the equal begin is not longer than the end.
     """
     with ExitStack() as stack:
-        ours, theirs = (difference.mapped(path, stack) for path in (whole, some))
-        same = difference.same_bytes(ours, 0, theirs, 0)
+        ours, theirs = (difference.map_file(path, stack) for path in (whole, some))
+        same = difference.count_same_bytes(ours, 0, theirs, 0)
         foot = theirs[same:]
-        return same > len(foot) <= FOOT and same + len(foot) <= len(ours) and ours[len(ours) - len(foot) :] == foot
+        return (
+            same > len(foot) <= MAX_FOOT_BYTES
+            and same + len(foot) <= len(ours)
+            and ours[len(ours) - len(foot) :] == foot
+        )

@@ -10,17 +10,17 @@ from pathlib import Path
 from millrace import lock
 from millrace.errors import CorruptError, MillraceError, RefusedError, ToolError
 from millrace.pack import places, regenerate
-from millrace.pack.codec import NotPackable
+from millrace.pack.codec import NotPackableError
 
 #: Longest wait for a process that only probes the lock.
-LOOK_SECONDS = 2.0
+LOCK_WAIT_SECONDS = 2.0
 
 #: Errors that the same command would raise again: nothing is kept to resume.
-_FINAL = (NotPackable, RefusedError, ToolError, CorruptError)
+_FINAL = (NotPackableError, RefusedError, ToolError, CorruptError)
 
 
 @contextmanager
-def folder(dest: Path, of: str) -> Iterator[Path]:
+def open_packing_folder(dest: Path, of: str) -> Iterator[Path]:
     """Make and lock the folder in which ``dest`` is packed; remove it on exit unless it can be resumed.
 
     Args:
@@ -32,11 +32,11 @@ def folder(dest: Path, of: str) -> Iterator[Path]:
     place = dest.with_name(f".{dest.name}.pack")
     # Neither may be a refusal, after which the result would be packed as plain bytes.
     try:
-        places.take_folder(place)
-        held = places.taken(place / "lock", LOOK_SECONDS)
+        places.claim_folder(place)
+        held = places.wait_for_lock(place / "lock", LOCK_WAIT_SECONDS)
     except RefusedError as error:
         raise MillraceError(error.message, error.hint) from error
-    except lock.HeldError as error:
+    except lock.LockHeldError as error:
         raise MillraceError(f"{dest}: another millrace ({error.words}) is packing into it", "wait for it") from error
     done = True
     try:
@@ -56,4 +56,4 @@ def folder(dest: Path, of: str) -> Iterator[Path]:
             shutil.rmtree(place, ignore_errors=True)
         held.close()
         if done:
-            places.remove_emptied(place)
+            places.remove_emptied_folder(place)

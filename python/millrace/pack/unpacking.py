@@ -11,29 +11,29 @@ from pathlib import Path
 from millrace.errors import CorruptError, RefusedError
 from millrace.pack import codec as codecs
 from millrace.pack import difference, files, hits, places, queries, recipe, regenerate
-from millrace.pack.codec import Codec, NotPackable
-from millrace.pack.hits import Hits
-from millrace.pack.layout import Kind, Section, sections, unfinished
-from millrace.pack.plain import digest_of
-from millrace.pack.recipe import Database, Original, Recipe
-from millrace.pack.regenerate import Settings
-from millrace.pack.stripping import stripped
-from millrace.plan.plan import Plan
+from millrace.pack.codec import NotPackableError, ResultCodec
+from millrace.pack.hits import BatchHits
+from millrace.pack.layout import PackSection, SectionKind, make_temporary_path, read_sections
+from millrace.pack.plain import compute_sha256
+from millrace.pack.recipe import OriginalOutput, PackedDatabase, PackRecipe
+from millrace.pack.regenerate import RegenerationSettings
+from millrace.pack.stripping import strip_outputs
+from millrace.plan.plan import RunPlan
 from millrace.tools import registry
-from millrace.words import shown
+from millrace.words import escape_unprintable
 
 #: Bytes of hits at most: it bounds the memory that a pack can demand.
-MOST_HITS = 512 << 20
+MAX_HITS_BYTES = 512 << 20
 
 #: Called before the command of a pack is run: shows it to the user, and returns the answer.
-Confirm = Callable[[Recipe, Sequence[str]], bool]
+Confirm = Callable[[PackRecipe, Sequence[str]], bool]
 
 
 @dataclass(frozen=True)
-class Here:
+class UnpackOptions:
     """The user's options for unpacking."""
 
-    settings: Settings
+    settings: RegenerationSettings
     cwd: Path
     #: Argument of the tool; empty: the name in the packed result.
     database: str = ""
@@ -42,32 +42,37 @@ class Here:
     any_version: bool = False
 
 
-def look(pack: Path) -> Recipe:
+def read_recipe(pack: Path) -> PackRecipe:
     """Read the recipe of a pack, after all its checksums are verified.
 
     Raises:
         CorruptError: The pack is damaged.
     """
-    found: Recipe | None = None
-    for number, section in enumerate(sections(pack)):
-        if (section.kind is Kind.RECIPE) != (number == 0):
+    found: PackRecipe | None = None
+    for number, section in enumerate(read_sections(pack)):
+        if (section.kind is SectionKind.RECIPE) != (number == 0):
             raise CorruptError(f"{pack}: a pack says once, and first, what it is")
-        if section.kind is Kind.RECIPE:
-            found = recipe.decode(section.data())
-        elif section.kind is Kind.OUTPUTS and found:
-            found = recipe.with_outputs(found, section.data())
+        if section.kind is SectionKind.RECIPE:
+            found = recipe.decode_recipe(section.unpack_bytes())
+        elif section.kind is SectionKind.OUTPUTS and found:
+            found = recipe.add_final_outputs(found, section.unpack_bytes())
     if found is None:
         raise CorruptError(f"{pack}: the pack says nothing of what it is")
     return found
 
 
-def unpack(
-    pack: Path, made: Recipe, dests: Sequence[Path], here: Here, confirm: Confirm, begun: Path | None = None
+def unpack_outputs(
+    pack: Path,
+    made: PackRecipe,
+    dests: Sequence[Path],
+    here: UnpackOptions,
+    confirm: Confirm,
+    begun: Path | None = None,
 ) -> None:
     """Write the outputs of ``pack`` to ``dests``.
 
     Args:
-        made: The recipe that ``look`` has read.
+        made: The recipe that ``read_recipe`` has read.
         begun: Folder in which a part is regenerated already; see ``millrace.pack.receiving``.
 
     Raises:
@@ -75,19 +80,21 @@ def unpack(
     """
     most = [each.bytes for each in made.outputs]
     places.check_room(dests, most)
-    fresh = [unfinished(dest) for dest in dests]
+    fresh = [make_temporary_path(dest) for dest in dests]
     # Another pack is another regeneration; the same one is resumed.
-    folder = begun or dests[0].with_name(f"{dests[0].name}.{digest_of(pack)[:12]}.unpack")
-    regenerated, codec = [], files.find(made.codec)
+    folder = begun or dests[0].with_name(f"{dests[0].name}.{compute_sha256(pack)[:12]}.unpack")
+    regenerated, codec = [], files.find_file_codec(made.codec)
     if codec is None:
-        places.take_folder(folder)
+        places.claim_folder(folder)
     done = False
     try:
         if codec is None:
-            begin = begin_here(sections(pack), made, folder, dests, here, confirm)
-            regenerated = _regenerated(begin, read_hits(sections(pack), made), put_all=not begun)
-        pieces = (section for section in sections(pack) if section.kind in (Kind.DIFFERENCE, Kind.PLAIN))
-        _compare(made, difference.apply(pieces, regenerated, fresh, most, codec or files.AS_IT_IS))
+            begin = prepare_regeneration(read_sections(pack), made, folder, dests, here, confirm)
+            regenerated = _regenerate_outputs(begin, read_hits(read_sections(pack), made), put_all=not begun)
+        pieces = (
+            section for section in read_sections(pack) if section.kind in (SectionKind.DIFFERENCE, SectionKind.PLAIN)
+        )
+        _check_digests(made, difference.restore_outputs(pieces, regenerated, fresh, most, codec or files.AS_IT_IS))
         for path, dest in zip(fresh, dests, strict=True):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -103,39 +110,44 @@ def unpack(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _compare(made: Recipe, found: Sequence[tuple[int, str]]) -> None:
+def _check_digests(made: PackRecipe, found: Sequence[tuple[int, str]]) -> None:
     for original, (size, digest) in zip(made.outputs, found, strict=True):
         if (size, digest) != (original.bytes, original.sha256):
             raise CorruptError(
-                f"{shown(original.name)}: what was regenerated is not what was packed; nothing is written",
+                f"{escape_unprintable(original.name)}: what was regenerated is not what was packed; nothing is written",
                 "the tool or the database here may differ from those of the packed result",
             )
 
 
 @dataclass(frozen=True)
-class Begin:
+class PreparedRegeneration:
     """A regeneration whose queries and database are here, and match those of the pack."""
 
-    made: Recipe
+    made: PackRecipe
     folder: Path
-    codec: Codec
+    codec: ResultCodec
     #: The file of queries.
     queries: Path
     argv: tuple[str, ...]
-    here: Here
+    here: UnpackOptions
 
-    def plan(self, source: Path) -> Plan:
+    def plan_for_queries(self, source: Path) -> RunPlan:
         """Plan the run for the queries in ``source``.
 
         Raises:
             RefusedError: It is impossible here.
         """
-        return _plan(self.made, self.folder, source, self.argv, self.codec, self.here)
+        return _plan_same_version(self.made, self.folder, source, self.argv, self.codec, self.here)
 
 
-def begin_here(
-    found: Iterator[Section], made: Recipe, folder: Path, dests: Sequence[Path], here: Here, confirm: Confirm
-) -> Begin:
+def prepare_regeneration(
+    found: Iterator[PackSection],
+    made: PackRecipe,
+    folder: Path,
+    dests: Sequence[Path],
+    here: UnpackOptions,
+    confirm: Confirm,
+) -> PreparedRegeneration:
     """Check that a result can be regenerated here, with the user's consent.
 
     Args:
@@ -145,79 +157,88 @@ def begin_here(
     Raises:
         MillraceError: It cannot be regenerated.
     """
-    codec = _codec(made)
-    source = _queries(found, made, folder, here)
-    assert made.database  # see ``_codec``
-    if not here.database and shown(made.database.name) != made.database.name:
-        raise RefusedError(f"the pack names the database {shown(made.database.name)}", "name the one here with --db")
-    database = codec.database_name(here.database or made.database.name, here.cwd, here.settings.environ)
-    argv = regenerate.command_line(made.tool, made.arguments, database)
+    codec = _require_codec(made)
+    source = _locate_queries(found, made, folder, here)
+    assert made.database  # see ``_require_codec``
+    if not here.database and escape_unprintable(made.database.name) != made.database.name:
+        raise RefusedError(
+            f"the pack names the database {escape_unprintable(made.database.name)}", "name the one here with --db"
+        )
+    database = codec.resolve_database_name(here.database or made.database.name, here.cwd, here.settings.environ)
+    argv = regenerate.build_command_line(made.tool, made.arguments, database)
     if not confirm(made, argv):
         raise RefusedError("nothing was run", "run it with --yes")
-    begin = Begin(made, folder, codec, source, argv, here)
-    plan = begin.plan(source)
-    places.refuse_read(dests, plan.use.databases)
-    check_database(made.database, codec.database(plan.use, plan.command, like=made.database))
+    begin = PreparedRegeneration(made, folder, codec, source, argv, here)
+    plan = begin.plan_for_queries(source)
+    places.refuse_overwritten_inputs(dests, plan.use.databases)
+    check_database(made.database, codec.describe_database(plan.use, plan.command, like=made.database))
     return begin
 
 
-def _regenerated(begin: Begin, found: Sequence[Hits], *, put_all: bool) -> list[Path]:
+def _regenerate_outputs(begin: PreparedRegeneration, found: Sequence[BatchHits], *, put_all: bool) -> list[Path]:
     """Regenerate all outputs and strip them.
 
     Args:
         put_all: Whether an earlier start can have written only all hits or none, not a part of them.
     """
-    plan = begin.plan(begin.queries)
-    if not put_all or not regenerate.is_begun(plan):
-        batches = cut(begin.queries, plan, found, begin.folder / "batch")
-        blocks = begin.codec.found(plan.use, plan.command, found)
-        (regenerate.put if put_all else regenerate.put_more)(plan, zip(batches, blocks, strict=True))
-    return stripped(begin.codec, plan, regenerate.run(plan))
+    plan = begin.plan_for_queries(begin.queries)
+    if not put_all or not regenerate.has_current_hits(plan):
+        batches = cut_matching_batches(begin.queries, plan, found, begin.folder / "batch")
+        blocks = begin.codec.format_search_blocks(plan.use, plan.command, found)
+        (regenerate.write_search_journal if put_all else regenerate.extend_search_journal)(
+            plan, zip(batches, blocks, strict=True)
+        )
+    return strip_outputs(begin.codec, plan, regenerate.run_regeneration(plan))
 
 
-def cut(source: Path, plan: Plan, found: Sequence[Hits], scratch: Path) -> list[queries.QueryBatch]:
+def cut_matching_batches(
+    source: Path, plan: RunPlan, found: Sequence[BatchHits], scratch: Path
+) -> list[queries.QueryBatch]:
     """Cut the queries into the batches of the hits.
 
     Raises:
         CorruptError: The number of queries differs.
     """
-    batches = list(queries.batches(source, plan.use.inputs[0], (each.queries for each in found), scratch))
+    batches = list(queries.cut_query_batches(source, plan.use.inputs[0], (each.queries for each in found), scratch))
     if [batch.last - batch.first for batch in batches] != [each.queries for each in found]:
         raise CorruptError("the pack is of other batches of queries")
     return batches
 
 
-def _codec(made: Recipe) -> Codec:
-    codec = codecs.find(made.codec)
+def _require_codec(made: PackRecipe) -> ResultCodec:
+    codec = codecs.find_result_codec(made.codec)
     if codec is None or made.queries is None or made.database is None:
-        raise RefusedError(f"this pack needs the codec {shown(repr(made.codec))}, which is not here", "install it")
+        raise RefusedError(
+            f"this pack needs the codec {escape_unprintable(repr(made.codec))}, which is not here", "install it"
+        )
     if registry.MODULES.get(made.tool) != made.codec:
         raise RefusedError(
-            f"the pack names the program {shown(repr(made.tool))}, which is not of {made.codec}", "do not unpack it"
+            f"the pack names the program {escape_unprintable(repr(made.tool))}, which is not of {made.codec}",
+            "do not unpack it",
         )
     return codec
 
 
-def _queries(found: Iterator[Section], made: Recipe, folder: Path, here: Here) -> Path:
+def _locate_queries(found: Iterator[PackSection], made: PackRecipe, folder: Path, here: UnpackOptions) -> Path:
     """Return the file of queries: the user's, or that of the pack."""
-    assert made.queries  # see ``_codec``
+    assert made.queries  # see ``_require_codec``
     path = here.queries
     if path is None:
         path = folder / "queries.packed"
         places.check_room([path], [made.queries.bytes])
-        if not write_queries(found, path, made.queries.bytes):
+        if not extract_queries(found, path, made.queries.bytes):
             raise RefusedError(
-                f"the queries do not travel in this pack: {shown(made.queries.name)}, {made.queries.bytes} bytes",
+                f"the queries do not travel in this pack: {escape_unprintable(made.queries.name)}, {made.queries.bytes} bytes",
                 "name the file with --queries",
             )
     if not path.is_file():
         raise RefusedError(f"{path}: no such file", "check the path of the queries")
-    if digest_of(path) != made.queries.sha256:
+    if compute_sha256(path) != made.queries.sha256:
         raise RefusedError(f"{path}: these are other queries than those of the packed result", "name the right file")
     return path
 
 
-def write_queries(found: Iterator[Section], path: Path, most: int) -> bool:
+def extract_queries(found: Iterator[PackSection], path: Path, most: int) -> bool:
     """Write the queries of a pack to ``path``; return whether the pack has any.
 
     Raises:
@@ -226,29 +247,31 @@ def write_queries(found: Iterator[Section], path: Path, most: int) -> bool:
     has = False
     with path.open("wb") as file:
         for section in found:
-            if section.kind is Kind.QUERIES:
+            if section.kind is SectionKind.QUERIES:
                 has = True
                 if file.tell() + section.length > most:
                     raise CorruptError("the pack holds more queries than it says")
-                file.write(section.data())
+                file.write(section.unpack_bytes())
     return has
 
 
-def _plan(made: Recipe, folder: Path, source: Path, argv: Sequence[str], codec: Codec, here: Here) -> Plan:
+def _plan_same_version(
+    made: PackRecipe, folder: Path, source: Path, argv: Sequence[str], codec: ResultCodec, here: UnpackOptions
+) -> RunPlan:
     try:
-        plan = regenerate.plan(folder, source, argv, codec, here.settings, made.database)
-    except NotPackable as error:
+        plan = regenerate.plan_regeneration_run(folder, source, argv, codec, here.settings, made.database)
+    except NotPackableError as error:
         raise RefusedError(f"the result cannot be regenerated here: {error}") from error
     if plan.use.version != made.version and not here.any_version:
         raise RefusedError(
-            f"the result is of {shown(made.version) or 'an unknown version'}, here is {plan.use.version or 'an unknown version'}",
+            f"the result is of {escape_unprintable(made.version) or 'an unknown version'}, here is {plan.use.version or 'an unknown version'}",
             "install that version, or try --any-version: only the exact result is ever written",
         )
-    check_outputs(made.outputs, [each.name for each in plan.use.outputs])
+    check_output_names(made.outputs, [each.name for each in plan.use.outputs])
     return plan
 
 
-def check_outputs(originals: Sequence[Original], names: Sequence[str]) -> None:
+def check_output_names(originals: Sequence[OriginalOutput], names: Sequence[str]) -> None:
     """Check that the command writes the outputs that the pack has.
 
     Raises:
@@ -258,7 +281,7 @@ def check_outputs(originals: Sequence[Original], names: Sequence[str]) -> None:
         raise RefusedError("the command of the pack writes other outputs than the pack has", "do not unpack it")
 
 
-def check_database(packed: Database, here: Database) -> None:
+def check_database(packed: PackedDatabase, here: PackedDatabase) -> None:
     """Check that a database has the same entries in the same order as that of the packed result.
 
     Raises:
@@ -273,24 +296,24 @@ def check_database(packed: Database, here: Database) -> None:
     else:
         what = f"of its {packed.entries} entries, some are others"
     raise RefusedError(
-        f"the database here is not that of the packed result ({shown(packed.name)}): {what}",
+        f"the database here is not that of the packed result ({escape_unprintable(packed.name)}): {what}",
         "name the right one with --db",
     )
 
 
-def read_hits(pieces: Iterator[Section], made: Recipe) -> list[Hits]:
+def read_hits(pieces: Iterator[PackSection], made: PackRecipe) -> list[BatchHits]:
     """Read the hits of a pack.
 
     Raises:
         CorruptError: They are malformed, too many, or not of its database.
     """
-    found: list[Hits] = []
+    found: list[BatchHits] = []
     size = 0
     for section in pieces:
-        if section.kind is Kind.HITS:
+        if section.kind is SectionKind.HITS:
             size += section.length
-            if size > MOST_HITS:
+            if size > MAX_HITS_BYTES:
                 raise CorruptError("the pack has more hits than any result")
             room = hits.MAX_BATCHES - len(found)
-            found += hits.decode(section.data(), made.database.entries if made.database else 0, room)
+            found += hits.decode_hits(section.unpack_bytes(), made.database.entries if made.database else 0, room)
     return found

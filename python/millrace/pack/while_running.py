@@ -18,28 +18,28 @@ import msgspec
 
 from millrace import __version__, lock, run_folder
 from millrace.errors import CorruptError, ExitCode, RefusedError
-from millrace.job import Job
-from millrace.launch.supervisor_link import Supervision
+from millrace.job import JobSpec
+from millrace.launch.supervisor_link import SupervisorLink
 from millrace.pack import codec as codecs
 from millrace.pack import places, recipe, regenerate, regenerating, unpacking
-from millrace.pack.codec import NotPackable
-from millrace.pack.following import Follower
-from millrace.pack.layout import MOST_BYTES, Kind, Writer
-from millrace.pack.packing import Packing, Wishes, write_queries
-from millrace.pack.pipes import PipeEnds, piped, through_pipes
-from millrace.pack.plain import Packed
-from millrace.pack.recipe import Original, Recipe
-from millrace.plan.plan import Plan
+from millrace.pack.codec import NotPackableError
+from millrace.pack.following import JournalFollower
+from millrace.pack.layout import MAX_SECTION_BYTES, PackWriter, SectionKind
+from millrace.pack.packing import PackOptions, ResultPacker, pack_queries
+from millrace.pack.pipes import PipeEnds, forward_pipes, redirect_to_pipes
+from millrace.pack.plain import PackSummary
+from millrace.pack.recipe import OriginalOutput, PackRecipe
+from millrace.plan.plan import RunPlan
 from millrace.rundir import RunDir
 from millrace.session import carry_out
-from millrace.session.finished import Finished
+from millrace.session.finished import FinishedRun
 from millrace.tools import registry
 
 #: Longest wait for a process that only probes the lock.
-LOOK_SECONDS = 2.0
+LOCK_WAIT_SECONDS = 2.0
 
 
-class Place:
+class LivePackFolder:
     """The files beside a pack while it grows; the names are the same at each start."""
 
     def __init__(self, dest: Path) -> None:
@@ -64,19 +64,19 @@ class Place:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def job_for(job: Job, dest: Path) -> Job:
+def make_packable_job(job: JobSpec, dest: Path) -> JobSpec:
     """Return ``job`` as it is run for packing: its run directory is kept, and a failing record stops it."""
-    family = codecs.find(registry.MODULES.get(Path(job.command[0]).name, ""))
+    family = codecs.find_result_codec(registry.MODULES.get(Path(job.command[0]).name, ""))
     return msgspec.structs.replace(
-        job, command=tuple(family.simpler(job.command)) if family else job.command, run_dir=job.run_dir or f"{dest}.millrace",
+        job, command=tuple(family.drop_speed_options(job.command)) if family else job.command, run_dir=job.run_dir or f"{dest}.millrace",
         keep_run_dir=True, on_failure="stop", verify=0.0 if family else job.verify,
     )  # fmt: skip
 
 
-def run(
-    plan: Plan, dest: Path, wishes: Wishes, say: Callable[[str], None], *, keep: bool
-) -> tuple[Finished, Packed | None]:
-    """Run ``plan``, made from the job of ``job_for``, and pack its outputs into ``dest``.
+def run_and_pack(
+    plan: RunPlan, dest: Path, wishes: PackOptions, say: Callable[[str], None], *, keep: bool
+) -> tuple[FinishedRun, PackSummary | None]:
+    """Run ``plan``, made from the job of ``make_packable_job``, and pack its outputs into ``dest``.
 
     Args:
         keep: Whether the user wants the run directory kept.
@@ -87,150 +87,154 @@ def run(
     Raises:
         MillraceError: The run was not completed, or the pack cannot be written; the same command resumes.
     """
-    place = Place(dest)
+    place = LivePackFolder(dest)
     if any(each.layout != "file" for each in plan.use.outputs) or not 0 < len(plan.use.outputs) <= 16:
         raise RefusedError("the command writes other than a few single files, which no pack holds", "run it without --pack-to")  # fmt: skip
     with ExitStack() as stack:
-        places.take_folder(place.folder)
-        stack.callback(places.remove_emptied, place.folder)  # when the lock in it is closed
+        places.claim_folder(place.folder)
+        stack.callback(places.remove_emptied_folder, place.folder)  # when the lock in it is closed
         try:
-            stack.callback(places.taken(place.lock, LOOK_SECONDS).close)
-        except lock.HeldError as error:
+            stack.callback(places.wait_for_lock(place.lock, LOCK_WAIT_SECONDS).close)
+        except lock.LockHeldError as error:
             raise RefusedError(f"{dest}: another millrace ({error.words}) is packing into it", "wait for it") from error
         place.clear()
         stack.callback(place.remove)
-        return _Live(plan, place, wishes, say).run(keep=keep)
+        return _LivePacker(plan, place, wishes, say).run(keep=keep)
 
 
-class _Live:
-    def __init__(self, plan: Plan, place: Place, wishes: Wishes, say: Callable[[str], None]) -> None:
+class _LivePacker:
+    def __init__(self, plan: RunPlan, place: LivePackFolder, wishes: PackOptions, say: Callable[[str], None]) -> None:
         self._place, self._wishes, self._say = place, wishes, say
-        blank = tuple(Original(name=use.name, bytes=0, sha256=recipe.UNKNOWN) for use in plan.use.outputs)
-        self._packing: Packing | None = None
+        blank = tuple(OriginalOutput(name=use.name, bytes=0, sha256=recipe.UNKNOWN) for use in plan.use.outputs)
+        self._packing: ResultPacker | None = None
         self._why, use = "", plan.use
         try:
-            self._packing = Packing(plan, (), blank, place.dest, wishes, say)
-            use = use if use.fragmented else regenerate.in_one_fragment(use, plan.command)
-            self._made = self._packing.recipe()
-        except (NotPackable, RefusedError) as error:
+            self._packing = ResultPacker(plan, (), blank, place.dest, wishes, say)
+            use = use if use.fragmented else regenerate.treat_as_one_fragment(use, plan.command)
+            self._made = self._packing.make_recipe()
+        except (NotPackableError, RefusedError) as error:
             self._packing, self._why, use = None, error.message, plan.use
-            self._made = Recipe(codec="zstd", millrace=__version__, outputs=blank)
+            self._made = PackRecipe(codec="zstd", millrace=__version__, outputs=blank)
         self._pipes = [PipeEnds() for _ in use.outputs]
-        self._plan = through_pipes(msgspec.structs.replace(plan, use=use), self._pipes)
+        self._plan = redirect_to_pipes(msgspec.structs.replace(plan, use=use), self._pipes)
 
-    def run(self, *, keep: bool) -> tuple[Finished, Packed | None]:
-        writer = Together(Writer(self._place.dest, self._place.growing))
+    def run(self, *, keep: bool) -> tuple[FinishedRun, PackSummary | None]:
+        writer = SharedPackWriter(PackWriter(self._place.dest, self._place.growing))
         try:
-            writer.add(Kind.RECIPE, recipe.encode(self._made))
-            finished, outputs = self._packed(writer, self._packing) if self._packing else self._plain(writer)
+            writer.add(SectionKind.RECIPE, recipe.encode_recipe(self._made))
+            finished, outputs = (
+                self._pack_by_hits(writer, self._packing) if self._packing else self._pack_as_plain(writer)
+            )
             if finished.code != ExitCode.DONE:
                 return finished, None
-            writer.add(Kind.OUTPUTS, recipe.encode_outputs(outputs))
-            writer.finish(lambda path: self._check(path, outputs))
+            writer.add(SectionKind.OUTPUTS, recipe.encode_outputs(outputs))
+            writer.finish(lambda path: self._check_complete(path, outputs))
         finally:
             writer.give_up()
         if not keep:
-            run_folder.remove(RunDir(self._plan.run_dir))
+            run_folder.remove_run_directory(RunDir(self._plan.run_dir))
         sizes = writer.sizes
-        return finished, Packed(
-            sum(each.bytes for each in outputs), writer.size, sizes.get(Kind.HITS, 0), sizes.get(Kind.DIFFERENCE, 0), self._why
+        return finished, PackSummary(
+            sum(each.bytes for each in outputs), writer.size, sizes.get(SectionKind.HITS, 0), sizes.get(SectionKind.DIFFERENCE, 0), self._why
         )  # fmt: skip
 
-    def _plain(self, writer: Together) -> tuple[Finished, tuple[Original, ...]]:
+    def _pack_as_plain(self, writer: SharedPackWriter) -> tuple[FinishedRun, tuple[OriginalOutput, ...]]:
         """Run, and pack the outputs as plain bytes."""
         names = [use.name for use in self._plan.use.outputs]
-        counted = [Counted(name, Plain(writer, number).take) for number, name in enumerate(names)]
-        finished = self._carry_out([each.take for each in counted], _nothing)
-        return finished, tuple(each.finish() for each in counted)
+        counted = [CountedOutput(name, PlainOutput(writer, number).add_bytes) for number, name in enumerate(names)]
+        finished = self._carry_out_plan([each.add_bytes for each in counted], _do_nothing)
+        return finished, tuple(each.describe_output() for each in counted)
 
-    def _packed(self, writer: Together, packing: Packing) -> tuple[Finished, tuple[Original, ...]]:
+    def _pack_by_hits(
+        self, writer: SharedPackWriter, packing: ResultPacker
+    ) -> tuple[FinishedRun, tuple[OriginalOutput, ...]]:
         """Run, and pack the hits; then the differences of the outputs from their regeneration."""
         if self._wishes.with_queries:
-            write_queries(writer, packing.queries)
-        counted = [Counted(use.name, _forget) for use in self._plan.use.outputs]
-        follower = Follower(self._plan, packing.codec, writer, self._wishes.batch)
+            pack_queries(writer, packing.queries)
+        counted = [CountedOutput(use.name, _discard_bytes) for use in self._plan.use.outputs]
+        follower = JournalFollower(self._plan, packing.codec, writer, self._wishes.batch)
         try:
-            finished = self._carry_out([each.take for each in counted], follower.begun.set)
+            finished = self._carry_out_plan([each.add_bytes for each in counted], follower.begun.set)
             if finished.code == ExitCode.DONE:
-                follower.finish()
+                follower.write_remaining_hits()
         finally:
             follower.close()
-        outputs = tuple(each.finish() for each in counted)
+        outputs = tuple(each.describe_output() for each in counted)
         if finished.code == ExitCode.DONE:
             self._say("comparing what is packed with what the run has written")
-            regenerating.compare(packing, self._made, follower.batches, self._plan, self._place.again, writer)
+            regenerating.compare_with_run(packing, self._made, follower.batches, self._plan, self._place.again, writer)
         return finished, outputs
 
-    def _carry_out(self, takers: Sequence[Callable[[bytes], None]], came: Callable[[], None]) -> Finished:
+    def _carry_out_plan(self, takers: Sequence[Callable[[bytes], None]], came: Callable[[], None]) -> FinishedRun:
         """Run the plan, and pass its outputs to ``takers``."""
-        with piped(self._pipes, takers, came):
-            return carry_out.run(self._plan, Supervision({}))
+        with forward_pipes(self._pipes, takers, came):
+            return carry_out.run_plan(self._plan, SupervisorLink({}))
 
-    def _check(self, pack: Path, outputs: Sequence[Original]) -> None:
+    def _check_complete(self, pack: Path, outputs: Sequence[OriginalOutput]) -> None:
         """Check that the pack is complete and has all bytes that the run has written."""
         rundir = RunDir(self._plan.run_dir)
         complete = rundir.read_complete(rundir.read_manifest())
         written = {each.name: each.bytes for each in outputs}
-        if unpacking.look(pack).outputs != tuple(outputs) or not complete or complete.outputs != written:
+        if unpacking.read_recipe(pack).outputs != tuple(outputs) or not complete or complete.outputs != written:
             raise CorruptError(f"{pack}: not all of the result is in it", "this must not happen: please report it")
 
 
-class Counted:
+class CountedOutput:
     """An output whose bytes are counted and passed on."""
 
     def __init__(self, name: str, take: Callable[[bytes], None]) -> None:
         self._name, self._take, self._size, self._digest = name, take, 0, hashlib.sha256()
 
-    def take(self, data: bytes) -> None:
+    def add_bytes(self, data: bytes) -> None:
         """Count and pass on bytes; empty bytes mark the end."""
         self._size += len(data)
         self._digest.update(data)
         self._take(data)
 
-    def finish(self) -> Original:
+    def describe_output(self) -> OriginalOutput:
         """Return name, size and SHA-256 of the output."""
-        return Original(name=self._name, bytes=self._size, sha256=self._digest.hexdigest())
+        return OriginalOutput(name=self._name, bytes=self._size, sha256=self._digest.hexdigest())
 
 
-class Plain:
+class PlainOutput:
     """An output that is packed as plain bytes."""
 
-    def __init__(self, writer: Together, output: int) -> None:
+    def __init__(self, writer: SharedPackWriter, output: int) -> None:
         self._writer, self._note, self._waiting = writer, bytes([output]), bytearray()
 
-    def take(self, data: bytes) -> None:
+    def add_bytes(self, data: bytes) -> None:
         """Pack bytes; empty bytes mark the end."""
         self._waiting += data
-        while len(self._waiting) >= MOST_BYTES or (self._waiting and not data):
-            self._writer.add(Kind.PLAIN, bytes(self._waiting[:MOST_BYTES]), note=self._note)
-            del self._waiting[:MOST_BYTES]
+        while len(self._waiting) >= MAX_SECTION_BYTES or (self._waiting and not data):
+            self._writer.add(SectionKind.PLAIN, bytes(self._waiting[:MAX_SECTION_BYTES]), note=self._note)
+            del self._waiting[:MAX_SECTION_BYTES]
 
 
-class Together:
-    """A ``Writer`` to which several threads append."""
+class SharedPackWriter:
+    """A ``PackWriter`` to which several threads append."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: PackWriter) -> None:
         self._writer, self._lock = writer, threading.Lock()
         #: Bytes of the sections of each kind.
-        self.sizes: dict[Kind, int] = {}
-        self.finish, self.give_up = writer.finish, writer.give_up
+        self.sizes: dict[SectionKind, int] = {}
+        self.finish, self.give_up = writer.finish, writer.discard_unfinished
 
     @property
     def size(self) -> int:
         """Return the bytes of the pack."""
         return self._writer.size
 
-    def add(self, kind: Kind, data: bytes, reference: bytes = b"", note: bytes = b"") -> int:
-        """Append a section, as ``Writer.add`` does."""
+    def add(self, kind: SectionKind, data: bytes, reference: bytes = b"", note: bytes = b"") -> int:
+        """Append a section, as ``PackWriter.add`` does."""
         with self._lock:
             size = self._writer.add(kind, data, reference, note)
             self.sizes[kind] = self.sizes.get(kind, 0) + size
             return size
 
 
-def _forget(_: bytes) -> None:
+def _discard_bytes(_: bytes) -> None:
     pass
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

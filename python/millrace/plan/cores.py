@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.plan.granted import granted
+from millrace.plan.granted import find_granted_cores
 
 
-def unbind(launcher: int | None) -> None:
+def release_cpu_binding(launcher: int | None) -> None:
     """Give this process the CPU affinity of its launcher, in place of the few cores to which ``mpirun`` binds it.
 
     The binding is made for processes that compute; ours starts the tools. Limits of a batch system stay.
@@ -24,21 +24,21 @@ def unbind(launcher: int | None) -> None:
             os.sched_setaffinity(0, os.sched_getaffinity(launcher))
 
 
-def usable(environ: Mapping[str, str]) -> tuple[int, str]:
+def count_usable_cores(environ: Mapping[str, str]) -> tuple[int, str]:
     """Return the cores that this process may use, and the reason: the least of affinity, cgroup quota and grant."""
     found = [(len(os.sched_getaffinity(0)), "cores of this machine that the process may use")]
-    quota = cgroup_quota()
+    quota = read_cgroup_quota()
     if quota is not None:
         found.append((max(1, math.floor(quota + 0.01)), "CPU quota of the control group"))
-    if grant := granted(environ, os.uname().nodename, read):
+    if grant := find_granted_cores(environ, os.uname().nodename, read_batch_file):
         found.append(grant)
-    return least(found)
+    return choose_least_limit(found)
 
 
-def least(found: Sequence[tuple[int, str]]) -> tuple[int, str]:
+def choose_least_limit(found: Sequence[tuple[int, str]]) -> tuple[int, str]:
     """Return the least of several limits with its reason; of equal ones the last, which is the most specific.
 
-    >>> least([(16, "cores of this machine"), (2, "granted by Slurm")])
+    >>> choose_least_limit([(16, "cores of this machine"), (2, "granted by Slurm")])
     (2, 'granted by Slurm; of 16 cores of this machine')
     """
     n, why = min(reversed(found), key=lambda each: each[0])
@@ -46,7 +46,7 @@ def least(found: Sequence[tuple[int, str]]) -> tuple[int, str]:
     return (n, f"{why}; of {machine} {what}") if n < machine else (n, why)
 
 
-def read(path: str) -> str:
+def read_batch_file(path: str) -> str:
     """Read a file that a batch system names; empty if it cannot be read."""
     try:
         return Path(path).read_text()
@@ -54,7 +54,7 @@ def read(path: str) -> str:
         return ""
 
 
-def cgroup_quota(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float | None:
+def read_cgroup_quota(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float | None:
     """Return the least CPU quota, in cores, of this control group and those above it; None: no quota.
 
     Reads ``cpu.max`` of cgroup v2 and ``cpu.cfs_*_us`` of v1.
@@ -75,13 +75,13 @@ def cgroup_quota(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys
         )
         folder = base / path.lstrip("/")
         for group in (folder, *folder.parents):
-            quotas.append(_group_quota(group))
+            quotas.append(_read_group_quota(group))
             if group == base:
                 break
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def _group_quota(group: Path) -> float | None:
+def _read_group_quota(group: Path) -> float | None:
     try:
         quota, period = (group / "cpu.max").read_text().split()
     except (OSError, ValueError):

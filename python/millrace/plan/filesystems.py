@@ -15,27 +15,27 @@ SHARED = frozenset(
 IN_MEMORY = frozenset(["tmpfs", "ramfs"])
 
 
-def is_in_user_space(kind: str) -> bool:
+def is_user_space_filesystem(kind: str) -> bool:
     """Tell whether a user process serves the filesystem, as sshfs does; many of these disable the page cache."""
     return kind.startswith("fuse")
 
 
-def is_of_any_speed(kind: str) -> bool:
+def has_unknown_speed(kind: str) -> bool:
     """Tell whether the kind says nothing about the speed of reads: a network filesystem, or one in user space.
 
-    >>> is_of_any_speed("nfs4"), is_of_any_speed("fuse.other"), is_of_any_speed("fuse"), is_of_any_speed("xfs")
+    >>> has_unknown_speed("nfs4"), has_unknown_speed("fuse.other"), has_unknown_speed("fuse"), has_unknown_speed("xfs")
     (True, True, True, False)
     """
-    return kind in SHARED or is_in_user_space(kind)
+    return kind in SHARED or is_user_space_filesystem(kind)
 
 
-def kind(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+def find_filesystem_kind(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
     """Return the kernel's name of the filesystem of ``path``, which need not exist; empty if unknown."""
-    return mount(path, mounts)[1]
+    return find_mount(path, mounts)[1]
 
 
-def mount(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
-    """Return the mount point of the filesystem of ``path``, and its ``kind``."""
+def find_mount(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
+    """Return the mount point of the filesystem of ``path``, and its ``find_filesystem_kind``."""
     best, found = "", ""
     real = str(path.resolve())
     for line in mounts.read_text(errors="surrogateescape").splitlines():

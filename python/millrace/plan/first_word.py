@@ -54,10 +54,10 @@ def check_starters(argv: Sequence[str], environ: Mapping[str, str], *, filters: 
     name = Path(argv[0]).name
 
     def starts(word: str) -> bool:
-        return _known(word) or (not filters and shutil.which(word, path=environ.get("PATH")) is not None)
+        return _is_known_program(word) or (not filters and shutil.which(word, path=environ.get("PATH")) is not None)
 
-    if at := _after_starter(argv, starts):
-        line = _before_millrace(argv, at)
+    if at := _find_started_program(argv, starts):
+        line = _insert_millrace(argv, at)
         raise RefusedError(f"{name} starts {argv[at]}: millrace has to see the tool itself", f"write: {line}")
     if name in STARTERS and not filters:
         raise RefusedError(
@@ -65,54 +65,54 @@ def check_starters(argv: Sequence[str], environ: Mapping[str, str], *, filters: 
             f"check the name of the tool, and write: {name} millrace run -- TOOL ...",
         )
     if name in SHELLS and len(argv) > 2 and argv[1].startswith("-") and argv[1].endswith("c"):
-        _check_line(name, argv[2], starts)
+        _check_shell_line(name, argv[2], starts)
 
 
-def _check_line(shell: str, line: str, starts: Callable[[str], bool]) -> None:
+def _check_shell_line(shell: str, line: str, starts: Callable[[str], bool]) -> None:
     """Refuse a shell line that starts programs."""
     begins = [(match[1], match.start(1)) for match in re.finditer(_FIRST_WORD, line) if starts(match[1])]
     if not begins:
         return
     # Beside a known tool, the other programs prepare its input or process its output.
-    tool, at = next((each for each in begins if _known(each[0])), begins[0])
+    tool, at = next((each for each in begins if _is_known_program(each[0])), begins[0])
     hint = f"write: {line[:at]}millrace run -- {line[at:]}"
-    if not _known(tool) and re.search(_SHELL_SIGNS, line):
+    if not _is_known_program(tool) and re.search(_SHELL_SIGNS, line):
         hint = "run the tool by itself, as in: millrace run -- TOOL ... > FILE; and what comes before or after it in the shell"
     raise RefusedError(f"{shell} starts {tool}: millrace has to see the tool itself", hint)
 
 
-def _after_starter(argv: Sequence[str], is_program: Callable[[str], bool]) -> int:
+def _find_started_program(argv: Sequence[str], is_program: Callable[[str], bool]) -> int:
     """Return the position of the program that the first word starts, directly or by others; 0: none."""
     if Path(argv[0]).name not in STARTERS:
         return 0
     return next((at for at, word in enumerate(argv) if Path(word).name not in STARTERS and is_program(word)), 0)
 
 
-def _before_millrace(argv: Sequence[str], at: int) -> str:
+def _insert_millrace(argv: Sequence[str], at: int) -> str:
     return shlex.join([*argv[:at], "millrace", "run", "--", *argv[at:]])
 
 
-def _known(word: str) -> bool:
+def _is_known_program(word: str) -> bool:
     return Path(word).name in MODULES
 
 
-def _words(line: str) -> list[str]:
+def _split_words(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError:
         return line.split()
 
 
-def missing_hint(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> str:
+def suggest_missing_program(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return a hint for a missing program ``name``, the first word of ``argv``."""
-    words = _words(name)
+    words = _split_words(name)
     if len(words) > 1 and shutil.which(words[0], path=environ.get("PATH")):
         return f"write the command without quotes around it: millrace run -- {shlex.join([*words, *argv[1:]])}"
     if re.match(_ASSIGNMENT, name):
         return f"set variables before millrace: {shlex.quote(name)} millrace run -- {shlex.join(argv[1:])}"
     # In many shells "time" is a keyword, and no program of that name is installed.
-    if at := _after_starter(argv, lambda word: shutil.which(word, path=environ.get("PATH")) is not None):
-        return f"write: {_before_millrace(argv, at)}"
+    if at := _find_started_program(argv, lambda word: shutil.which(word, path=environ.get("PATH")) is not None):
+        return f"write: {_insert_millrace(argv, at)}"
     return (
         "install it, or give its path; millrace doctor lists what is there "
         "(an alias or a function of your shell is no program: type -a NAME tells)"

@@ -18,7 +18,7 @@ import msgspec
 from millrace import _core
 from millrace.errors import RefusedError
 from millrace.model import InputArg, OutputArg, ToolUse
-from millrace.plan.doubts import is_unknown
+from millrace.plan.doubts import is_unknown_tool
 
 #: Name, beside the slots, of the layer of an overlay that hides entries of the folder or adds others, by its number.
 MASK = "mask-{}"
@@ -27,7 +27,7 @@ MASK = "mask-{}"
 DEVICES = ("/dev", "/proc", "/sys")
 
 
-class Parts(msgspec.Struct, frozen=True):
+class ViewParts(msgspec.Struct, frozen=True):
     """Parts of a view; see ``View`` in ``crates/millrace-core/src/slot/view.rs``."""
 
     #: Folders with an overlay, real and absolute; outer ones before inner ones.
@@ -41,7 +41,7 @@ class Parts(msgspec.Struct, frozen=True):
 class OpenView(msgspec.Struct, frozen=True):
     """A view that was tried and works."""
 
-    parts: Parts
+    parts: ViewParts
     user_attributes: bool
     has_peers: bool
     #: Descriptors of the namespaces to enter first, in order.
@@ -61,7 +61,7 @@ class OpenView(msgspec.Struct, frozen=True):
         return parts.overlays, parts.mounts, parts.folders, self.user_attributes, self.has_peers
 
 
-def open_view(parts: Parts, root: Path, namespaces: Sequence[int] = (), seen: Sequence[str] = ()) -> OpenView:
+def open_view(parts: ViewParts, root: Path, namespaces: Sequence[int] = (), seen: Sequence[str] = ()) -> OpenView:
     """Try a view: first with the rights of this process, then in a user namespace.
 
     Args:
@@ -94,9 +94,9 @@ def open_view(parts: Parts, root: Path, namespaces: Sequence[int] = (), seen: Se
     return found
 
 
-def why_not(folder: Path, place: Path) -> str:
+def explain_missing_view(folder: Path, place: Path) -> str:
     """Explain why a task cannot see ``folder`` itself with the work directory in ``place``; empty: it can."""
-    if is_below(os.path.realpath(place), os.path.realpath(folder)):
+    if is_below_folder(os.path.realpath(place), os.path.realpath(folder)):
         return "the work directory lies in it"
     # Named as a work directory, so that the sweep removes what a kill leaves here.
     scratch = place / f"millrace-work-{os.geteuid()}-{os.urandom(8).hex()}"
@@ -107,7 +107,7 @@ def why_not(folder: Path, place: Path) -> str:
         fcntl.flock(held, fcntl.LOCK_EX)
         (scratch / "spool").mkdir()  # from here on the sweep removes it when no process holds the lock
         (scratch / MASK.format(0)).mkdir()
-        open_view(Parts((os.path.realpath(folder),)), scratch / "slot").close()
+        open_view(ViewParts((os.path.realpath(folder),)), scratch / "slot").close()
     except OSError as error:
         return (error.strerror or str(error)).partition(" (os error")[0]
     finally:
@@ -117,18 +117,18 @@ def why_not(folder: Path, place: Path) -> str:
     return ""
 
 
-def mount_points() -> list[str]:
+def list_mount_points() -> list[str]:
     """Return all mount points that this process sees."""
     with open("/proc/self/mountinfo", errors="surrogateescape") as table:
         return [re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in table]
 
 
-def is_below(path: str, folder: str) -> bool:
+def is_below_folder(path: str, folder: str) -> bool:
     """Tell whether an absolute path is ``folder`` or lies below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def can_lie_apart(use: ToolUse) -> bool:
+def can_relocate_files(use: ToolUse) -> bool:
     """Tell whether the arguments name every input and output file, so that tasks may have them at other paths."""
     inputs = {token.index for token in use.argv if isinstance(token, InputArg)}
     outputs = {token.index for token in use.argv if isinstance(token, OutputArg)}
@@ -137,7 +137,7 @@ def can_lie_apart(use: ToolUse) -> bool:
     )
 
 
-def described(use: ToolUse, why: str, verify: float | None) -> str:
+def describe_folder_view(use: ToolUse, why: str, verify: float | None) -> str:
     """Describe the replacement for a view of the working folder itself, in words; empty: none is needed.
 
     Args:
@@ -149,12 +149,12 @@ def described(use: ToolUse, why: str, verify: float | None) -> str:
     """
     if not why:
         return ""
-    if can_lie_apart(use):
-        if not is_unknown(use):
+    if can_relocate_files(use):
+        if not is_unknown_tool(use):
             return f"view: tasks work in the folder itself, with paths of their own for input and outputs ({why})"
         check = "" if verify == 0 else "; what is run again to compare works in the folder itself"
         return f"view: tasks work among links to what is in the folder ({why}){check}"
-    if is_unknown(use) and verify == 0:
+    if is_unknown_tool(use) and verify == 0:
         return f"view: tasks work among links to what is in the folder ({why}), which nothing is compared with"
     tool = os.path.basename(str(use.argv[0]))
     raise RefusedError(

@@ -6,17 +6,17 @@ import math
 from itertools import pairwise
 
 from millrace import words
-from millrace.job import MOST_FRAGMENTS
-from millrace.model import CostHint, Frozen
-from millrace.plan.queries import Queries
-from millrace.tools.base import Fragmentable
+from millrace.job import MAX_FRAGMENTS
+from millrace.model import CostHint, FrozenValue
+from millrace.plan.queries import QueryEstimate
+from millrace.tools.base import DatabaseFacts
 
 #: Most rounds of fragments, each half as large as the one before: searches get shorter towards the end, so that all
 #: slots end together although searches take unequal times. More gain nothing: the last are a 512th of a slot's work.
-MOST_ROUNDS = 10
+MAX_ROUNDS = 10
 
 #: Least speed-up that fragments must bring, times their CPU time relative to a search of the whole.
-LEAST_GAIN = 1.25
+MIN_GAIN = 1.25
 
 #: Share of memory that the database may fill; the rest is for tools, results and the system.
 DATABASE_SHARE = 0.8
@@ -28,10 +28,10 @@ TOOL_BYTES = 64 << 20
 OVERLAP = 1.25
 
 #: Throughput of good storage, in bytes per second: on slower storage fragments pay sooner.
-STORAGE = 500e6
+STORAGE_BYTES_PER_SECOND = 500e6
 
 
-class Decision(Frozen, frozen=True):
+class FragmentDecision(FrozenValue, frozen=True):
     """Sizes of the fragments in which a database is searched, and the reason; one size: searched whole."""
 
     why: str
@@ -44,7 +44,7 @@ class Decision(Frozen, frozen=True):
         return len(self.sizes)
 
 
-class Shares(Frozen, frozen=True):
+class QueryShares(FrozenValue, frozen=True):
     """Units of work that slots can share without fragments: queries, or passes that are each searched as a whole."""
 
     number: int
@@ -55,19 +55,19 @@ class Shares(Frozen, frozen=True):
     told: str
 
 
-def shares(queries: Queries, pass_residues: int) -> Shares:
+def count_query_shares(queries: QueryEstimate, pass_residues: int) -> QueryShares:
     """Count the units of work that slots can share.
 
     Args:
         pass_residues: Residues that fill a pass, with the record that reaches them; 0: each query may be searched alone.
 
-    >>> seen = Queries(records=3, units=900, longest=500, ends=(100, 600, 900))
-    >>> shares(seen, 0).number, shares(seen, 400), shares(Queries(records=100, units=90_000, longest=2000), 10_000).number
-    (3, Shares(number=2, units=900, longest=600, told='3 queries in 2 passes'), 9)
+    >>> seen = QueryEstimate(records=3, units=900, longest=500, ends=(100, 600, 900))
+    >>> count_query_shares(seen, 0).number, count_query_shares(seen, 400), count_query_shares(QueryEstimate(records=100, units=90_000, longest=2000), 10_000).number
+    (3, QueryShares(number=2, units=900, longest=600, told='3 queries in 2 passes'), 9)
     """
-    told = ("" if queries.complete else "about ") + words.count(queries.records, "query")
+    told = ("" if queries.complete else "about ") + words.format_count(queries.records, "query")
     if not pass_residues:
-        return Shares(number=queries.records, units=queries.units, longest=queries.longest, told=told)
+        return QueryShares(number=queries.records, units=queries.units, longest=queries.longest, told=told)
     if queries.ends:
         ends = [0]
         for end in queries.ends:
@@ -81,14 +81,14 @@ def shares(queries: Queries, pass_residues: int) -> Shares:
         usual = pass_residues + queries.units / queries.records / 2
         number = max(1, math.ceil(queries.units / usual))
         longest = min(queries.units, max(queries.longest, int(usual)))
-    told = f"{told} in {words.count(number, 'pass')}"
-    return Shares(number=number, units=queries.units, longest=longest, told=told)
+    told = f"{told} in {words.format_count(number, 'pass')}"
+    return QueryShares(number=number, units=queries.units, longest=longest, told=told)
 
 
-def by_queries(
-    asked: tuple[int, int], database: Fragmentable, queries: Queries | None, slots: int, memory: int, cost: CostHint,
+def decide_by_queries(
+    asked: tuple[int, int], database: DatabaseFacts, queries: QueryEstimate | None, slots: int, memory: int, cost: CostHint,
     batch: int = 0, pass_residues: int = 0,
-) -> Decision | None:  # fmt: skip
+) -> FragmentDecision | None:  # fmt: skip
     """Decide to search the database whole, where that follows without counting its entries.
 
     Args:
@@ -98,116 +98,124 @@ def by_queries(
         slots: Tasks that run side by side.
         memory: Bytes of memory for all of them, page cache included.
         batch: Queries of a batch, if the user has fixed them; 0: not fixed.
-        pass_residues: See ``shares``.
+        pass_residues: See ``count_query_shares``.
 
     Returns:
-        The result of ``decide`` for any count; None if it depends on the count.
+        The result of ``decide_fragments`` for any count; None if it depends on the count.
     """
     if asked != (0, 0):
         return None
     if queries is None:
-        return Decision(why="nothing is known of the queries, which come through a pipe")
+        return FragmentDecision(why="nothing is known of the queries, which come through a pipe")
     if not queries.records:
-        return Decision(why="there are no queries")
-    why = _slots_busy(shares(queries, pass_residues), slots, database.work)
-    for_memory = _for_memory(database.bytes, queries, slots, memory, _passes(queries, cost, batch), cost)
+        return FragmentDecision(why="there are no queries")
+    why = _explain_busy_slots(count_query_shares(queries, pass_residues), slots, database.work)
+    for_memory = _decide_for_memory(
+        database.bytes, queries, slots, memory, _count_database_passes(queries, cost, batch), cost
+    )
     if not why or for_memory.n > 1:
         return None
-    return Decision(why=f"{why}, and {for_memory.why}")
+    return FragmentDecision(why=f"{why}, and {for_memory.why}")
 
 
-def decide(
-    asked: tuple[int, int], database: Fragmentable, queries: Queries | None, slots: int, memory: int, cost: CostHint,
+def decide_fragments(
+    asked: tuple[int, int], database: DatabaseFacts, queries: QueryEstimate | None, slots: int, memory: int, cost: CostHint,
     batch: int = 0, pass_residues: int = 0,
-) -> Decision:  # fmt: skip
+) -> FragmentDecision:  # fmt: skip
     """Choose number and sizes of the fragments.
 
     Args:
-        database: The database; it can be fragmented, and is counted. All others as for ``by_queries``.
+        database: The database; it can be fragmented, and is counted. All others as for ``decide_by_queries``.
     """
     number, size = asked
-    most = max(1, min(database.entries, MOST_FRAGMENTS))
+    most = max(1, min(database.entries, MAX_FRAGMENTS))
     if number:
         n = min(number, most)
-        return Decision(why="as asked" if n == number else f"there are no more than {n} entries", sizes=(1,) * n)
+        return FragmentDecision(
+            why="as asked" if n == number else f"there are no more than {n} entries", sizes=(1,) * n
+        )
     if size:
         n = min(max(1, math.ceil(database.bytes / size)), most)
-        why = f"as asked: {words.size(database.bytes)} in parts of {words.size(size)} at most"
-        return Decision(why=why, sizes=(1,) * n)
-    if whole := by_queries(asked, database, queries, slots, memory, cost, batch, pass_residues):
+        why = f"as asked: {words.format_size(database.bytes)} in parts of {words.format_size(size)} at most"
+        return FragmentDecision(why=why, sizes=(1,) * n)
+    if whole := decide_by_queries(asked, database, queries, slots, memory, cost, batch, pass_residues):
         return whole
     if most == 1:
-        return Decision(why="the database has one entry")
+        return FragmentDecision(why="the database has one entry")
     assert queries is not None  # or it would have been decided
-    for_memory = _for_memory(database.bytes, queries, slots, memory, _passes(queries, cost, batch), cost)
-    for_slots = _for_slots(database, shares(queries, pass_residues), slots, most)
+    for_memory = _decide_for_memory(
+        database.bytes, queries, slots, memory, _count_database_passes(queries, cost, batch), cost
+    )
+    for_slots = _decide_for_slots(database, count_query_shares(queries, pass_residues), slots, most)
     if for_memory.n == for_slots.n == 1:
-        return Decision(why=f"{for_slots.why}, and {for_memory.why}")
+        return FragmentDecision(why=f"{for_slots.why}, and {for_memory.why}")
     if for_memory.n == 1:
         return for_slots
     # Equal sizes, so that the largest fits into memory.
     best = max(for_slots, for_memory, key=lambda decision: decision.n)
-    return Decision(why=best.why, sizes=(1,) * min(best.n, most))
+    return FragmentDecision(why=best.why, sizes=(1,) * min(best.n, most))
 
 
-def of_blocks(blocks: int, wanted: int, entries: int) -> int:
+def count_block_fragments(blocks: int, wanted: int, entries: int) -> int:
     """Return the number of fragments of a file in ``blocks`` blocks: one or more a block, at least ``wanted``.
 
-    >>> of_blocks(4, 2, 1000), of_blocks(4, 6, 1000), of_blocks(50_000, 6, 10**6) == MOST_FRAGMENTS
+    >>> count_block_fragments(4, 2, 1000), count_block_fragments(4, 6, 1000), count_block_fragments(50_000, 6, 10**6) == MAX_FRAGMENTS
     (4, 8, True)
     """
-    return min(blocks * math.ceil(wanted / blocks), MOST_FRAGMENTS, entries)
+    return min(blocks * math.ceil(wanted / blocks), MAX_FRAGMENTS, entries)
 
 
-def _passes(queries: Queries, cost: CostHint, batch: int) -> float:
+def _count_database_passes(queries: QueryEstimate, cost: CostHint, batch: int) -> float:
     """Return how often the database is read from end to end."""
     passes = queries.units / cost.pass_units if cost.pass_units else queries.records
     return max(passes, queries.records / batch) if batch else passes
 
 
-def _for_memory(size: int, queries: Queries, slots: int, memory: int, passes: float, cost: CostHint) -> Decision:
+def _decide_for_memory(
+    size: int, queries: QueryEstimate, slots: int, memory: int, passes: float, cost: CostHint
+) -> FragmentDecision:
     """Choose fragments that fit into memory, if the database does not and is read repeatedly."""
     free = max(memory - (slots + 1) * TOOL_BYTES, memory // 4) * DATABASE_SHARE
     if size <= free:
-        return Decision(why="the database fits into memory")
+        return FragmentDecision(why="the database fits into memory")
     # All batches share one scan, so memory for one fragment and part of the next is enough. A slot for which there is
     # no batch works on a fragment of its own.
     n = math.ceil(size * max(OVERLAP, math.ceil(slots / queries.records)) / free)
-    saved = (passes - 1) * size / STORAGE
+    saved = (passes - 1) * size / STORAGE_BYTES_PER_SECOND
     starts = passes * (n + 1) * cost.startup_seconds / slots
-    sizes = f"the database has {words.size(size)}, for which {words.size(free)} of memory are free"
+    sizes = f"the database has {words.format_size(size)}, for which {words.format_size(free)} of memory are free"
     if saved < 2 * starts:
-        return Decision(why=f"{sizes}, but to read it again costs less than {n} searches of parts")
-    why = f"{sizes}: all queries search parts of {words.size(size / n)}, one after another"
-    return Decision(why=why, sizes=(1,) * min(n, MOST_FRAGMENTS))
+        return FragmentDecision(why=f"{sizes}, but to read it again costs less than {n} searches of parts")
+    why = f"{sizes}: all queries search parts of {words.format_size(size / n)}, one after another"
+    return FragmentDecision(why=why, sizes=(1,) * min(n, MAX_FRAGMENTS))
 
 
-def _slots_busy(found: Shares, slots: int, work: float) -> str:
+def _explain_busy_slots(found: QueryShares, slots: int, work: float) -> str:
     """Explain why the queries alone keep every slot busy to the end; empty if they do not."""
     if slots == 1:
         return "there is one slot"
-    return f"{found.told} keep {slots} slots busy" if _gain(found, slots) < LEAST_GAIN * work else ""
+    return f"{found.told} keep {slots} slots busy" if _estimate_speedup(found, slots) < MIN_GAIN * work else ""
 
 
-def _for_slots(database: Fragmentable, found: Shares, slots: int, most: int) -> Decision:
+def _decide_for_slots(database: DatabaseFacts, found: QueryShares, slots: int, most: int) -> FragmentDecision:
     """Choose fragments that keep every slot busy to the end, if the queries alone are too few."""
-    if why := _slots_busy(found, slots, database.work):
-        return Decision(why=why)
+    if why := _explain_busy_slots(found, slots, database.work):
+        return FragmentDecision(why=why)
     affordable = min(int(found.units * float(database.residues) / found.number / database.least), most)
     if affordable < 2:
-        return Decision(why=f"the search of the {found.told} is too short to gain by it")
+        return FragmentDecision(why=f"the search of the {found.told} is too short to gain by it")
     # Number of slots that should share the longest query so that all end together.
     together = math.ceil(found.longest * slots / found.units)
-    sizes = tapered(together, affordable, most)
-    gain = _gain(found, slots, max(sizes) / sum(sizes))
-    return Decision(
-        why=f"{found.told} with {words.scaled(found.longest)} residues at most would leave slots without work: "
-        f"{len(sizes)} fragments make that {words.scaled(gain)} times faster at best",
+    sizes = taper_fragment_sizes(together, affordable, most)
+    gain = _estimate_speedup(found, slots, max(sizes) / sum(sizes))
+    return FragmentDecision(
+        why=f"{found.told} with {words.format_scaled(found.longest)} residues at most would leave slots without work: "
+        f"{len(sizes)} fragments make that {words.format_scaled(gain)} times faster at best",
         sizes=sizes,
     )
 
 
-def _gain(found: Shares, slots: int, part: float = 0.0) -> float:
+def _estimate_speedup(found: QueryShares, slots: int, part: float = 0.0) -> float:
     """Estimate the best possible speed-up if slots share each unit of work instead of having one each.
 
     Args:
@@ -218,7 +226,7 @@ def _gain(found: Shares, slots: int, part: float = 0.0) -> float:
     return alone / max(found.units / slots, found.longest * part, 1 / slots)
 
 
-def tapered(together: int, affordable: int, most: int) -> tuple[int, ...]:
+def taper_fragment_sizes(together: int, affordable: int, most: int) -> tuple[int, ...]:
     """Return relative sizes of fragments in rounds, each of half the size of the one before; the last two are equal.
 
     With several rounds, the first is half of the database. So no search is longer than half the work of a slot, and
@@ -231,12 +239,12 @@ def tapered(together: int, affordable: int, most: int) -> tuple[int, ...]:
 
     Source: factoring (Hummel, Schonberg, Flynn, CACM 35, 1992).
 
-    >>> tapered(2, 16, 4096), tapered(2, 3, 4096), tapered(100, 16, 4096)
+    >>> taper_fragment_sizes(2, 16, 4096), taper_fragment_sizes(2, 3, 4096), taper_fragment_sizes(100, 16, 4096)
     ((4, 4, 2, 2, 1, 1, 1, 1), (1, 1), (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1))
     """
     n = max(2, together)
     if n >= min(affordable, most):
         return (1,) * min(n, affordable, most)
-    rounds = max(1, min(MOST_ROUNDS, 1 + int(math.log2(affordable / n)), most // n))
+    rounds = max(1, min(MAX_ROUNDS, 1 + int(math.log2(affordable / n)), most // n))
     halves = [1 << max(rounds - 2 - k, 0) for k in range(rounds)]
     return tuple(size for size in halves for _ in range(n))

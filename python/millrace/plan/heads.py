@@ -13,8 +13,8 @@ import msgspec
 
 from millrace import _core
 from millrace.errors import RefusedError
-from millrace.model import Command, InputUse, ToolUse
-from millrace.tools.base import grows
+from millrace.model import InputUse, ToolUse, UserCommand
+from millrace.tools.base import is_still_growing
 
 #: Bytes that are read of each input.
 HEAD_BYTES = 64 << 10
@@ -27,14 +27,14 @@ GZIP = ("gzip", "bgzf")
 _BY_NAME = {".gz": "gzip", ".bgz": "bgzf", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 
 #: Input files, and the first bytes of each.
-Heads = Sequence[tuple[InputUse, bytes]]
+InputHeads = Sequence[tuple[InputUse, bytes]]
 
 
-def read(use: ToolUse, command: Command) -> Iterator[tuple[InputUse, bytes]]:
+def read_input_heads(use: ToolUse, command: UserCommand) -> Iterator[tuple[InputUse, bytes]]:
     """Yield the first bytes of the inputs that are files; pipes are not read."""
     for item in use.inputs:
         path = command.cwd / item.path
-        if item.format == "files" or item.path == "-" or grows(item.path, command):
+        if item.format == "files" or item.path == "-" or is_still_growing(item.path, command):
             continue
         try:
             if path.is_file():
@@ -44,7 +44,7 @@ def read(use: ToolUse, command: Command) -> Iterator[tuple[InputUse, bytes]]:
             continue  # the run itself reports the error
 
 
-def refuse_old_mac(heads: Heads) -> None:
+def refuse_old_mac(heads: InputHeads) -> None:
     """Refuse sequences whose lines end with a carriage return alone: some tools read many records there, some one.
 
     Compressed inputs are not checked, as their bytes say nothing about lines.
@@ -62,21 +62,21 @@ def refuse_old_mac(heads: Heads) -> None:
             )
 
 
-def refuse_bcf(heads: Heads) -> None:
+def refuse_bcf(heads: InputHeads) -> None:
     """Refuse variants in BCF, compressed or not, which has no lines.
 
     Raises:
         RefusedError: There is such an input.
     """
     for item, head in heads:
-        if item.format == "vcf" and _unzipped(head).startswith(b"BCF"):
+        if item.format == "vcf" and _decompress_gzip_head(head).startswith(b"BCF"):
             raise RefusedError(
                 f"{item.path}: is BCF, which is not cut into variants",
                 f"let bcftools write VCF: bcftools view {item.path} | millrace run --format vcf -- ...",
             )
 
 
-def _unzipped(head: bytes) -> bytes:
+def _decompress_gzip_head(head: bytes) -> bytes:
     """Return the first 16 bytes of the content of a head that may be gzip; empty if it is corrupt."""
     if _core.compression(head) not in GZIP:
         return head
@@ -85,7 +85,7 @@ def _unzipped(head: bytes) -> bytes:
     return b""
 
 
-def as_they_are(use: ToolUse, heads: Heads, command: Command) -> ToolUse:
+def mark_compressed_inputs(use: ToolUse, heads: InputHeads, command: UserCommand) -> ToolUse:
     """Mark how inputs are compressed, so that tasks get them compressed alike, as the serial tool does.
 
     Known tools get gzip files named ``.gz`` or ``.bgz`` decompressed: they read these, or their adapters refuse them.
@@ -94,11 +94,11 @@ def as_they_are(use: ToolUse, heads: Heads, command: Command) -> ToolUse:
         return use  # it gets records, not files
     found = {item.path: _core.compression(head) for item, head in heads}
     if any(item.path == "-" for item in use.inputs):
-        found["-"] = _core.compression(_standard_input())
+        found["-"] = _core.compression(_read_standard_input_head())
     is_known = use.adapter != "generic" and not use.adapter.startswith("file:")
 
     def packed(item: InputUse) -> str | None:
-        written = grows(item.path, command)
+        written = is_still_growing(item.path, command)
         compression = _BY_NAME.get(Path(item.path).suffix, "") if written else found.get(item.path, "")
         return None if is_known and compression in GZIP and item.path.endswith((".gz", ".bgz")) else compression
 
@@ -107,7 +107,7 @@ def as_they_are(use: ToolUse, heads: Heads, command: Command) -> ToolUse:
     )
 
 
-def _standard_input() -> bytes:
+def _read_standard_input_head() -> bytes:
     """Return the first bytes of standard input, if it is a file; a pipe is not read."""
     try:
         if stat.S_ISREG(os.fstat(0).st_mode):
@@ -117,7 +117,7 @@ def _standard_input() -> bytes:
     return b""
 
 
-def notes(use: ToolUse) -> tuple[str, ...]:
+def describe_compressed_inputs(use: ToolUse) -> tuple[str, ...]:
     """Return a note for each compressed input."""
     tool = os.path.basename(str(use.argv[0]))
     return tuple(

@@ -5,27 +5,27 @@ from __future__ import annotations
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.job import Job
-from millrace.model import Command, Token, ToolUse
+from millrace.job import JobSpec
+from millrace.model import ArgumentToken, ToolUse, UserCommand
 from millrace.plan import fragments, memory
 from millrace.plan.programs import find_program
-from millrace.plan.queries import Queries
-from millrace.tools.base import Adapter, Fragmentable, Fragmenting
+from millrace.plan.queries import QueryEstimate
+from millrace.tools.base import DatabaseFacts, FragmentingAdapter, ToolAdapter
 
 #: Note for a file in HDFS that nodes cannot fetch in pieces.
 _PASSED_ON = "; the file in HDFS is fetched as a whole and passed on from node to node"
 
 
-def decided_by_queries(job: Job, use: ToolUse, adapter: Adapter) -> bool:
+def should_sample_queries(job: JobSpec, use: ToolUse, adapter: ToolAdapter) -> bool:
     """Tell whether the plan needs query sizes: for the number of fragments, or for batches of measured size."""
     if not use.inputs:
         return False
-    fragments_open = isinstance(adapter, Fragmenting) and job.fragment_size == (0, 0)
+    fragments_open = isinstance(adapter, FragmentingAdapter) and job.fragment_size == (0, 0)
     return fragments_open or (job.batch_size == (0, 0) and use.cost.max_records != 1)
 
 
-def with_fragments(
-    job: Job, use: ToolUse, command: Command, adapter: Adapter, slots: int, queries: Queries | None
+def plan_fragments(
+    job: JobSpec, use: ToolUse, command: UserCommand, adapter: ToolAdapter, slots: int, queries: QueryEstimate | None
 ) -> tuple[ToolUse, str]:
     """Plan the search of the database in fragments where asked for or faster; return the use and the reason.
 
@@ -34,7 +34,7 @@ def with_fragments(
     """
     asked = job.fragment_size
     wanted = asked[0] > 1 or asked[1] > 0
-    if not isinstance(adapter, Fragmenting):
+    if not isinstance(adapter, FragmentingAdapter):
         if wanted:
             raise RefusedError(
                 f"--fragments {job.fragments}: {command.argv[0]} has no database that is known to be exact in fragments",
@@ -43,61 +43,63 @@ def with_fragments(
         return use, ""
     if asked == (1, 0):
         return use, "fragments: 1, as asked"
-    database = adapter.fragmentable(use, command)
+    database = adapter.examine_database(use, command)
     if command.view and command.view.later:
-        return _in_volumes(use, command, adapter, database)
+        return _fragment_by_volumes(use, command, adapter, database)
     if command.view and command.view.in_pieces:
-        return _in_pieces(job, use, command, adapter, database, slots, queries)
-    known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0], _pass_residues(use))
-    decision = None if database.why_not else fragments.by_queries(asked, database, *known)
+        return _fragment_by_blocks(job, use, command, adapter, database, slots, queries)
+    known = (queries, slots, memory.read_usable_memory()[0], use.cost, job.batch_size[0], _find_pass_residues(use))
+    decision = None if database.why_not else fragments.decide_by_queries(asked, database, *known)
     if decision is None and database.count:
         database = database.count()
     if database.why_not:
         if wanted:
             raise RefusedError(f"--fragments {job.fragments}: {database.why_not}", "leave --fragments out")
         return use, f"fragments: 1; {database.why_not}"
-    decision = decision or fragments.decide(asked, database, *known)
+    decision = decision or fragments.decide_fragments(asked, database, *known)
     if decision.n == 1:
         return use, f"fragments: 1; {decision.why}"
-    use = with_programs(adapter.fragment(use, command, decision.sizes), command)
+    use = resolve_fragment_programs(adapter.plan_fragments(use, command, decision.sizes), command)
     n = len(use.fragmented.fragments) if use.fragmented else 1
     return use, f"fragments: {n}; {decision.why}"
 
 
-def _pass_residues(use: ToolUse) -> int:
+def _find_pass_residues(use: ToolUse) -> int:
     return use.inputs[0].pass_residues if use.inputs else 0
 
 
-def _in_volumes(use: ToolUse, command: Command, adapter: Fragmenting, database: Fragmentable) -> tuple[ToolUse, str]:
+def _fragment_by_volumes(
+    use: ToolUse, command: UserCommand, adapter: FragmentingAdapter, database: DatabaseFacts
+) -> tuple[ToolUse, str]:
     """Plan one search for each volume of a database in HDFS, each at the node that reads it best."""
     if database.why_not:
         return use, f"fragments: 1; {database.why_not}"
-    use = with_programs(adapter.fragment(use, command, ()), command)
+    use = resolve_fragment_programs(adapter.plan_fragments(use, command, ()), command)
     return (
         use,
         f"fragments: {use.n_fragments}; the volumes in HDFS, each searched by a node that holds it where one does",
     )
 
 
-def _in_pieces(
-    job: Job, use: ToolUse, command: Command, adapter: Fragmenting, database: Fragmentable, slots: int, queries: Queries | None
+def _fragment_by_blocks(
+    job: JobSpec, use: ToolUse, command: UserCommand, adapter: FragmentingAdapter, database: DatabaseFacts, slots: int, queries: QueryEstimate | None
 ) -> tuple[ToolUse, str]:  # fmt: skip
     """Plan one search or more for each block of a file in HDFS, each at the node that reads it best."""
     assert command.view
     database = database.count() if database.count else database
     if database.why_not:
         return use, f"fragments: 1; {database.why_not}{_PASSED_ON}"
-    known = (queries, slots, memory.usable()[0], use.cost, job.batch_size[0], _pass_residues(use))
-    wanted = fragments.decide((0, 0), database, *known)
-    n = fragments.of_blocks(max(command.view.in_pieces.values()), max(wanted.n, slots), database.entries)
-    use = with_programs(adapter.fragment(use, command, (1,) * n), command)
+    known = (queries, slots, memory.read_usable_memory()[0], use.cost, job.batch_size[0], _find_pass_residues(use))
+    wanted = fragments.decide_fragments((0, 0), database, *known)
+    n = fragments.count_block_fragments(max(command.view.in_pieces.values()), max(wanted.n, slots), database.entries)
+    use = resolve_fragment_programs(adapter.plan_fragments(use, command, (1,) * n), command)
     return (
         use,
         f"fragments: {use.n_fragments}; the blocks in HDFS, each searched by a node that holds it where one does",
     )
 
 
-def with_programs(use: ToolUse, command: Command) -> ToolUse:
+def resolve_fragment_programs(use: ToolUse, command: UserCommand) -> ToolUse:
     """Resolve the programs that search fragments and candidates, where they differ from the user's program.
 
     Raises:
@@ -107,7 +109,7 @@ def with_programs(use: ToolUse, command: Command) -> ToolUse:
     if not parts:
         return use
 
-    def found(argv: tuple[Token, ...]) -> tuple[Token, ...]:
+    def found(argv: tuple[ArgumentToken, ...]) -> tuple[ArgumentToken, ...]:
         if argv[0] == use.argv[0]:
             return argv
         return (str(find_program(str(argv[0]), command.cwd, command.environ)), *argv[1:])

@@ -11,12 +11,12 @@ import msgspec
 
 from millrace import _core, formats
 from millrace.errors import RefusedError
-from millrace.job import Job
-from millrace.model import Command, InputUse, ToolUse
-from millrace.tools.base import NUL, OPENED, file_records, grows, join_names, opened
+from millrace.job import JobSpec
+from millrace.model import InputUse, ToolUse, UserCommand
+from millrace.tools.base import NUL, OPENED, expand_file_records, is_still_growing, join_names, parse_fd_path
 
 
-def with_files(use: ToolUse, command: Command) -> ToolUse:
+def resolve_record_files(use: ToolUse, command: UserCommand) -> ToolUse:
     """List the files of inputs in which each file is a record; a folder is listed once, at the start.
 
     Raises:
@@ -25,12 +25,12 @@ def with_files(use: ToolUse, command: Command) -> ToolUse:
     inputs = []
     for item in use.inputs:
         if item.format == "files":
-            names = file_records(item.path.split(NUL), command)
+            names = expand_file_records(item.path.split(NUL), command)
             if not names:
                 raise RefusedError(
                     f"{item.path}: no files there", "give a folder with the files, a glob in quotes, or a list of names"
                 )
-            if command.view and any(command.view.file(command.cwd / name) for name in names):
+            if command.view and any(command.view.find_file(command.cwd / name) for name in names):
                 raise RefusedError(
                     f"{item.path}: files that are one record each cannot be behind URLs", "fetch them first"
                 )
@@ -39,7 +39,7 @@ def with_files(use: ToolUse, command: Command) -> ToolUse:
     return msgspec.structs.replace(use, inputs=tuple(inputs))
 
 
-def with_formats(use: ToolUse, command: Command) -> ToolUse:
+def detect_input_formats(use: ToolUse, command: UserCommand) -> ToolUse:
     """Detect the record format of inputs without one, check those that were named, and mark pipes.
 
     Raises:
@@ -48,32 +48,32 @@ def with_formats(use: ToolUse, command: Command) -> ToolUse:
     inputs = []
     for item in use.inputs:
         if not item.format:
-            if grows(item.path, command):
-                found = formats.by_suffix(item.path)
+            if is_still_growing(item.path, command):
+                found = formats.find_format_by_suffix(item.path)
             else:
-                found = formats.detect(item.path if item.path == "-" else str(command.cwd / item.path))
+                found = formats.detect_format(item.path if item.path == "-" else str(command.cwd / item.path))
             if found is None:
                 name = "standard input" if item.path == "-" else item.path
                 raise RefusedError(
                     f"{name}: its record format cannot be told", f"name it with --format: {', '.join(formats.FORMATS)}"
                 )
             item = msgspec.structs.replace(item, format=found)
-        formats.check(item.format)
-        inputs.append(msgspec.structs.replace(item, piped=_is_piped(item, command)))
+        formats.check_format_name(item.format)
+        inputs.append(msgspec.structs.replace(item, piped=_is_piped_input(item, command)))
     return msgspec.structs.replace(use, inputs=tuple(inputs))
 
 
-def _is_piped(item: InputUse, command: Command) -> bool:
-    if item.format == "files" or grows(item.path, command):
+def _is_piped_input(item: InputUse, command: UserCommand) -> bool:
+    if item.format == "files" or is_still_growing(item.path, command):
         return False
-    return _is_pipe((os.fstat(0) if item.path == "-" else os.stat(os.path.join(command.cwd, item.path))).st_mode)
+    return _is_pipe_mode((os.fstat(0) if item.path == "-" else os.stat(os.path.join(command.cwd, item.path))).st_mode)
 
 
-def _is_pipe(mode: int) -> bool:
+def _is_pipe_mode(mode: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def check_boundaries(job: Job, use: ToolUse) -> None:
+def check_record_boundaries(job: JobSpec, use: ToolUse) -> None:
     """Refuse record boundaries that are missing, that no input uses, or that are not regular expressions."""
     given = job.record_start or job.record_end
     by_regex = any(item.format == "regex" for item in use.inputs)
@@ -98,11 +98,11 @@ def check_boundaries(job: Job, use: ToolUse) -> None:
         raise RefusedError(text, "write a regular expression, in single quotes") from error
 
 
-def check_inputs(use: ToolUse, command: Command) -> None:
+def check_inputs(use: ToolUse, command: UserCommand) -> None:
     """Refuse inputs that cannot be read, before anything starts."""
     for item in use.inputs:
         for name in item.path.split("\0") if item.format == "files" else [item.path]:
-            if name == "-" or grows(name, command):
+            if name == "-" or is_still_growing(name, command):
                 continue
             path = os.path.join(command.cwd, name)
             try:
@@ -120,7 +120,7 @@ def check_inputs(use: ToolUse, command: Command) -> None:
                 raise RefusedError(f"{name}: permission denied", "make it readable with chmod, or ask its owner")
 
 
-def check_pipes(use: ToolUse, command: Command) -> None:
+def check_pipes(use: ToolUse, command: UserCommand) -> None:
     """Refuse a pipe that every task would read, such as ``<(...)``: the first would empty it for all others."""
     words = [word for word in use.argv[1:] if isinstance(word, str)]
     names = [
@@ -129,24 +129,24 @@ def check_pipes(use: ToolUse, command: Command) -> None:
         for name in (word, word.partition("=")[2], *(match[0] for match in OPENED.finditer(word)))
     ]
     for name in (*names, *map(str, use.databases)):
-        if name and _is_pipe_to_read(os.path.join(command.cwd, name)):
+        if name and _is_readable_pipe(os.path.join(command.cwd, name)):
             raise RefusedError(
                 f"{name}: is a pipe, and every task would read it: the first would leave nothing to the others",
                 "write what comes through it into a file, and name that",
             )
 
 
-def _is_pipe_to_read(path: str) -> bool:
+def _is_readable_pipe(path: str) -> bool:
     try:
         if not stat.S_ISFIFO(os.stat(path).st_mode):
             return False
-        number = opened(path)
+        number = parse_fd_path(path)
         return number is None or fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
     except (OSError, ValueError):  # no such file: a word that is no path
         return False
 
 
-def brings_data(descriptor: int, *, pipes: bool = True) -> bool:
+def can_bring_data(descriptor: int, *, pipes: bool = True) -> bool:
     """Tell whether a descriptor is a file or pipe that may bring records: no terminal, not ``/dev/null``, not closed.
 
     Args:
@@ -156,4 +156,4 @@ def brings_data(descriptor: int, *, pipes: bool = True) -> bool:
         mode = os.fstat(descriptor).st_mode
     except OSError:
         return False
-    return stat.S_ISREG(mode) or (pipes and _is_pipe(mode))
+    return stat.S_ISREG(mode) or (pipes and _is_pipe_mode(mode))

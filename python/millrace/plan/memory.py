@@ -9,17 +9,19 @@ from pathlib import Path
 NO_LIMIT = 1 << 60
 
 
-def usable(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
+def read_usable_memory(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
     """Return the bytes of memory, page cache included, and the source of the limit: machine or control group.
 
-    >>> usable()[0] > 0
+    >>> read_usable_memory()[0] > 0
     True
     """
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min((machine, "memory of this machine"), (cgroup_limit(proc, root), "memory limit of the control group"))
+    return min(
+        (machine, "memory of this machine"), (read_cgroup_memory_limit(proc, root), "memory limit of the control group")
+    )
 
 
-def available(meminfo: Path = Path("/proc/meminfo")) -> int:
+def read_available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
     """Return the bytes of the machine's memory that are free or can be freed at once; 0: unknown."""
     for line in meminfo.read_text().splitlines():
         if line.startswith("MemAvailable:"):
@@ -27,14 +29,14 @@ def available(meminfo: Path = Path("/proc/meminfo")) -> int:
     return 0
 
 
-def cgroup_limit(proc: Path, root: Path) -> int:
+def read_cgroup_memory_limit(proc: Path, root: Path) -> int:
     """Return the least memory limit of this group and those above it; ``NO_LIMIT``: there is none (cgroup v2, v1)."""
-    limits = [_group_limit(group, "memory.max" if unified else "memory.limit_in_bytes")
-              for group, unified in groups(proc, root)]  # fmt: skip
+    limits = [_read_group_limit(group, "memory.max" if unified else "memory.limit_in_bytes")
+              for group, unified in list_memory_groups(proc, root)]  # fmt: skip
     return min(limits, default=NO_LIMIT)
 
 
-def kills_counter(
+def find_oom_kill_counter(
     proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup"), vmstat: Path = Path("/proc/vmstat")
 ) -> tuple[str, bool] | None:
     """Find the file in which the kernel counts the processes that it kills for lack of memory.
@@ -43,17 +45,17 @@ def kills_counter(
         A file with a line ``oom_kill N``, and whether it counts only processes of our control group; None: no file
         counts them.
     """
-    found = groups(proc, root)
+    found = list_memory_groups(proc, root)
     for group, unified in found:
-        if _counts(file := group / ("memory.events" if unified else "memory.oom_control")):
+        if _has_oom_kill_counter(file := group / ("memory.events" if unified else "memory.oom_control")):
             # Version 1 counts a group without its sub-groups, version 2 with them. In version 1 the root group holds
             # all processes that are in no other group.
             own = group == found[0][0] if unified else len(found) > 1
             return str(file), own
-    return (str(vmstat), False) if _counts(vmstat) else None
+    return (str(vmstat), False) if _has_oom_kill_counter(vmstat) else None
 
 
-def groups(proc: Path, root: Path) -> list[tuple[Path, bool]]:
+def list_memory_groups(proc: Path, root: Path) -> list[tuple[Path, bool]]:
     """List the control groups of this process that account for memory, innermost first: (folder, is version 2).
 
     In a container the innermost group may appear as the last folder, the root of the mount.
@@ -78,14 +80,14 @@ def groups(proc: Path, root: Path) -> list[tuple[Path, bool]]:
     return found
 
 
-def _counts(file: Path) -> bool:
+def _has_oom_kill_counter(file: Path) -> bool:
     try:
         return any(line.startswith("oom_kill ") for line in file.read_text().splitlines())
     except OSError:
         return False
 
 
-def _group_limit(group: Path, name: str) -> int:
+def _read_group_limit(group: Path, name: str) -> int:
     try:
         return int((group / name).read_text())
     except (OSError, ValueError):

@@ -10,28 +10,35 @@ from pathlib import Path
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.job import Job
-from millrace.model import Command, Frozen, Served, ToolUse, View
+from millrace.job import JobSpec
+from millrace.model import FrozenValue, RecordProtocol, RemoteFileView, ToolUse, UserCommand
 from millrace.plan import fingerprint, folder_view, heads, learnt, run_place, workplace, world
-from millrace.plan.doubts import check_note, check_script, version_note
+from millrace.plan.doubts import check_script, describe_check, describe_untested_version
 from millrace.plan.first_word import check_starters
-from millrace.plan.in_fragments import decided_by_queries, with_fragments
-from millrace.plan.inputs import brings_data, check_boundaries, check_inputs, check_pipes, with_files, with_formats
+from millrace.plan.in_fragments import plan_fragments, should_sample_queries
+from millrace.plan.inputs import (
+    can_bring_data,
+    check_inputs,
+    check_pipes,
+    check_record_boundaries,
+    detect_input_formats,
+    resolve_record_files,
+)
 from millrace.plan.outputs import check_outputs
 from millrace.plan.programs import find_program
-from millrace.plan.queries import look, with_sizes
-from millrace.plan.recognition import recognise
+from millrace.plan.queries import add_query_sizes, sample_queries
+from millrace.plan.recognition import recognise_command
 from millrace.plan.slots import count_slots
-from millrace.plan.warm import with_warmth
+from millrace.plan.warm import apply_warm_start
 from millrace.schedule.sizing import CostModel
 from millrace.tools import registry
 
 
-class Plan(Frozen, frozen=True):
+class RunPlan(FrozenValue, frozen=True):
     """All decisions that are made before the run."""
 
-    job: Job
-    command: Command
+    job: JobSpec
+    command: UserCommand
     use: ToolUse
     slots: int
     run_dir: Path
@@ -41,7 +48,7 @@ class Plan(Frozen, frozen=True):
     fingerprints: dict[str, str]
     notes: tuple[str, ...]
     #: Inputs, databases and program as they were then.
-    world: tuple[world.File, ...]
+    world: tuple[world.DependencyFile, ...]
     #: Key under which ``millrace.plan.learnt`` keeps the cost of tasks; empty: it is of no use to another run.
     cost_key: str = ""
     #: Notes that are printed at the start of a run, too.
@@ -52,23 +59,23 @@ class Plan(Frozen, frozen=True):
     listed: bool = True
 
 
-def make(
-    job: Job, cwd: Path, environ: Mapping[str, str], *, launched: bool = False, view: View | None = None,
+def make_plan(
+    job: JobSpec, cwd: Path, environ: Mapping[str, str], *, launched: bool = False, view: RemoteFileView | None = None,
     growing: frozenset[str] = frozenset(),
-) -> Plan:  # fmt: skip
+) -> RunPlan:  # fmt: skip
     """Decide everything that can be decided before the first record is read.
 
     Args:
         launched: Whether an MPI launcher has started this process; its standard input is then a pipe in any case.
         view: Places of the files behind the command's URLs.
-        growing: Inputs that another phase still writes; see ``Command``.
+        growing: Inputs that another phase still writes; see ``UserCommand``.
 
     Raises:
         RefusedError: The command cannot be computed exactly, or not at all.
         ToolError: The program is not found.
     """
     try:
-        return _make(job, cwd, environ, launched, view, growing)
+        return _make_plan(job, cwd, environ, launched, view, growing)
     except OSError as error:
         # A name that is too long, an unreadable folder, a disk that fails.
         raise RefusedError(
@@ -76,60 +83,69 @@ def make(
         ) from error
 
 
-def _make(
-    job: Job, cwd: Path, environ: Mapping[str, str], launched: bool, view: View | None, growing: frozenset[str]
-) -> Plan:
-    command = Command(
-        argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.program_on(os.uname().machine), cwd, environ, job.command),
+def _make_plan(
+    job: JobSpec,
+    cwd: Path,
+    environ: Mapping[str, str],
+    launched: bool,
+    view: RemoteFileView | None,
+    growing: frozenset[str],
+) -> RunPlan:
+    command = UserCommand(
+        argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.find_program(os.uname().machine), cwd, environ, job.command),
         inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, ok_statuses=job.ok_status, records=job.records, format=job.format or ("regex" if job.record_start or job.record_end else ""),
-        stdin_is_data=brings_data(0, pipes=not launched or not job.input or any(re.match("-(:|$)", each) for each in job.input)),
+        stdin_is_data=can_bring_data(0, pipes=not launched or not job.input or any(re.match("-(:|$)", each) for each in job.input)),
         view=view, growing=growing, known_as=job.known_as,
     )  # fmt: skip
     if not job.input:
         check_starters(job.command, environ, filters=command.stdin_is_data)
-    seen = command.seen
-    adapter, use, program_note = recognise(seen)
-    use = with_files(use, seen)
-    check_joins(job, use)
-    check_statuses(job, use)
+    seen = command.resolved_command
+    adapter, use, program_note = recognise_command(seen)
+    use = resolve_record_files(use, seen)
+    check_join_option(job, use)
+    check_ok_statuses(job, use)
     check_inputs(use, seen)
     check_pipes(use, seen)
-    files = world.of_plan(use, seen)  # before their content is read for decisions
-    use = with_formats(use, seen)
+    files = world.stat_run_files(use, seen)  # before their content is read for decisions
+    use = detect_input_formats(use, seen)
     check_script(job, use, seen)
-    begin = tuple(heads.read(use, seen))
+    begin = tuple(heads.read_input_heads(use, seen))
     heads.refuse_old_mac(begin)
     heads.refuse_bcf(begin)
-    use = heads.as_they_are(use, begin, seen)
-    warnings = (*heads.notes(use), *version_note(use, job, Path(job.command[0]).name))
-    check_boundaries(job, use)
+    use = heads.mark_compressed_inputs(use, begin, seen)
+    warnings = (*heads.describe_compressed_inputs(use), *describe_untested_version(use, job, Path(job.command[0]).name))
+    check_record_boundaries(job, use)
     if use.served:
-        use = msgspec.structs.replace(use, served=Served(record_start=job.record_start, record_end=job.record_end))
+        use = msgspec.structs.replace(
+            use, served=RecordProtocol(record_start=job.record_start, record_end=job.record_end)
+        )
     check_outputs(use, command)
     use, slots, why = count_slots(job, use, environ)
-    queries = look(use.inputs[0], seen.cwd) if not growing and decided_by_queries(job, use, adapter) else None
-    use, in_parts = with_fragments(job, use, seen, adapter, slots, queries)
+    queries = (
+        sample_queries(use.inputs[0], seen.cwd) if not growing and should_sample_queries(job, use, adapter) else None
+    )
+    use, in_parts = plan_fragments(job, use, seen, adapter, slots, queries)
     if queries:
-        use = msgspec.structs.replace(use, cost=with_sizes(use.cost, queries))
-    use, warm, cold = with_warmth(job, use)
+        use = msgspec.structs.replace(use, cost=add_query_sizes(use.cost, queries))
+    use, warm, cold = apply_warm_start(job, use)
     warnings = (*warnings, *filter(None, [cold]))
-    run_dir = run_place.find(job.run_dir, use, job.command, cwd, environ)
-    prints = fingerprint.of_run(job, use, seen)
-    key = fingerprint.cost_key(use, prints)
-    if found := learnt.recall(key, environ) if key else None:
+    run_dir = run_place.choose_run_dir(job.run_dir, use, job.command, cwd, environ)
+    prints = fingerprint.fingerprint_run(job, use, seen)
+    key = fingerprint.digest_cost_key(use, prints)
+    if found := learnt.recall_learnt_cost(key, environ) if key else None:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, learnt=found))
-    work = workplace.find(job.work_dir, slots, cwd, CostModel(use.cost).most_bytes(slots))
-    work, unseen = workplace.with_view(work, cwd, fixed=bool(job.work_dir))
-    shown = folder_view.described(use, "--warm" if use.warm else unseen, job.verify)
-    return Plan(
+    work = workplace.choose_work_place(job.work_dir, slots, cwd, CostModel(use.cost).compute_max_bytes(slots))
+    work, unseen = workplace.choose_place_with_view(work, cwd, fixed=bool(job.work_dir))
+    shown = folder_view.describe_folder_view(use, "--warm" if use.warm else unseen, job.verify)
+    return RunPlan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key="" if use.warm else key,  # a warm start hides the cost of starts
-        notes=tuple(filter(None, (program_note, *use.notes, *warnings, why, batch_note(job, use), check_note(job, use), in_parts, warm, shown, f"work directory: in {work.path}, {work.why}"))),
+        notes=tuple(filter(None, (program_note, *use.notes, *warnings, why, describe_batch_size(job, use), describe_check(job, use), in_parts, warm, shown, f"work directory: in {work.path}, {work.why}"))),
         warnings=warnings, view=shown,
         world=files,
     )  # fmt: skip
 
 
-def check_joins(job: Job, use: ToolUse) -> None:
+def check_join_option(job: JobSpec, use: ToolUse) -> None:
     """Refuse ``--join`` for tools with an adapter of their own; it may replace the joins of a description."""
     if job.join and (use.adapter == "records" or use.adapter in registry.FAMILIES):
         raise RefusedError(
@@ -137,7 +153,7 @@ def check_joins(job: Job, use: ToolUse) -> None:
         )
 
 
-def check_statuses(job: Job, use: ToolUse) -> None:
+def check_ok_statuses(job: JobSpec, use: ToolUse) -> None:
     """Refuse ``--ok-status`` for a known tool, whose adapter knows which exit statuses are failures."""
     if job.ok_status and use.adapter != "generic":
         raise RefusedError(
@@ -146,7 +162,7 @@ def check_statuses(job: Job, use: ToolUse) -> None:
         )
 
 
-def batch_note(job: Job, use: ToolUse) -> str:
+def describe_batch_size(job: JobSpec, use: ToolUse) -> str:
     """Describe how batches get their size, in words."""
     records, size = job.batch_size
     if records:

@@ -11,53 +11,55 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.plan.plan import Plan
+from millrace.plan.plan import RunPlan
 from millrace.tools.base import NUL
 
 #: Bits of the mode of a folder for its owner, its group and others.
 OWN, GROUP, OTHERS = 0o700, 0o050, 0o005
 
 
-def folder_mode(plan: Plan) -> int:
+def compute_run_dir_mode(plan: RunPlan) -> int:
     """Return the mode with which the run directory is made."""
-    group = group_of_new(plan.run_dir.parent)
-    return _of_inputs(plan, group) & _of_databases(plan, group) & _of_outputs(plan, group)
+    group = find_new_file_group(plan.run_dir.parent)
+    return (
+        _compute_input_access(plan, group) & _compute_database_access(plan, group) & _compute_output_access(plan, group)
+    )
 
 
-def _of_inputs(plan: Plan, group: int) -> int:
+def _compute_input_access(plan: RunPlan, group: int) -> int:
     mode = OWN | GROUP | OTHERS
     for item in plan.use.inputs:
         if item.path == "-":
-            mode &= _of_file("/proc/self/fd/0", group)
+            mode &= _compute_file_access("/proc/self/fd/0", group)
         for name in item.path.split(NUL) if item.path != "-" else ():
-            mode &= _of_file(str(plan.command.seen.cwd / name), group)
+            mode &= _compute_file_access(str(plan.command.resolved_command.cwd / name), group)
     return mode
 
 
-def _of_databases(plan: Plan, group: int) -> int:
+def _compute_database_access(plan: RunPlan, group: int) -> int:
     """Return the access that all local databases grant; copies of those behind URLs belong to this user in any case."""
     view, mode = plan.command.view, OWN | GROUP | OTHERS
-    here = [plan.command.cwd / path for path in plan.use.databases if not (view and view.file(path))]
+    here = [plan.command.cwd / path for path in plan.use.databases if not (view and view.find_file(path))]
     real = [Path(os.path.realpath(path)) for path in here if path.is_file()]
-    mode &= allowed(((about.st_mode, about.st_gid) for about in map(os.stat, real)), group)
+    mode &= compute_common_access(((about.st_mode, about.st_gid) for about in map(os.stat, real)), group)
     for folder in {path.parent for path in real}:  # many volumes lie in few folders
-        mode &= _of_folder(folder, group)
+        mode &= _compute_folder_access(folder, group)
     return mode
 
 
-def _of_outputs(plan: Plan, group: int) -> int:
+def _compute_output_access(plan: RunPlan, group: int) -> int:
     """Return the access that existing outputs and the folders of missing ones grant; pipes and devices do not count."""
     mode = OWN | GROUP | OTHERS
     for output in plan.use.outputs:
         path = "/proc/self/fd/1" if output.path == "-" else str(plan.command.cwd / (output.to or output.path))
         if os.path.isfile(path):
-            mode &= _of_file(path, group)
+            mode &= _compute_file_access(path, group)
         elif not os.path.exists(path):
-            mode &= _of_folder(Path(path).parent, group)
+            mode &= _compute_folder_access(Path(path).parent, group)
     return mode
 
 
-def _of_file(path: str, group: int) -> int:
+def _compute_file_access(path: str, group: int) -> int:
     """Return the access that a file and all folders above it grant."""
     try:
         real = Path(os.path.realpath(path, strict=True))
@@ -66,25 +68,25 @@ def _of_file(path: str, group: int) -> int:
         return OWN
     if not stat.S_ISREG(about.st_mode):
         return OWN  # only this process reads a pipe
-    return allowed([(about.st_mode, about.st_gid)], group) & _of_folder(real.parent, group)
+    return compute_common_access([(about.st_mode, about.st_gid)], group) & _compute_folder_access(real.parent, group)
 
 
-def _of_folder(path: Path, group: int) -> int:
+def _compute_folder_access(path: Path, group: int) -> int:
     """Return the access that a folder and all above it grant; those that do not exist yet do not count."""
     real, mode = Path(os.path.realpath(path)), OWN | GROUP | OTHERS
     for folder in (real, *real.parents):
         with suppress(OSError):
             about = os.stat(folder)
-            mode &= allowed([(about.st_mode, about.st_gid)], group)
+            mode &= compute_common_access([(about.st_mode, about.st_gid)], group)
     return mode
 
 
-def allowed(seen: Iterable[tuple[int, int]], group: int) -> int:
+def compute_common_access(seen: Iterable[tuple[int, int]], group: int) -> int:
     """Return the access for members of ``group`` and others that each (mode, group) of a file and its folders grants.
 
-    >>> oct(allowed([(0o100640, 7), (0o40755, 0)], 7)), oct(allowed([(0o100640, 7), (0o40755, 0)], 8))
+    >>> oct(compute_common_access([(0o100640, 7), (0o40755, 0)], 7)), oct(compute_common_access([(0o100640, 7), (0o40755, 0)], 8))
     ('0o750', '0o700')
-    >>> oct(allowed([(0o100644, 7), (0o40700, 7)], 7))
+    >>> oct(compute_common_access([(0o100644, 7), (0o40700, 7)], 7))
     '0o700'
     """
     granted = OWN | GROUP | OTHERS
@@ -98,7 +100,7 @@ def allowed(seen: Iterable[tuple[int, int]], group: int) -> int:
     return granted
 
 
-def group_of_new(folder: Path) -> int:
+def find_new_file_group(folder: Path) -> int:
     """Return the group of files that this process makes in ``folder``."""
     try:
         about = os.stat(folder)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError, ToolError
-from millrace.plan.first_word import missing_hint
+from millrace.plan.first_word import suggest_missing_program
 
 
 def find_program(name: str, cwd: Path, environ: Mapping[str, str], argv: Sequence[str] = ()) -> Path:
@@ -35,5 +35,5 @@ def find_program(name: str, cwd: Path, environ: Mapping[str, str], argv: Sequenc
         return Path(os.path.normpath(path))
     found = shutil.which(name, path=environ.get("PATH"))
     if not found:
-        raise ToolError(f"{name}: program not found on PATH", missing_hint(name, argv or [name], environ))
+        raise ToolError(f"{name}: program not found on PATH", suggest_missing_program(name, argv or [name], environ))
     return Path(os.path.normpath(cwd / found))

@@ -8,16 +8,16 @@ from pathlib import Path
 import msgspec
 
 from millrace import _core
-from millrace.model import CostHint, Frozen, InputUse
+from millrace.model import CostHint, FrozenValue, InputUse
 
 #: Bytes of a file that are read, about; the rest is assumed to be alike.
-MOST_BYTES = 8 << 20
+MAX_SAMPLED_BYTES = 8 << 20
 
 #: Most records whose sizes are kept one by one: of more, each is a small part of a batch.
-FEW = 512
+MAX_SIZED_RECORDS = 512
 
 
-class Queries(Frozen, frozen=True):
+class QueryEstimate(FrozenValue, frozen=True):
     """Number and sizes of the queries, counted or extrapolated from the beginning of a large file."""
 
     records: int
@@ -30,9 +30,9 @@ class Queries(Frozen, frozen=True):
     ends: tuple[int, ...] = ()
 
 
-def look(item: InputUse, cwd: Path) -> Queries | None:
+def sample_queries(item: InputUse, cwd: Path) -> QueryEstimate | None:
     """Estimate the queries from the first records of an input; None: a pipe, or records that cannot be read."""
-    path = _readable_twice(item.path, cwd)
+    path = _find_rereadable_path(item.path, cwd)
     if item.format == "files" or path is None:
         return None
     records = units = longest = 0
@@ -40,20 +40,22 @@ def look(item: InputUse, cwd: Path) -> Queries | None:
     step = 1  # records at a time, growing: a record may have a kilobyte or a gigabyte
     try:
         reader = _core.Reader([path], item.format)
-        while reader.offset < MOST_BYTES:
+        while reader.offset < MAX_SAMPLED_BYTES:
             batch = reader.skip(step)
             if batch is None:
-                return Queries(records=records, units=units, longest=longest, ends=tuple(ends) if step == 1 else ())
+                return QueryEstimate(
+                    records=records, units=units, longest=longest, ends=tuple(ends) if step == 1 else ()
+                )
             records, units, longest = records + batch.records, units + batch.cost, max(longest, batch.largest)
             ends.append(units)
-            step = 1 if records < FEW else min(2 * step, 1 << 12)
+            step = 1 if records < MAX_SIZED_RECORDS else min(2 * step, 1 << 12)
         times = max((reader.total or 0) / reader.offset, 1.0)
     except (OSError, ValueError, _core.RecordError):
         return None  # the run itself reports the error
-    return Queries(records=int(records * times), units=int(units * times), longest=longest, complete=times == 1.0)
+    return QueryEstimate(records=int(records * times), units=int(units * times), longest=longest, complete=times == 1.0)
 
 
-def with_sizes(hint: CostHint, queries: Queries) -> CostHint:
+def add_query_sizes(hint: CostHint, queries: QueryEstimate) -> CostHint:
     """Add the number or sizes of the queries to a cost hint."""
     if hint.unit == "records":
         return msgspec.structs.replace(hint, units=queries.records, counted=queries.complete)
@@ -62,7 +64,7 @@ def with_sizes(hint: CostHint, queries: Queries) -> CostHint:
     )
 
 
-def _readable_twice(path: str, cwd: Path) -> str | None:
+def _find_rereadable_path(path: str, cwd: Path) -> str | None:
     if path != "-":
         return str(cwd / path) if (cwd / path).is_file() else None
     try:

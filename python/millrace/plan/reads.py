@@ -1,7 +1,7 @@
 """Estimated number of reads of a database by the tasks of a node: batches, times the passes of the tool for each.
 
 Batches are those that ``millrace.schedule.sizing`` would cut, by the cost that is known before the run. Pure, except
-that ``of_plan`` reads the beginning of the input.
+that ``estimate_plan_reads`` reads the beginning of the input.
 """
 
 from __future__ import annotations
@@ -9,33 +9,35 @@ from __future__ import annotations
 import math
 
 from millrace.model import CostHint, ToolUse
-from millrace.plan.plan import Plan
-from millrace.plan.queries import Queries, look
-from millrace.schedule.sizing import CostModel, next_units
+from millrace.plan.plan import RunPlan
+from millrace.plan.queries import QueryEstimate, sample_queries
+from millrace.schedule.sizing import CostModel, compute_batch_units
 
 #: Assumed batches of a slot where nothing is known, the least of a run: large ones first, then small ones so that all
 #: slots end together.
-BATCHES = 4
+MIN_BATCHES_PER_SLOT = 4
 
 #: Most batches that are counted one by one; the rest are assumed to be alike.
-COUNTED = 10_000
+MAX_COUNTED_BATCHES = 10_000
 
 #: Adapters of programs that read the database once for each record.
 ONCE_A_RECORD = frozenset(["hmmer", "infernal"])
 
 
-def of_plan(plan: Plan, slots: int, nodes: int) -> int:
+def estimate_plan_reads(plan: RunPlan, slots: int, nodes: int) -> int:
     """Estimate the reads of a plan's databases by one node; reads the beginning of its input.
 
     Args:
         slots: Slots of one node.
     """
     use, command = plan.use, plan.command
-    queries = look(use.inputs[0], command.seen.cwd) if len(use.inputs) == 1 else None
-    return expected(use, plan.job.batch_size, queries, slots, nodes)
+    queries = sample_queries(use.inputs[0], command.resolved_command.cwd) if len(use.inputs) == 1 else None
+    return estimate_database_reads(use, plan.job.batch_size, queries, slots, nodes)
 
 
-def expected(use: ToolUse, fixed: tuple[int, int], queries: Queries | None, slots: int, nodes: int = 1) -> int:
+def estimate_database_reads(
+    use: ToolUse, fixed: tuple[int, int], queries: QueryEstimate | None, slots: int, nodes: int = 1
+) -> int:
     """Estimate how often one node reads the whole database.
 
     Args:
@@ -45,21 +47,21 @@ def expected(use: ToolUse, fixed: tuple[int, int], queries: Queries | None, slot
     """
     slots = max(1, slots)
     if queries is None or not queries.records:
-        return slots * BATCHES
+        return slots * MIN_BATCHES_PER_SLOT
     if use.adapter in ONCE_A_RECORD:
         return max(1, math.ceil(queries.records / nodes))
-    return max(1, math.ceil(_passes(use.cost, fixed, queries, slots * nodes) / nodes))
+    return max(1, math.ceil(_count_all_passes(use.cost, fixed, queries, slots * nodes) / nodes))
 
 
-def _passes(cost: CostHint, fixed: tuple[int, int], queries: Queries, slots: int) -> float:
+def _count_all_passes(cost: CostHint, fixed: tuple[int, int], queries: QueryEstimate, slots: int) -> float:
     """Count the passes of all batches.
 
-    >>> queries = Queries(records=100, units=30_000, longest=300)
-    >>> _passes(CostHint(unit="residues"), (10, 0), queries, 4)
+    >>> queries = QueryEstimate(records=100, units=30_000, longest=300)
+    >>> _count_all_passes(CostHint(unit="residues"), (10, 0), queries, 4)
     10
-    >>> _passes(CostHint(unit="residues", pass_units=1000), (10, 0), queries, 4)
+    >>> _count_all_passes(CostHint(unit="residues", pass_units=1000), (10, 0), queries, 4)
     30
-    >>> _passes(CostHint(unit="residues"), (0, 0), queries, 4)
+    >>> _count_all_passes(CostHint(unit="residues"), (0, 0), queries, 4)
     16
     """
     units = max(queries.units, queries.records)
@@ -68,21 +70,21 @@ def _passes(cost: CostHint, fixed: tuple[int, int], queries: Queries, slots: int
     model = CostModel(cost)
     if records or n_bytes or not model.per_unit:
         size = min(
-            records * mean or n_bytes or units / (slots * BATCHES), units
+            records * mean or n_bytes or units / (slots * MIN_BATCHES_PER_SLOT), units
         )  # residues are nearly all bytes of a record
-        return math.ceil(units / max(size, mean)) * _passes_of(max(size, mean), cost)
+        return math.ceil(units / max(size, mean)) * _count_batch_passes(max(size, mean), cost)
     whole, least = (float(queries.records), 1.0) if cost.unit == "records" else (float(units), mean)
     left, total = whole, 0
-    for _ in range(COUNTED):
+    for _ in range(MAX_COUNTED_BATCHES):
         size = min(
-            left, max(next_units(model, slots, left), least)
+            left, max(compute_batch_units(model, slots, left), least)
         )  # a batch ends with the record that reaches its size
-        total, left = total + _passes_of(size, cost), left - size
+        total, left = total + _count_batch_passes(size, cost), left - size
         if left <= 0:
             break
     return total * whole / (whole - left)
 
 
-def _passes_of(units: float, cost: CostHint) -> int:
+def _count_batch_passes(units: float, cost: CostHint) -> int:
     """Count the passes of one batch."""
     return max(1, math.ceil(units / cost.pass_units)) if cost.pass_units else 1

@@ -9,24 +9,24 @@ from typing import NamedTuple
 import msgspec
 
 from millrace.errors import MillraceError, RefusedError
-from millrace.model import Command, InputUse, OutputUse, ToolUse
-from millrace.plan.wrapper_probe import Observation, observe_wrapper
+from millrace.model import InputUse, OutputUse, ToolUse, UserCommand
+from millrace.plan.wrapper_probe import WrapperObservation, observe_wrapper
 from millrace.tools import registry
-from millrace.tools.base import NUL, Adapter
+from millrace.tools.base import NUL, ToolAdapter
 from millrace.tools.environment import check_variables
-from millrace.tools.program_identity import is_binary, is_own_script, is_plain_wrapper
+from millrace.tools.program_identity import is_binary_program, is_plain_wrapper, is_tool_script
 
 
-class Recognition(NamedTuple):
+class CommandRecognition(NamedTuple):
     """An adapter, and the command as it understood it."""
 
-    adapter: Adapter
+    adapter: ToolAdapter
     use: ToolUse
     #: Note on the program for the plan; empty: nothing is unusual.
     note: str = ""
 
 
-def recognise(command: Command) -> Recognition:
+def recognise_command(command: UserCommand) -> CommandRecognition:
     """Find the adapter of a command, and let it understand the command.
 
     A script with the name of a known tool is run once, on an input without data, if its text passes its arguments on;
@@ -37,54 +37,54 @@ def recognise(command: Command) -> Recognition:
     """
     name = command.tool
     if command.known_as:
-        _check_as(command)
-    if command.records or not registry.knows(name):
-        adapter = registry.find(name, records=command.records, cwd=command.cwd, environ=command.environ)
-        return Recognition(adapter, adapter.understand(command))
-    adapter = registry.find(name)
-    if is_binary(command.exe) or is_own_script(command.exe, registry.MODULES[name]):
-        return Recognition(adapter, _understand(adapter, command))
+        _check_known_as(command)
+    if command.records or not registry.has_adapter(name):
+        adapter = registry.find_adapter(name, records=command.records, cwd=command.cwd, environ=command.environ)
+        return CommandRecognition(adapter, adapter.understand_command(command))
+    adapter = registry.find_adapter(name)
+    if is_binary_program(command.exe) or is_tool_script(command.exe, registry.MODULES[name]):
+        return CommandRecognition(adapter, _understand_command(adapter, command))
     if command.known_as or is_plain_wrapper(command.exe, name):
-        return _of_wrapper(adapter, command, name)
-    return _unknown(adapter, command, f"{command.exe} is a script of your own")
+        return _recognise_wrapper(adapter, command, name)
+    return _recognise_unknown_program(adapter, command, f"{command.exe} is a script of your own")
 
 
-def _check_as(command: Command) -> None:
+def _check_known_as(command: UserCommand) -> None:
     name = command.known_as
     if command.records:
         raise RefusedError("--as and --records contradict each other", "give one of them")
-    if not registry.knows(name):
+    if not registry.has_adapter(name):
         raise RefusedError(
             f"--as {name}: not a tool that millrace knows by an adapter", f"these are: {', '.join(registry.MODULES)}"
         )
 
 
-def _understand(adapter: Adapter, command: Command) -> ToolUse:
-    use = adapter.understand(command)
+def _understand_command(adapter: ToolAdapter, command: UserCommand) -> ToolUse:
+    use = adapter.understand_command(command)
     check_variables(use.adapter, command.environ)
     return use
 
 
-def _of_wrapper(adapter: Adapter, command: Command, name: str) -> Recognition:
+def _recognise_wrapper(adapter: ToolAdapter, command: UserCommand, name: str) -> CommandRecognition:
     """Recognise a wrapper of the tool ``name``, according to its text or to ``--as``, by what it starts."""
-    use = _understand(adapter, command)
+    use = _understand_command(adapter, command)
     seen = observe_wrapper(use, command, name)
     if seen.outcome == "same" and (command.known_as or not seen.reader):
         note = f"program: {command.exe} passes its arguments on to {seen.words}, as was seen"
         is_plain = not seen.reader and (seen.is_replaced or is_plain_wrapper(command.exe, name))
-        return Recognition(adapter, use if is_plain else msgspec.structs.replace(use, is_doubtful=True), note)
+        return CommandRecognition(adapter, use if is_plain else msgspec.structs.replace(use, is_doubtful=True), note)
     if not command.known_as:
-        return _unknown(adapter, command, _why(seen, command))
+        return _recognise_unknown_program(adapter, command, _explain_unknown_program(seen, command))
     if seen.outcome == "other":
         raise RefusedError(
             f"--as {name}: {command.exe} does not run {name} as it is told to: {seen.words}",
             "leave --as out, to run it as a program that millrace does not know; or name the tool itself",
         )
     note = f"program: {command.exe} is taken for {name}, as --as says; what it runs was not seen: {seen.words}"
-    return Recognition(adapter, msgspec.structs.replace(use, is_doubtful=True), note)
+    return CommandRecognition(adapter, msgspec.structs.replace(use, is_doubtful=True), note)
 
 
-def _why(seen: Observation, command: Command) -> str:
+def _explain_unknown_program(seen: WrapperObservation, command: UserCommand) -> str:
     if seen.outcome == "same":
         return f"{command.exe} is a script of your own, in which {seen.reader} reads the input first"
     if seen.outcome == "other":
@@ -92,21 +92,21 @@ def _why(seen: Observation, command: Command) -> str:
     return f"{command.exe} is a script of your own, and what it runs was not seen: {seen.words}"
 
 
-def _unknown(adapter: Adapter, command: Command, why: str) -> Recognition:
+def _recognise_unknown_program(adapter: ToolAdapter, command: UserCommand, why: str) -> CommandRecognition:
     """Treat a program as an unknown one, in spite of its name.
 
     Raises:
         RefusedError: Its inputs must be named then; the hint has the inputs and outputs of the tool of that name.
     """
     name = command.tool
-    generic = registry.find("")
+    generic = registry.find_adapter("")
     note = f"program: {why}: it is treated as a program that millrace does not know, in spite of its name"
     try:
-        return Recognition(generic, generic.understand(command), note)
+        return CommandRecognition(generic, generic.understand_command(command), note)
     except RefusedError as error:
         if command.inputs:
             raise
-        proposal = _proposal(adapter, command)
+        proposal = _propose_options(adapter, command)
         raise RefusedError(
             f"{why}: millrace does not know it, in spite of its name, and no input is named",
             f"to have it treated as {name}, say so: --as {name}. To run it as a program of your own, say which file is cut "
@@ -114,20 +114,23 @@ def _unknown(adapter: Adapter, command: Command, why: str) -> Recognition:
         ) from error
 
 
-def _proposal(adapter: Adapter, command: Command) -> str:
+def _propose_options(adapter: ToolAdapter, command: UserCommand) -> str:
     """Return options for the inputs and outputs of the tool of that name; empty: it does not understand the command."""
     with suppress(MillraceError, OSError):
         # A missing program, so that it is not started for this.
-        use = adapter.understand(msgspec.structs.replace(command, exe=Path("/nonexistent")))
+        use = adapter.understand_command(msgspec.structs.replace(command, exe=Path("/nonexistent")))
         return " ".join(
-            [*map(_input_option, use.inputs), *(_output_option(each) for each in use.outputs if each.path != "-")]
+            [
+                *map(_format_input_option, use.inputs),
+                *(_format_output_option(each) for each in use.outputs if each.path != "-"),
+            ]
         )
     return ""
 
 
-def _input_option(item: InputUse) -> str:
+def _format_input_option(item: InputUse) -> str:
     return f"--input {item.path.split(NUL)[0]}:{item.format}"
 
 
-def _output_option(output: OutputUse) -> str:
+def _format_output_option(output: OutputUse) -> str:
     return f"--output {output.path}"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from hashlib import blake2b
 
-from millrace.report.words import count
+from millrace.report.words import format_count
 
 #: Variables that differ between logins, jobs or terminals, and on which no output depends.
 _PASSING = re.compile(
@@ -18,21 +18,21 @@ _PASSING = re.compile(
 )
 
 #: Most names in a message.
-_MOST = 5
+_MAX_NAMES = 5
 
 
-#: Key of the salt among the ``digests``: no variable has this name.
+#: Key of the salt among the ``digest_environment``: no variable has this name.
 SALT = ""
 
 
-def digests(environ: Mapping[str, str], salt: str | None = None) -> dict[str, str]:
+def digest_environment(environ: Mapping[str, str], salt: str | None = None) -> dict[str, str]:
     """Return a short digest of each variable that stays the same from login to login; the values are not kept.
 
     Args:
         salt: Key of the digests, in hex, so that neither a table nor another run reveals the values; None: a new one.
             Empty: no key, as releases up to 0.3 wrote them.
 
-    >>> digests({"A": "1"}) == digests({"A": "1"}), digests({"A": "1"}, "00") == digests({"A": "1"}, "00")
+    >>> digest_environment({"A": "1"}) == digest_environment({"A": "1"}), digest_environment({"A": "1"}, "00") == digest_environment({"A": "1"}, "00")
     (False, True)
     """
     salt = os.urandom(16).hex() if salt is None else salt
@@ -44,22 +44,22 @@ def digests(environ: Mapping[str, str], salt: str | None = None) -> dict[str, st
     return {SALT: salt, **found} if salt else found
 
 
-def changed(was: Mapping[str, str], environ: Mapping[str, str]) -> str:
+def describe_changed_variables(was: Mapping[str, str], environ: Mapping[str, str]) -> str:
     """Describe which variables have changed, in words; empty: none, or the earlier ones are unknown.
 
     Args:
-        was: Their ``digests`` at the start of the run.
+        was: Their ``digest_environment`` at the start of the run.
 
-    >>> changed(digests({"A": "1", "B": "2"}), {"B": "3", "C": "4"})
+    >>> describe_changed_variables(digest_environment({"A": "1", "B": "2"}), {"B": "3", "C": "4"})
     'A, B, C: not what the environment had when this run began'
-    >>> changed({}, {"A": "1"})
+    >>> describe_changed_variables({}, {"A": "1"})
     ''
     """
     if not was:
         return ""
-    now = digests(environ, was.get(SALT, ""))
+    now = digest_environment(environ, was.get(SALT, ""))
     names = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
     if not names:
         return ""
-    more = [count(len(names) - _MOST, "more variable")] if len(names) > _MOST else []
-    return f"{', '.join([*names[:_MOST], *more])}: not what the environment had when this run began"
+    more = [format_count(len(names) - _MAX_NAMES, "more variable")] if len(names) > _MAX_NAMES else []
+    return f"{', '.join([*names[:_MAX_NAMES], *more])}: not what the environment had when this run began"

@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.own import why_open
+from millrace.own import find_replacement_risk
 from millrace.plan import filesystems, memory
-from millrace.plan.folder_view import why_not
-from millrace.schedule.sizing import MOST_BYTES
-from millrace.words import size
+from millrace.plan.folder_view import explain_missing_view
+from millrace.schedule.sizing import MAX_BATCH_BYTES
+from millrace.words import format_size
 
 #: Memory filesystems, in the order in which they are tried.
 MEMORY = ("/dev/shm", "/run/shm")
@@ -30,23 +30,23 @@ DISKS = ("/var/tmp",)
 VARIABLE = "MILLRACE_WORK"
 
 #: Least free bytes of a usable place (a container's /dev/shm often has 64 MB).
-LEAST_FREE_BYTES = 256 << 20
+MIN_FREE_BYTES = 256 << 20
 
 #: Batches whose bytes a slot may hold: one that runs, one that waits, and their results.
-BATCHES = 4
+BATCHES_PER_SLOT = 4
 
 #: Largest share of memory that the batches of all slots may fill for memory to be a good place.
-PART = 1 / 8
+MAX_MEMORY_SHARE = 1 / 8
 
 
-class Place(msgspec.Struct, frozen=True):
+class WorkDirPlace(msgspec.Struct, frozen=True):
     """A folder for work directories, and the reason for it, in words."""
 
     path: Path
     why: str
 
 
-def find(wanted: str, slots: int, cwd: Path, batch_bytes: int = MOST_BYTES) -> Place:
+def choose_work_place(wanted: str, slots: int, cwd: Path, batch_bytes: int = MAX_BATCH_BYTES) -> WorkDirPlace:
     """Choose the place of the work directory.
 
     Args:
@@ -58,56 +58,56 @@ def find(wanted: str, slots: int, cwd: Path, batch_bytes: int = MOST_BYTES) -> P
         RefusedError: The user's folder cannot be used, or none can.
     """
     if wanted:
-        return Place(checked(cwd / wanted), "as asked")
-    limit, source = memory.usable()
-    held = slots * BATCHES * batch_bytes
-    tight = held > PART * limit
-    words = f"{size(held)} for the slots would be much of the {size(limit)} that are the {source}"
-    in_memory = [Place(place, "in memory") for place in memory_places()]
-    on_disk = [Place(place, f"on disk: {words}" if tight else "on disk") for place in disk_places()]
+        return WorkDirPlace(check_work_place(cwd / wanted), "as asked")
+    limit, source = memory.read_usable_memory()
+    held = slots * BATCHES_PER_SLOT * batch_bytes
+    tight = held > MAX_MEMORY_SHARE * limit
+    words = f"{format_size(held)} for the slots would be much of the {format_size(limit)} that are the {source}"
+    in_memory = [WorkDirPlace(place, "in memory") for place in list_memory_places()]
+    on_disk = [WorkDirPlace(place, f"on disk: {words}" if tight else "on disk") for place in list_disk_places()]
     for place in on_disk + in_memory if tight else in_memory + on_disk:
-        if is_usable(place.path):
+        if is_usable_place(place.path):
             return place
     raise RefusedError(
         "no place for the work directory", "make /dev/shm or $TMPDIR writable, with 256 MB free, or name one with --work-dir"
     )  # fmt: skip
 
 
-def with_view(place: Place, cwd: Path, *, fixed: bool) -> tuple[Place, str]:
+def choose_place_with_view(place: WorkDirPlace, cwd: Path, *, fixed: bool) -> tuple[WorkDirPlace, str]:
     """Return a place from which tasks see ``cwd`` itself, if there is one, and the reason why they do not, in words.
 
     Args:
         fixed: Whether ``place`` must be kept.
     """
-    why = why_not(cwd, place.path)
+    why = explain_missing_view(cwd, place.path)
     if why and not fixed:
-        for other in dict.fromkeys([*memory_places(), *disk_places()]):
-            if other != place.path and is_usable(other) and not why_not(cwd, other):
-                return Place(other, "where what tasks write can lie over the working folder"), ""
+        for other in dict.fromkeys([*list_memory_places(), *list_disk_places()]):
+            if other != place.path and is_usable_place(other) and not explain_missing_view(cwd, other):
+                return WorkDirPlace(other, "where what tasks write can lie over the working folder"), ""
     return place, why
 
 
-def wanted_here(environ: Mapping[str, str]) -> str:
+def read_wanted_place(environ: Mapping[str, str]) -> str:
     """Return the folder that the environment names; empty: none."""
     return environ.get(VARIABLE, "")
 
 
-def candidates(wanted: str = "") -> list[Path]:
+def list_work_places(wanted: str = "") -> list[Path]:
     """List the folders that may hold work directories, of this run or of earlier ones."""
-    return [*([Path(wanted)] if wanted else []), *memory_places(), *disk_places()]
+    return [*([Path(wanted)] if wanted else []), *list_memory_places(), *list_disk_places()]
 
 
-def memory_places() -> list[Path]:
+def list_memory_places() -> list[Path]:
     """List the folders in memory that exist."""
     return [Path(place) for place in MEMORY if os.path.isdir(place)]
 
 
-def disk_places() -> list[Path]:
+def list_disk_places() -> list[Path]:
     """List the folders that exist and are usually on disk."""
-    return [Path(place) for place in dict.fromkeys([temporary(), *DISKS]) if os.path.isdir(place)]
+    return [Path(place) for place in dict.fromkeys([find_temporary_folder(), *DISKS]) if os.path.isdir(place)]
 
 
-def temporary() -> str:
+def find_temporary_folder() -> str:
     """Return Python's folder for temporary files, but without its test file, which a kill would leave there."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     for place in (*filter(None, named), "/tmp"):
@@ -116,14 +116,18 @@ def temporary() -> str:
     return DISKS[0]
 
 
-def is_usable(place: Path) -> bool:
+def is_usable_place(place: Path) -> bool:
     """Tell whether a work directory can be made in ``place``: writable, trusted, with room, not on shared storage."""
-    if not os.access(place, os.W_OK | os.X_OK) or why_open(place) or shutil.disk_usage(place).free < LEAST_FREE_BYTES:
+    if (
+        not os.access(place, os.W_OK | os.X_OK)
+        or find_replacement_risk(place)
+        or shutil.disk_usage(place).free < MIN_FREE_BYTES
+    ):
         return False
-    return str(place) in MEMORY or filesystems.kind(place) not in filesystems.SHARED
+    return str(place) in MEMORY or filesystems.find_filesystem_kind(place) not in filesystems.SHARED
 
 
-def checked(place: Path) -> Path:
+def check_work_place(place: Path) -> Path:
     """Return the folder that the user asks for, if it is usable.
 
     Raises:
@@ -135,11 +139,11 @@ def checked(place: Path) -> Path:
         raise RefusedError(
             f"{place}: the work directory cannot be made there: permission denied", "name another folder"
         )
-    if why := why_open(place):
+    if why := find_replacement_risk(place):
         raise RefusedError(
             f"{place}: no place for the work directory: {why}", "name another folder, or make one of your own there"
         )
-    if (found := filesystems.kind(place)) in filesystems.SHARED:
+    if (found := filesystems.find_filesystem_kind(place)) in filesystems.SHARED:
         raise RefusedError(
             f"{place}: is on storage that machines share ({found})", "name a folder on a disk of this machine's own"
         )

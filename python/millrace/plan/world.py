@@ -12,15 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.model import Command, Frozen, ToolUse, View
+from millrace.model import FrozenValue, RemoteFileView, ToolUse, UserCommand
 from millrace.plan import filesystems
-from millrace.tools.base import grows
+from millrace.tools.base import is_still_growing
 
 #: Role of a file that the command of an unknown program names, of unknown use.
 NAMED = "file"
 
 
-class File(Frozen, frozen=True):
+class DependencyFile(FrozenValue, frozen=True):
     """One file, with its status at one time."""
 
     #: Its role and name for messages: ``database nr.pin``.
@@ -38,10 +38,10 @@ class File(Frozen, frozen=True):
     mount: str = ""
 
 
-def difference(was: File, now: File | None) -> str:
+def describe_difference(was: DependencyFile, now: DependencyFile | None) -> str:
     """Describe how a file has changed, in words; empty if it has not. Pure.
 
-    >>> difference(File("input q.fa", "/q.fa", 20, 1, 5), File("input q.fa", "/q.fa", 10, 2, 5))
+    >>> describe_difference(DependencyFile("input q.fa", "/q.fa", 20, 1, 5), DependencyFile("input q.fa", "/q.fa", 10, 2, 5))
     'input q.fa: had 20 bytes, has 10 now'
     """
     if now is None:
@@ -57,58 +57,66 @@ def difference(was: File, now: File | None) -> str:
     return ""
 
 
-def of_program(use: ToolUse, exe: Path, cwd: Path, view: View | None = None) -> tuple[File, ...]:
+def stat_program_files(
+    use: ToolUse, exe: Path, cwd: Path, view: RemoteFileView | None = None
+) -> tuple[DependencyFile, ...]:
     """Return the current status of the program and the databases.
 
     Args:
         view: Has cached copies, whose change time changes when other runs link to them.
     """
-    program = _seen([(f"program {exe}", str(exe))])
-    databases = _seen((f"{kind_of_shared(use, path)} {path}", os.path.join(cwd, path)) for path in use.databases)
+    program = _stat_regular_files([(f"program {exe}", str(exe))])
+    databases = _stat_regular_files(
+        (f"{classify_shared_file(use, path)} {path}", os.path.join(cwd, path)) for path in use.databases
+    )
     # Package managers may link a program into another environment, which changes its change time.
     program = tuple(msgspec.structs.replace(file, ctime_ns=0) for file in program)
-    return (*program, *_without_uses(databases, view))
+    return (*program, *_drop_change_times(databases, view))
 
 
-def kind_of_shared(use: ToolUse, path: Path) -> str:
+def classify_shared_file(use: ToolUse, path: Path) -> str:
     """Return the role of a shared file, for messages."""
     return NAMED if path in use.named else "database"
 
 
-def named_file(difference: str) -> str:
-    """Return the file of a ``difference``, if the command of an unknown program names it; else empty.
+def parse_named_file(difference: str) -> str:
+    """Return the file of a ``describe_difference``, if the command of an unknown program names it; else empty.
 
-    >>> named_file("n1: file /data/out.fa: has been written"), named_file("database nr.pin: is gone")
+    >>> parse_named_file("n1: file /data/out.fa: has been written"), parse_named_file("database nr.pin: is gone")
     ('/data/out.fa', '')
     """
     found = re.search(rf"(?:^|: ){NAMED} (.*): ", difference)
     return found[1] if found else ""
 
 
-def of_plan(use: ToolUse, command: Command) -> tuple[File, ...]:
+def stat_run_files(use: ToolUse, command: UserCommand) -> tuple[DependencyFile, ...]:
     """Return the current status of all files of a result, except those of one record each, which batches check."""
     named = []
     for item in use.inputs:
         if item.path == "-":
             named.append(("standard input", "-"))
-        elif item.format != "files" and not grows(item.path, command):
+        elif item.format != "files" and not is_still_growing(item.path, command):
             named.append((f"input {item.path}", os.path.join(command.cwd, item.path)))
     view = command.view
-    return (*_without_uses(_seen(named), view), *of_program(use, command.exe, command.cwd, view))
-
-
-def _without_uses(files: Iterable[File], view: View | None) -> tuple[File, ...]:
-    return tuple(
-        msgspec.structs.replace(file, ctime_ns=0) if view and view.file(Path(file.path)) else file for file in files
+    return (
+        *_drop_change_times(_stat_regular_files(named), view),
+        *stat_program_files(use, command.exe, command.cwd, view),
     )
 
 
-def changed(files: Iterable[File]) -> str:
+def _drop_change_times(files: Iterable[DependencyFile], view: RemoteFileView | None) -> tuple[DependencyFile, ...]:
+    return tuple(
+        msgspec.structs.replace(file, ctime_ns=0) if view and view.find_file(Path(file.path)) else file
+        for file in files
+    )
+
+
+def describe_first_change(files: Iterable[DependencyFile]) -> str:
     """Describe the first of ``files`` that has changed, in words; empty: none has."""
-    return next((found for was in files if (found := difference(was, look(was.name, was.path)))), "")
+    return next((found for was in files if (found := describe_difference(was, stat_file(was.name, was.path)))), "")
 
 
-def unserved(files: Iterable[File]) -> str:
+def find_unserved_mount(files: Iterable[DependencyFile]) -> str:
     """Return the mount point of the first user-space filesystem that no process serves now; empty: none.
 
     The kernel answers ``stat`` from its attribute cache until that expires; only opening a file shows the loss.
@@ -118,21 +126,21 @@ def unserved(files: Iterable[File]) -> str:
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
-            if error.errno == errno.ENOTCONN or filesystems.mount(Path(path))[0] != mount:
+            if error.errno == errno.ENOTCONN or filesystems.find_mount(Path(path))[0] != mount:
                 return mount
     return ""
 
 
-def look(name: str, path: str) -> File | None:
+def stat_file(name: str, path: str) -> DependencyFile | None:
     """Return the current status of a file; None if it does not exist."""
     try:
         found = os.fstat(0) if path == "-" else os.stat(path)
     except OSError:
         return None
-    return File(name, path, found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
+    return DependencyFile(name, path, found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
 
 
-def identity(use: ToolUse, command: Command) -> str:
+def digest_file_states(use: ToolUse, command: UserCommand) -> str:
     """Digest inodes and times of change of program, databases and input files, which cannot be restored.
 
     A database or program that was replaced and put back has the same fingerprint, but another digest here.
@@ -140,7 +148,7 @@ def identity(use: ToolUse, command: Command) -> str:
     digest = blake2b(digest_size=16)
     records = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
     for path in (os.fspath(command.exe), *map(os.fspath, use.databases), *records):
-        if command.view and (file := command.view.file(Path(path))):
+        if command.view and (file := command.view.find_file(Path(path))):
             digest.update(f"{file.key}\0".encode(errors="replace"))  # unique to this version
             continue
         try:
@@ -153,27 +161,27 @@ def identity(use: ToolUse, command: Command) -> str:
     return digest.hexdigest()
 
 
-def _seen(named: Iterable[tuple[str, str]]) -> tuple[File, ...]:
+def _stat_regular_files(named: Iterable[tuple[str, str]]) -> tuple[DependencyFile, ...]:
     """Return the status of the regular ones of the files: others have no comparable status."""
     return tuple(
-        _without_false_inodes(file for name, path in named if (file := look(name, path)) and _is_regular(path))
+        _drop_false_inodes(file for name, path in named if (file := stat_file(name, path)) and _is_regular_file(path))
     )
 
 
-def _is_regular(path: str) -> bool:
+def _is_regular_file(path: str) -> bool:
     try:
         return stat.S_ISREG((os.fstat(0) if path == "-" else os.stat(path)).st_mode)
     except OSError:
         return False
 
 
-def _without_false_inodes(files: Iterable[File]) -> Iterator[File]:
+def _drop_false_inodes(files: Iterable[DependencyFile]) -> Iterator[DependencyFile]:
     """Drop inodes and change times of files in user-space filesystems, which may return others each time."""
     made_up: dict[str, str] = {}
     for file in files:
         folder = os.path.dirname(file.path)
         if folder not in made_up:
-            mount, kind = filesystems.mount(Path(folder or "/"))
+            mount, kind = filesystems.find_mount(Path(folder or "/"))
             made_up[folder] = mount if kind.startswith("fuse") else ""
         mount = made_up[folder]
         yield msgspec.structs.replace(file, inode=0, ctime_ns=0, mount=mount) if mount else file

@@ -14,10 +14,10 @@ from typing import BinaryIO, NamedTuple
 
 from millrace.errors import MillraceError
 from millrace.model import ToolUse
-from millrace.own_python import python_command
-from millrace.prove.ending import running
-from millrace.prove.place import refuse, show, touched
-from millrace.prove.sample import MOST_RECORDS, first_records, turned_round
+from millrace.own_python import make_python_command
+from millrace.prove.ending import run_process
+from millrace.prove.place import is_file_path, link_user_folder, refuse_uncheckable
+from millrace.prove.sample import MAX_RECORDS, write_first_records, write_reversed_records
 
 #: Sizes of batches, as arguments of ``--batch``: one record, few records of awkward number, and the choice of Millrace.
 BATCHES = ("1", "2", "3", "7", "auto")
@@ -26,7 +26,7 @@ BATCHES = ("1", "2", "3", "7", "auto")
 STDOUT = "standard output"
 
 
-class Found(NamedTuple):
+class RoundResult(NamedTuple):
     """The result of one round."""
 
     round: str
@@ -37,12 +37,12 @@ class Found(NamedTuple):
 Bytes = dict[str, bytes]
 
 
-def first_difference(serial: Bytes, parallel: Bytes) -> str:
+def find_first_difference(serial: Bytes, parallel: Bytes) -> str:
     """Describe the first difference between outputs, for the user; empty: all are equal.
 
-    >>> first_difference({"out": b"a\\nb\\n"}, {"out": b"a\\nc\\n"})
+    >>> find_first_difference({"out": b"a\\nb\\n"}, {"out": b"a\\nc\\n"})
     "out: line 2 is 'c', and serially 'b'"
-    >>> first_difference({"out": b"a\\n"}, {"out": b"a\\nc\\n"})
+    >>> find_first_difference({"out": b"a\\n"}, {"out": b"a\\nc\\n"})
     'out: has 1 line more than serially'
     """
     for name, wanted in serial.items():
@@ -55,19 +55,19 @@ def first_difference(serial: Bytes, parallel: Bytes) -> str:
             return f"{name}: has the same lines in another order"
         for number, (was, now) in enumerate(zip(before, after, strict=False), start=1):
             if was != now:
-                return f"{name}: line {number} is {_shown(now)}, and serially {_shown(was)}"
+                return f"{name}: line {number} is {_quote_line(now)}, and serially {_quote_line(was)}"
         n = abs(len(after) - len(before))
         how = "more" if len(after) > len(before) else "fewer"
         return f"{name}: has {n} line{'s' if n > 1 else ''} {how} than serially" if n else f"{name}: ends otherwise"
     return ""
 
 
-def _shown(line: bytes) -> str:
+def _quote_line(line: bytes) -> str:
     text = line.decode(errors="replace")
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
-class Check:
+class ExactnessCheck:
     """The check of one command on one sample.
 
     Args:
@@ -87,67 +87,71 @@ class Check:
         self, command: Sequence[str], use: ToolUse, cwd: Path, folder: Path, stdin: Path | None, options: Sequence[str],
         patterns: tuple[str, str],
     ) -> None:  # fmt: skip
-        refuse(use)
+        refuse_uncheckable(use)
         self.command, self.use, self.cwd, self.folder = list(command), use, cwd, folder
         self.options, self._patterns = list(options), patterns
-        self._inputs = [item for item in use.inputs if item.path == "-" or touched(item.path)]
+        self._inputs = [item for item in use.inputs if item.path == "-" or is_file_path(item.path)]
         self._n_places = 0
         #: The file from which each input is read, by the path in the command.
         self._samples = {item.path: stdin if item.path == "-" and stdin else cwd / item.path for item in self._inputs}
-        self.shortened = tuple(self._shorten())
+        self.shortened = tuple(self._shorten_inputs())
 
-    def _shorten(self) -> Iterator[str]:
+    def _shorten_inputs(self) -> Iterator[str]:
         """Replace large inputs by their first records; yield a sentence for each."""
         for number, item in enumerate(self._inputs):
             cut = self.folder / f"sample-{number}"
-            if first_records(self._samples[item.path], item.format, self._patterns, cut):
+            if write_first_records(self._samples[item.path], item.format, self._patterns, cut):
                 self._samples[item.path] = cut
-                yield f"of {'standard input' if item.path == '-' else item.path}: the first {MOST_RECORDS} records"
+                yield f"of {'standard input' if item.path == '-' else item.path}: the first {MAX_RECORDS} records"
 
-    def rounds(self) -> Iterator[Found]:
+    def run_rounds(self) -> Iterator[RoundResult]:
         """Run all rounds in turn; yield the result of each as soon as it has ended.
 
         Raises:
             MillraceError: The serial command itself fails.
         """
-        serial = self._serial(self._place())
-        again = first_difference(serial, self._serial(self._place()))
-        yield Found("serially, twice", again)
+        serial = self._run_serial(self._make_round_folder())
+        again = find_first_difference(serial, self._run_serial(self._make_round_folder()))
+        yield RoundResult("serially, twice", again)
         if again:
             return  # outputs that change by themselves cannot be compared
         for size in BATCHES:
             name = f"batches of {size}" if size != "auto" else "batches as Millrace chooses them"
-            yield Found(name, self._compared(serial, self._place(), ["--batch", size]))
+            yield RoundResult(name, self._compare_run(serial, self._make_round_folder(), ["--batch", size]))
         if self._inputs:
-            straight, self._samples = self._samples, self._turned()
-            turned = self._serial(self._place())
-            yield Found("records the other way round", self._compared(turned, self._place(), ["--batch", "2"]))
+            straight, self._samples = self._samples, self._reverse_samples()
+            turned = self._run_serial(self._make_round_folder())
+            yield RoundResult(
+                "records the other way round", self._compare_run(turned, self._make_round_folder(), ["--batch", "2"])
+            )
             self._samples = straight
-        yield Found("killed and resumed", self._killed(serial))
+        yield RoundResult("killed and resumed", self._kill_and_resume(serial))
 
-    def _compared(self, serial: Bytes, place: Path, options: Sequence[str]) -> str:
-        code, said = self._millrace(place, options)
+    def _compare_run(self, serial: Bytes, place: Path, options: Sequence[str]) -> str:
+        code, said = self._run_millrace(place, options)
         if code:
             words = said.strip().removeprefix("millrace: ").partition("\n\n")[0]
             return f"the run ended with exit code {code}: {words}"
-        return first_difference(serial, self._outputs(place))
+        return find_first_difference(serial, self._read_outputs(place))
 
-    def _killed(self, serial: Bytes) -> str:
-        place = self._place()
-        arguments = self._arguments(["--batch", "1", "--sync", "0", "--progress", "json"])
-        with self._started(arguments, place, tidy=True) as process:
+    def _kill_and_resume(self, serial: Bytes) -> str:
+        place = self._make_round_folder()
+        arguments = self._build_arguments(["--batch", "1", "--sync", "0", "--progress", "json"])
+        with self._start_process(arguments, place, tidy=True) as process:
             assert process.stderr is not None  # a pipe was asked for
             process.stderr.readline()  # it has begun
             process.send_signal(signal.SIGKILL)
-        return self._compared(serial, place, ["--batch", "1"])
+        return self._compare_run(serial, place, ["--batch", "1"])
 
-    def _place(self) -> Path:
+    def _make_round_folder(self) -> Path:
         """Make a folder with links to the files of the user's folder, with the samples and without the outputs."""
         self._n_places += 1
         place = self.folder / str(self._n_places)
         place.mkdir()
-        outputs = {os.path.normpath(output.path) for output in self.use.outputs if touched(output.path)}
-        show(self.cwd, place / "work", outputs, {os.path.normpath(path) for path in self._samples if path != "-"})
+        outputs = {os.path.normpath(output.path) for output in self.use.outputs if is_file_path(output.path)}
+        link_user_folder(
+            self.cwd, place / "work", outputs, {os.path.normpath(path) for path in self._samples if path != "-"}
+        )
         for path, sample in self._samples.items():
             shown = place / ".stdin" if path == "-" else place / "work" / path
             shown.unlink(missing_ok=True)
@@ -157,16 +161,16 @@ class Check:
                 (place / "work" / f"{item.path}{ending}").unlink(missing_ok=True)
         return place
 
-    def _turned(self) -> dict[str, Path]:
+    def _reverse_samples(self) -> dict[str, Path]:
         """Write the samples with their records in reverse order."""
         found = {}
         for number, item in enumerate(self._inputs):
             found[item.path] = self.folder / f"turned-{number}"
-            turned_round(self._samples[item.path], item.format, self._patterns, found[item.path])
+            write_reversed_records(self._samples[item.path], item.format, self._patterns, found[item.path])
         return found
 
-    def _serial(self, place: Path) -> Bytes:
-        with self._started(self.command, place, tidy=False) as process:
+    def _run_serial(self, place: Path) -> Bytes:
+        with self._start_process(self.command, place, tidy=False) as process:
             _, said = process.communicate()
         if process.returncode and process.returncode not in self.use.ok_statuses:
             last = said.decode(errors="replace").strip().splitlines()[-1:]
@@ -174,33 +178,33 @@ class Check:
                 f"the serial command ends with exit status {process.returncode}: {''.join(last)}",
                 "mend it, or the sample; a status that means no failure is named with --ok-status",
             )
-        return self._outputs(place)
+        return self._read_outputs(place)
 
-    def _millrace(self, place: Path, options: Sequence[str]) -> tuple[int, str]:
-        with self._started(self._arguments([*options, "-q"]), place, tidy=True) as process:
+    def _run_millrace(self, place: Path, options: Sequence[str]) -> tuple[int, str]:
+        with self._start_process(self._build_arguments([*options, "-q"]), place, tidy=True) as process:
             _, said = process.communicate()
         return process.returncode, said.decode(errors="replace")
 
     @contextmanager
-    def _started(self, command: Sequence[str], place: Path, *, tidy: bool) -> Iterator[subprocess.Popen[bytes]]:
-        """Start a process in ``place``; see ``millrace.prove.ending.running``."""
+    def _start_process(self, command: Sequence[str], place: Path, *, tidy: bool) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a process in ``place``; see ``millrace.prove.ending.run_process``."""
         # ``millrace runs`` should not list the runs of a check.
         environ = {**os.environ, "XDG_STATE_HOME": str(place / ".state")} if tidy else os.environ
         with (
             (place / ".stdout").open("wb") as out,
-            self._input(place) as source,
-            running(command, place / "work", environ, source, out, tidy=tidy) as process,
+            self._open_input(place) as source,
+            run_process(command, place / "work", environ, source, out, tidy=tidy) as process,
         ):
             yield process
 
-    def _arguments(self, options: Sequence[str]) -> list[str]:
+    def _build_arguments(self, options: Sequence[str]) -> list[str]:
         ours = ["--slots", "2", "--verify", "0", "--retries", "0", *self.options, *options]
-        return python_command("-m", "millrace", "run", *ours, "--", *self.command)
+        return make_python_command("-m", "millrace", "run", *ours, "--", *self.command)
 
-    def _input(self, place: Path) -> BinaryIO:
+    def _open_input(self, place: Path) -> BinaryIO:
         return (place / ".stdin" if "-" in self._samples else Path(os.devnull)).open("rb")
 
-    def _outputs(self, place: Path) -> Bytes:
+    def _read_outputs(self, place: Path) -> Bytes:
         """Return the outputs without the volatile text of the adapter (dates, times) and the path of the folder."""
         found: Bytes = {STDOUT: (place / ".stdout").read_bytes()}
         for output in self.use.outputs:

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from millrace.errors import MillraceError
-from millrace.prove.ending import running
-from millrace.prove.help_text import Option, one_dash, options
-from millrace.prove.place import show
+from millrace.prove.ending import run_process
+from millrace.prove.help_text import HelpOption, has_one_dash_names, parse_help_options
+from millrace.prove.place import link_user_folder
 
 #: Timeout for the help text of a program.
 HELP_SECONDS = 30.0
@@ -25,7 +25,7 @@ DATABASE = re.compile(r"\b(database|db|reference|ref|index|subject|target)s?\b",
 THREADS = re.compile(r"\b(threads?|cpus?|cores|processors)\b", re.IGNORECASE)
 
 
-class Place(msgspec.Struct):
+class FileArgument(msgspec.Struct):
     """An argument of the command that may name a file."""
 
     #: Its position, in TOML: ``option = "out"`` or ``operand = 1``.
@@ -34,15 +34,19 @@ class Place(msgspec.Struct):
     text: str = ""
 
 
-def verb_of(command: Sequence[str], cwd: Path) -> str:
+def find_verb(command: Sequence[str], cwd: Path) -> str:
     """Return the first argument if the help text of the program depends on it; else ""."""
     word = next(iter(command[1:]), "")
     if not re.fullmatch(r"[A-Za-z][\w-]*", word) or any(cwd.glob(f"{word}*")):
         return ""
-    return word if options(help_of(command[:2], cwd)) != options(help_of(command[:1], cwd)) else ""
+    return (
+        word
+        if parse_help_options(read_help_text(command[:2], cwd)) != parse_help_options(read_help_text(command[:1], cwd))
+        else ""
+    )
 
 
-def help_of(program: Sequence[str], cwd: Path) -> str:
+def read_help_text(program: Sequence[str], cwd: Path) -> str:
     """Return the help text of a program, or of a verb of it; empty: there is none."""
     said = ""
     for argument in ("--help", "-h", "-help"):
@@ -54,12 +58,12 @@ def help_of(program: Sequence[str], cwd: Path) -> str:
         except (OSError, subprocess.TimeoutExpired):
             continue
         text = done.stdout.decode(errors="replace")
-        if len(options(text)) > len(options(said)):
+        if len(parse_help_options(text)) > len(parse_help_options(said)):
             said = text
     return said
 
 
-def written_by(command: Sequence[str], cwd: Path, folder: Path) -> set[str]:
+def find_written_files(command: Sequence[str], cwd: Path, folder: Path) -> set[str]:
     """Run a command in a folder with links to the user's files; return the files that it has written.
 
     Raises:
@@ -70,15 +74,15 @@ def written_by(command: Sequence[str], cwd: Path, folder: Path) -> set[str]:
         os.path.normpath(part) for word in command[1:] for part in (word, word.partition("=")[2]) if _is_inside(part)
     }
     there = {path for path in named if (cwd / path).is_file()}
-    show(cwd, work, {path for path in named - there if not (cwd / path).exists()}, there)
+    link_user_folder(cwd, work, {path for path in named - there if not (cwd / path).exists()}, there)
     for path in there:  # copied, as the command may write any of them
         (work / path).unlink()
         shutil.copyfile(cwd / path, work / path)
-    before = _files(work)
+    before = _list_file_states(work)
     with (
         (folder / "stdout").open("wb") as out,
         open(os.devnull, "rb") as nothing,
-        running(command, work, os.environ, nothing, out, tidy=False) as process,
+        run_process(command, work, os.environ, nothing, out, tidy=False) as process,
     ):
         _, said = process.communicate()
     if process.returncode:
@@ -86,7 +90,7 @@ def written_by(command: Sequence[str], cwd: Path, folder: Path) -> set[str]:
         raise MillraceError(
             f"the command ends with exit status {process.returncode}: {last}", "give one that works on a small sample"
         )
-    return {path for path, state in _files(work).items() if before.get(path) != state}
+    return {path for path, state in _list_file_states(work).items() if before.get(path) != state}
 
 
 def _is_inside(word: str) -> bool:
@@ -99,7 +103,7 @@ def _is_inside(word: str) -> bool:
     )
 
 
-def _files(folder: Path) -> dict[str, tuple[int, int]]:
+def _list_file_states(folder: Path) -> dict[str, tuple[int, int]]:
     """Return (bytes, mtime in ns) of all files, by relative path."""
     found = {}
     for path in folder.rglob("*"):
@@ -109,7 +113,7 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def described(command: Sequence[str], verb: str, text: str, written: set[str], cwd: Path) -> str:
+def draft_description(command: Sequence[str], verb: str, text: str, written: set[str], cwd: Path) -> str:
     """Draft a description of the tool as TOML, with a comment at each guess.
 
     Args:
@@ -118,8 +122,11 @@ def described(command: Sequence[str], verb: str, text: str, written: set[str], c
         written: Files that the command has written.
         cwd: Folder of relative paths.
     """
-    known = _with_given(options(text), command[2:] if verb else command[1:])
-    places, use = list(_places(command[2:] if verb else command[1:], known)), f"verb.{verb}" if verb else "use"
+    known = _add_given_options(parse_help_options(text), command[2:] if verb else command[1:])
+    places, use = (
+        list(_find_file_arguments(command[2:] if verb else command[1:], known)),
+        f"verb.{verb}" if verb else "use",
+    )
     outputs = [each for each in places if os.path.normpath(each.word) in written]
     read = [each for each in places if each not in outputs and (cwd / each.word).is_file()]
     prefixes = [each for each in places if each not in (*outputs, *read) and any(cwd.glob(f"{each.word}.*"))]
@@ -130,31 +137,37 @@ def described(command: Sequence[str], verb: str, text: str, written: set[str], c
         "#   millrace tool check -- " + shlex.join(command),
         f"programs = [{json.dumps(Path(command[0]).name)}]",
         'about = "?? what it does, in a few words"',
-        *(['dashes = "one"'] if one_dash(text) else []),
+        *(['dashes = "one"'] if has_one_dash_names(text) else []),
         "",
         f"[{use}]",
-        *_options(known, places),
+        *_format_options(known, places),
         '# ?? how standard output is joined: empty is one batch after the other; a header line: stdout = ["header:1"]',
-        *_tables(f"{use}.input", inputs, "cut into records: guessed, as the first file of the command that is read"),
-        *_tables(f"{use}.output", outputs, 'written by the trial; a header line needs: join = ["header:1"]'),
-        *_tables(f"{use}.database", databases, "read whole by every task: guessed, as another file that is read"),
-        *_tables(f"{use}.database", prefixes, "there are files that begin so: guessed as a database", 'files = "{}.*"'),
+        *_format_tables(
+            f"{use}.input", inputs, "cut into records: guessed, as the first file of the command that is read"
+        ),
+        *_format_tables(f"{use}.output", outputs, 'written by the trial; a header line needs: join = ["header:1"]'),
+        *_format_tables(
+            f"{use}.database", databases, "read whole by every task: guessed, as another file that is read"
+        ),
+        *_format_tables(
+            f"{use}.database", prefixes, "there are files that begin so: guessed as a database", 'files = "{}.*"'
+        ),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _with_given(known: Sequence[Option], arguments: Sequence[str]) -> list[Option]:
+def _add_given_options(known: Sequence[HelpOption], arguments: Sequence[str]) -> list[HelpOption]:
     """Add the options of the command that the help text does not list: they have a value if a word follows."""
     names = {name for option in known for name in option.names}
     found = list(known)
     for word, after in zip(arguments, [*arguments[1:], "-"], strict=True):
         name = word.lstrip("-").partition("=")[0]
         if word.startswith("-") and name and name not in names:
-            found.append(Option((name,), "=" in word or not after.startswith("-"), ""))
+            found.append(HelpOption((name,), "=" in word or not after.startswith("-"), ""))
     return found
 
 
-def _places(arguments: Sequence[str], known: Sequence[Option]) -> Iterator[Place]:
+def _find_file_arguments(arguments: Sequence[str], known: Sequence[HelpOption]) -> Iterator[FileArgument]:
     """Yield the arguments that may name files: values of options, and operands."""
     by_name = {name: option for option in known for name in option.names}
     operand, words = 0, list(arguments)
@@ -166,15 +179,15 @@ def _places(arguments: Sequence[str], known: Sequence[Option]) -> Iterator[Place
             if not equals and words and option and option.takes_value:
                 equals, value = "=", words.pop(0)
             if equals:
-                yield Place(
+                yield FileArgument(
                     f"option = {json.dumps(option.names[0] if option else typed)}", value, option.text if option else ""
                 )
         else:
             operand += 1
-            yield Place(f"operand = {operand}", word)
+            yield FileArgument(f"operand = {operand}", word)
 
 
-def _options(known: Sequence[Option], places: Sequence[Place]) -> Iterator[str]:
+def _format_options(known: Sequence[HelpOption], places: Sequence[FileArgument]) -> Iterator[str]:
     named = {each.where for each in places}
     rest = [each for each in known if f"option = {json.dumps(each.names[0])}" not in named]
     threads = [each for each in known if each.takes_value and THREADS.search(f"{' '.join(each.names)} {each.text}")][:1]
@@ -190,6 +203,6 @@ def _options(known: Sequence[Option], places: Sequence[Place]) -> Iterator[str]:
         yield f"threads = {json.dumps(threads[0].names[0])}  # ?? guessed from: {threads[0].text[:60] or 'its name'}"
 
 
-def _tables(table: str, found: Sequence[Place], why: str, *more: str) -> Iterator[str]:
+def _format_tables(table: str, found: Sequence[FileArgument], why: str, *more: str) -> Iterator[str]:
     for each in found:
         yield from ("", f"[[{table}]]  # ?? {why} ({each.word})", each.where, *more)

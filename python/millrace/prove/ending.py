@@ -11,12 +11,12 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
-from millrace.interrupt import STOPPING, StoppedBySignal
+from millrace.interrupt import STOPPING, StoppedBySignalError
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Raise ``StoppedBySignal`` within the context when a signal asks to stop.
+def raise_on_signals() -> Iterator[None]:
+    """Raise ``StoppedBySignalError`` within the context when a signal asks to stop.
 
     Further signals are ignored, so that the clean-up after the first is not interrupted.
     """
@@ -27,7 +27,7 @@ def ended_by_signals() -> Iterator[None]:
         for each in caught:
             signal.signal(each, signal.SIG_IGN)
         name = signal.Signals(number).name
-        raise StoppedBySignal(f"stopped by {name}; nothing of the check is left", "", number)
+        raise StoppedBySignalError(f"stopped by {name}; nothing of the check is left", "", number)
 
     for number in caught:
         signal.signal(number, stop)
@@ -39,7 +39,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def running(
+def run_process(
     command: Sequence[str], cwd: Path, environ: Mapping[str, str], stdin: BinaryIO, stdout: BinaryIO, *, tidy: bool
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run ``command`` with its standard error in a pipe; end it, if it still runs, when the context is left.
@@ -65,14 +65,14 @@ def running(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         assert process.stderr is not None  # a pipe was asked for
-        _end(process)
+        _end_process(process)
 
 
 #: Interval at which SIGTERM is repeated.
 AGAIN_SECONDS = 0.5
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_process(process: subprocess.Popen[bytes]) -> None:
     """Send SIGTERM until the process ends: the first makes it end its children, the second ends it at once.
 
     The results of its running tools are not needed.

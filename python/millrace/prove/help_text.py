@@ -21,7 +21,7 @@ _VALUE = re.compile(
 _TYPE_AT_END = re.compile(r"\((string|int|float|double) \[=.*\]\)")
 
 
-class Option(msgspec.Struct, frozen=True):
+class HelpOption(msgspec.Struct, frozen=True):
     """An option in a help text."""
 
     #: All its names, without dashes; the longest first.
@@ -31,15 +31,15 @@ class Option(msgspec.Struct, frozen=True):
     text: str
 
 
-def options(text: str) -> list[Option]:
+def parse_help_options(text: str) -> list[HelpOption]:
     """Parse the options of a help text; each is returned once.
 
-    >>> options("  -o, --out FILE  where to write\\n  -q --quiet   say nothing")
-    [Option(names=('out', 'o'), takes_value=True, text='where to write'), Option(names=('quiet', 'q'), takes_value=False, text='say nothing')]
-    >>> options("  -o OUT, --out OUT  where to write")
-    [Option(names=('out', 'o'), takes_value=True, text='where to write')]
+    >>> parse_help_options("  -o, --out FILE  where to write\\n  -q --quiet   say nothing")
+    [HelpOption(names=('out', 'o'), takes_value=True, text='where to write'), HelpOption(names=('quiet', 'q'), takes_value=False, text='say nothing')]
+    >>> parse_help_options("  -o OUT, --out OUT  where to write")
+    [HelpOption(names=('out', 'o'), takes_value=True, text='where to write')]
     """
-    found: dict[str, Option] = {}
+    found: dict[str, HelpOption] = {}
     for line in text.splitlines():
         match = _NAMES.match(_VALUE_BETWEEN.sub("", line))
         if not match:
@@ -52,11 +52,11 @@ def options(text: str) -> list[Option]:
         words = re.split(r"\s{2,}|\t", rest.strip(), maxsplit=1)
         said = (words[-1] if len(words) > 1 or not value else "").strip()
         if not any(name in found for name in names):
-            found[names[0]] = Option(tuple(names), value, said)
+            found[names[0]] = HelpOption(tuple(names), value, said)
     return list(found.values())
 
 
-def one_dash(text: str) -> bool:
+def has_one_dash_names(text: str) -> bool:
     """Tell whether most names of several letters have one dash, as in ``-quiet``."""
     long = re.findall(r"^\s{0,10}(--?)[A-Za-z]\w[\w-]+", text, re.MULTILINE)
     return bool(long) and long.count("-") > len(long) / 2

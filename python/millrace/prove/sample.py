@@ -7,10 +7,10 @@ from pathlib import Path
 from millrace import _core
 
 #: Records of each input at most: in batches of one, each record starts the tool, in several rounds.
-MOST_RECORDS = 100
+MAX_RECORDS = 100
 
 
-def reader(path: Path, form: str, patterns: tuple[str, str]) -> _core.Reader:
+def open_record_reader(path: Path, form: str, patterns: tuple[str, str]) -> _core.Reader:
     """Open a reader of the records of one file.
 
     Args:
@@ -20,29 +20,29 @@ def reader(path: Path, form: str, patterns: tuple[str, str]) -> _core.Reader:
     return _core.Reader([str(path)], form, record_start=start or None, record_end=end or None)
 
 
-def first_records(path: Path, form: str, patterns: tuple[str, str], dest: Path) -> bool:
-    """Write the first ``MOST_RECORDS`` records of an input to ``dest``; return whether the input has more."""
-    found = reader(path, form, patterns)
-    if not found.cut(str(dest), MOST_RECORDS, 0, 0):
+def write_first_records(path: Path, form: str, patterns: tuple[str, str], dest: Path) -> bool:
+    """Write the first ``MAX_RECORDS`` records of an input to ``dest``; return whether the input has more."""
+    found = open_record_reader(path, form, patterns)
+    if not found.cut(str(dest), MAX_RECORDS, 0, 0):
         return False
     is_large = found.cut(str(dest.with_name(f"{dest.name}.more")), 1, 0, 0) is not None
-    _pack(dest, found.compression)
+    _compress_like_input(dest, found.compression)
     return is_large
 
 
-def turned_round(path: Path, form: str, patterns: tuple[str, str], dest: Path) -> None:
+def write_reversed_records(path: Path, form: str, patterns: tuple[str, str], dest: Path) -> None:
     """Write the records of an input to ``dest``, from the last to the first."""
-    found, records = reader(path, form, patterns), list[bytes]()
+    found, records = open_record_reader(path, form, patterns), list[bytes]()
     header = found.header
     while found.cut(str(dest), 1, 0, 0):
         records.append(dest.read_bytes()[len(header) :])
     # The last record of a file may lack an end of line, but in the middle it needs one.
     whole = (text if text.endswith((b"\n", b"\0")) else text + b"\n" for text in reversed(records))
     dest.write_bytes(header + b"".join(whole))
-    _pack(dest, found.compression)
+    _compress_like_input(dest, found.compression)
 
 
-def _pack(path: Path, compression: str) -> None:
+def _compress_like_input(path: Path, compression: str) -> None:
     """Compress a file as the input was: the serial tool unpacks it itself."""
     if compression:
         plain = path.rename(path.with_name(f"{path.name}.plain"))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from millrace.report.events import TaskEvent
-from millrace.report.runs import Run
+from millrace.report.runs import LoggedRun
 
 
-class Node(msgspec.Struct, frozen=True):
+class NodeFigures(msgspec.Struct, frozen=True):
     """Figures of the slots of one node in the latest start."""
 
     host: str
@@ -24,7 +24,7 @@ class Node(msgspec.Struct, frozen=True):
     silent: float | None
 
 
-def nodes(run: Run) -> list[Node]:
+def summarise_nodes(run: LoggedRun) -> list[NodeFigures]:
     """Return the figures of a start's nodes, in the order of their slots.
 
     Old logs name no nodes: all slots count as one.
@@ -39,11 +39,11 @@ def nodes(run: Run) -> list[Node]:
     for task in run.tasks:
         if task.slot in owner:
             tasks[owner[task.slot]].append(task)
-    return [_node(host, sum(map(len, ranges)), tasks[host], run.wall) for host, ranges in hosts.items()]
+    return [_summarise_node(host, sum(map(len, ranges)), tasks[host], run.wall) for host, ranges in hosts.items()]
 
 
-def _node(host: str, n_slots: int, tasks: Sequence[TaskEvent], wall: float) -> Node:
-    return Node(
+def _summarise_node(host: str, n_slots: int, tasks: Sequence[TaskEvent], wall: float) -> NodeFigures:
+    return NodeFigures(
         host=host,
         slots=n_slots,
         n_tasks=sum(task.tasks for task in tasks),

@@ -14,7 +14,7 @@ from typing import Any
 
 from millrace.report import words
 from millrace.report.events import TaskEvent
-from millrace.report.runs import Run
+from millrace.report.runs import LoggedRun
 
 #: Maximum numbers of bars and slots in the timeline; beyond these, shares of time are shown instead.
 MAX_BARS, MAX_BAR_SLOTS = 3000, 64
@@ -29,7 +29,7 @@ CLASSES_PER_DECADE = 8
 
 
 @dataclass(frozen=True)
-class Axis:
+class TimeAxis:
     """The time axis: the begin of each run, and the unit in which times are shown."""
 
     starts: tuple[float, ...]
@@ -37,73 +37,73 @@ class Axis:
     unit: str
     unit_seconds: float
 
-    def shown(self, seconds: float) -> float:
+    def scale_seconds(self, seconds: float) -> float:
         """Return ``seconds`` in the unit shown, short enough for JSON."""
         return round(seconds / self.unit_seconds, 4)
 
 
-def axis(runs: Sequence[Run]) -> Axis:
+def make_axis(runs: Sequence[LoggedRun]) -> TimeAxis:
     """Lay out the runs one after another."""
     starts = tuple(accumulate((run.wall for run in runs), initial=0.0))
     length = max(starts[-1], 1e-3)
     for unit, seconds in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
         if length >= 3 * seconds:
-            return Axis(starts[:-1], length, unit, seconds)
-    return Axis(starts[:-1], length, "seconds", 1.0)
+            return TimeAxis(starts[:-1], length, unit, seconds)
+    return TimeAxis(starts[:-1], length, "seconds", 1.0)
 
 
-def charts(runs: Sequence[Run]) -> dict[str, Any]:
+def make_charts(runs: Sequence[LoggedRun]) -> dict[str, Any]:
     """Return the data of all charts of the page, ready for JSON."""
-    along = axis(runs)
+    along = make_axis(runs)
     return {
         "unit": along.unit,
-        "length": along.shown(along.length),
-        "resumes": [along.shown(start) for start in along.starts[1:]],
-        "timeline": timeline(runs, along),
-        "throughput": throughput(runs, along),
-        "load": load(runs, along),
-        "cost": cost([task for run in runs for task in run.done]),
+        "length": along.scale_seconds(along.length),
+        "resumes": [along.scale_seconds(start) for start in along.starts[1:]],
+        "timeline": make_timeline(runs, along),
+        "throughput": make_throughput(runs, along),
+        "load": make_load(runs, along),
+        "cost": make_cost_classes([task for run in runs for task in run.done_tasks]),
     }
 
 
-def timeline(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
+def make_timeline(runs: Sequence[LoggedRun], along: TimeAxis) -> dict[str, Any]:
     """Return one bar for each attempt, or, where those are too many, shares of time that slots were busy."""
     n_tasks = sum(len(run.tasks) for run in runs)
     n_slots = max((max([run.head.slots, *(task.slot + 1 for task in run.tasks)]) for run in runs), default=1)
     if n_tasks <= MAX_BARS and n_slots <= MAX_BAR_SLOTS:
-        return _bars(runs, along, n_slots)
-    return _shares(runs, along, n_slots)
+        return _make_bars(runs, along, n_slots)
+    return _make_shares(runs, along, n_slots)
 
 
-def _bars(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
+def _make_bars(runs: Sequence[LoggedRun], along: TimeAxis, n_slots: int) -> dict[str, Any]:
     kinds: dict[str, dict[str, list[Any]]] = {}
     for start, run in zip(along.starts, runs, strict=True):
         for task in run.tasks:
             kind = kinds.setdefault(task.status, {"slot": [], "start": [], "length": [], "cost": [], "text": []})
             kind["slot"].append(task.slot)
-            kind["start"].append(along.shown(start + task.start))
-            kind["length"].append(along.shown(task.t - task.start))
+            kind["start"].append(along.scale_seconds(start + task.start))
+            kind["length"].append(along.scale_seconds(task.t - task.start))
             # The colour is the power of ten: costs of records span several.
-            kind["cost"].append(round(log10(max(_cost(task), 1e-6)), 2))
-            kind["text"].append(_bar_text(task, run))
+            kind["cost"].append(round(log10(max(_compute_record_cost(task), 1e-6)), 2))
+            kind["text"].append(_format_bar_text(task, run))
     costs = sorted(kinds.get("done", {}).get("cost", []))
     low, high = (costs[len(costs) // 20], costs[-1 - len(costs) // 20]) if costs else (0.0, 1.0)
     return {"kind": "bars", "slots": n_slots, "kinds": kinds, "low": low, "high": max(high, low + 0.3)}
 
 
-def _bar_text(task: TaskEvent, run: Run) -> str:
-    size = "" if run.head.unit == "records" else f", {words.scaled(task.units)} {run.head.unit}"
+def _format_bar_text(task: TaskEvent, run: LoggedRun) -> str:
+    size = "" if run.head.unit == "records" else f", {words.format_scaled(task.units)} {run.head.unit}"
     detail = f" ({task.detail})" if task.detail else ""
     lines = (
-        f"{words.records(task.first, task.last)}{size}",
-        f"{words.duration(task.t - task.start)}, {words.duration(task.cpu)} CPU",
+        f"{words.format_records(task.first, task.last)}{size}",
+        f"{words.format_duration(task.t - task.start)}, {words.format_duration(task.cpu)} CPU",
         f"slot {task.slot + 1}, attempt {task.attempt}: {task.status}{detail}",
     )
     # The chart reads its texts as HTML, and a tool's output may contain anything.
     return "<br>".join(line.replace("&", "&amp;").replace("<", "&lt;") for line in lines)
 
 
-def _shares(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
+def _make_shares(runs: Sequence[LoggedRun], along: TimeAxis, n_slots: int) -> dict[str, Any]:
     per_row = ceil(n_slots / MAX_ROWS)
     n_rows = ceil(n_slots / per_row)
     width = along.length / N_COLUMNS
@@ -116,17 +116,17 @@ def _shares(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
             parts[row].append((start + task.start, start + task.t, task.seconds))
             counts[row][min(int((start + task.t) / width), N_COLUMNS - 1)] += task.tasks
             if task.is_failure and len(marks["x"]) < MAX_MARKS:
-                marks["x"].append(along.shown(start + task.t))
+                marks["x"].append(along.scale_seconds(start + task.t))
                 marks["row"].append(row)
-                marks["text"].append(_bar_text(task, run))
+                marks["text"].append(_format_bar_text(task, run))
     slots_of = [min(per_row, n_slots - row * per_row) for row in range(n_rows)]
     return {
         "kind": "shares",
         "slots": n_slots,
         "per_row": per_row,
-        "x": [along.shown(width * (column + 0.5)) for column in range(N_COLUMNS)],
+        "x": [along.scale_seconds(width * (column + 0.5)) for column in range(N_COLUMNS)],
         "share": [
-            [round(min(seconds / width / slots_of[row], 1.0), 3) for seconds in spread(part, width, N_COLUMNS)]
+            [round(min(seconds / width / slots_of[row], 1.0), 3) for seconds in spread_amounts(part, width, N_COLUMNS)]
             for row, part in enumerate(parts)
         ],
         "count": counts,
@@ -134,40 +134,40 @@ def _shares(runs: Sequence[Run], along: Axis, n_slots: int) -> dict[str, Any]:
     }
 
 
-def throughput(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
+def make_throughput(runs: Sequence[LoggedRun], along: TimeAxis) -> dict[str, Any]:
     """Return the units done per second over time; each batch's units are spread evenly over its time."""
-    width, n = _bins(runs, along)
+    width, n = _choose_bins(runs, along)
     parts = (
         (start + task.start, start + task.t, float(task.units or task.records))
         for start, run in zip(along.starts, runs, strict=True)
-        for task in run.done
+        for task in run.done_tasks
     )
     return {
-        "x": _edges(width, n, along),
-        "y": _steps(spread(parts, width, n), width),
+        "x": _list_bin_edges(width, n, along),
+        "y": _make_stair(spread_amounts(parts, width, n), width),
         "unit": runs[-1].head.unit if runs else "records",
     }
 
 
-def load(runs: Sequence[Run], along: Axis) -> dict[str, Any]:
+def make_load(runs: Sequence[LoggedRun], along: TimeAxis) -> dict[str, Any]:
     """Return the number of busy slots, and of cores that the tools used, over time."""
-    width, n = _bins(runs, along)
+    width, n = _choose_bins(runs, along)
     placed = [
         (start + task.start, start + task.t, task)
         for start, run in zip(along.starts, runs, strict=True)
         for task in run.tasks
     ]
-    busy = spread(((start, end, task.seconds) for start, end, task in placed), width, n)
-    cores = spread(((start, end, task.cpu) for start, end, task in placed), width, n)
+    busy = spread_amounts(((start, end, task.seconds) for start, end, task in placed), width, n)
+    cores = spread_amounts(((start, end, task.cpu) for start, end, task in placed), width, n)
     return {
-        "x": _edges(width, n, along),
-        "busy": _steps(busy, width),
-        "cores": _steps(cores, width),
+        "x": _list_bin_edges(width, n, along),
+        "busy": _make_stair(busy, width),
+        "cores": _make_stair(cores, width),
         "slots": max((run.head.slots for run in runs), default=1),
     }
 
 
-def cost(tasks: Sequence[TaskEvent]) -> dict[str, Any]:
+def make_cost_classes(tasks: Sequence[TaskEvent]) -> dict[str, Any]:
     """Return the number of records in each class of CPU cost; classes grow by a constant factor.
 
     Only batches are measured, so all records of one count with its mean. ``share`` is the part of all
@@ -177,70 +177,70 @@ def cost(tasks: Sequence[TaskEvent]) -> dict[str, Any]:
         return {"low": [], "high": [], "records": [], "share": [], "costliest": 0.0}
     classes: dict[int, tuple[int, float]] = {}
     for task in tasks:
-        key = int(log10(max(_cost(task), 1e-6)) * CLASSES_PER_DECADE // 1)
+        key = int(log10(max(_compute_record_cost(task), 1e-6)) * CLASSES_PER_DECADE // 1)
         n, seconds = classes.get(key, (0, 0.0))
-        classes[key] = (n + task.records, seconds + _seconds(task))
+        classes[key] = (n + task.records, seconds + _get_task_seconds(task))
     keys = range(min(classes), max(classes) + 1)
     whole = sum(seconds for _, seconds in classes.values()) or 1.0
     return {
-        "low": [_short(10 ** (key / CLASSES_PER_DECADE)) for key in keys],
-        "high": [_short(10 ** ((key + 1) / CLASSES_PER_DECADE)) for key in keys],
+        "low": [_round_digits(10 ** (key / CLASSES_PER_DECADE)) for key in keys],
+        "high": [_round_digits(10 ** ((key + 1) / CLASSES_PER_DECADE)) for key in keys],
         "records": [classes.get(key, (0, 0.0))[0] for key in keys],
         "share": [round(classes.get(key, (0, 0.0))[1] / whole, 4) for key in keys],
-        "costliest": costliest(tasks),
+        "costliest": compute_costliest_share(tasks),
     }
 
 
-def costliest(tasks: Sequence[TaskEvent], part: float = 0.01) -> float:
+def compute_costliest_share(tasks: Sequence[TaskEvent], part: float = 0.01) -> float:
     """Return the share of all CPU time in the costliest ``part`` of the records (at least one batch)."""
     left = part * sum(task.records for task in tasks)
     taken = 0.0
-    for task in sorted(tasks, key=_cost, reverse=True):
+    for task in sorted(tasks, key=_compute_record_cost, reverse=True):
         n = task.records
         if left <= 0 or n == 0:
             break
-        taken += _seconds(task) * min(left / n, 1.0)
+        taken += _get_task_seconds(task) * min(left / n, 1.0)
         left -= n
-    return taken / (sum(map(_seconds, tasks)) or 1.0)
+    return taken / (sum(map(_get_task_seconds, tasks)) or 1.0)
 
 
-def _seconds(task: TaskEvent) -> float:
+def _get_task_seconds(task: TaskEvent) -> float:
     """Return CPU seconds if measured, else wall seconds."""
     return task.cpu or task.seconds
 
 
-def _cost(task: TaskEvent) -> float:
-    return _seconds(task) / max(task.records, 1)
+def _compute_record_cost(task: TaskEvent) -> float:
+    return _get_task_seconds(task) / max(task.records, 1)
 
 
-def _bins(runs: Sequence[Run], along: Axis) -> tuple[float, int]:
+def _choose_bins(runs: Sequence[LoggedRun], along: TimeAxis) -> tuple[float, int]:
     """Return width and number of time bins: at most the number of tasks, or they would show only noise."""
     n_tasks = sum(len(run.tasks) for run in runs)
     n = max(min(N_BINS, n_tasks), 12)
     return along.length / n, n
 
 
-def _edges(width: float, n: int, along: Axis) -> list[float]:
-    return [along.shown(width * index) for index in range(n + 1)]
+def _list_bin_edges(width: float, n: int, along: TimeAxis) -> list[float]:
+    return [along.scale_seconds(width * index) for index in range(n + 1)]
 
 
-def _steps(values: Iterable[float], width: float) -> list[float]:
+def _make_stair(values: Iterable[float], width: float) -> list[float]:
     """Return amounts per second as steps: the last value twice, for the end of its step."""
-    rates = [_short(value / width) for value in values]
+    rates = [_round_digits(value / width) for value in values]
     return [*rates, rates[-1]]
 
 
-def _short(value: float) -> float:
+def _round_digits(value: float) -> float:
     """Round to four digits: a chart shows no more."""
     return float(f"{value:.4g}")
 
 
-def spread(parts: Iterable[tuple[float, float, float]], width: float, n: int) -> list[float]:
+def spread_amounts(parts: Iterable[tuple[float, float, float]], width: float, n: int) -> list[float]:
     """Spread amounts (start, end, amount) evenly over their time, into ``n`` bins of ``width`` seconds.
 
     Takes constant time for each part, however many bins it covers.
 
-    >>> spread([(0.5, 2.5, 8.0)], 1.0, 4)
+    >>> spread_amounts([(0.5, 2.5, 8.0)], 1.0, 4)
     [2.0, 4.0, 2.0, 0.0]
     """
     bins, steps = [0.0] * n, [0.0] * (n + 1)

@@ -14,7 +14,7 @@ MIN_STEPS = 3
 REACH = 2.0
 
 
-def estimate(history: Sequence[tuple[float, float]], total: float) -> tuple[float, float, float] | None:
+def estimate_remaining(history: Sequence[tuple[float, float]], total: float) -> tuple[float, float, float] | None:
     """Estimate the seconds that are left, as (low, likely, high).
 
     The observed time is cut into windows; the rate of work in each is one sample. The range follows from the
@@ -30,7 +30,7 @@ def estimate(history: Sequence[tuple[float, float]], total: float) -> tuple[floa
     Returns:
         Seconds from the last point of ``history`` on, or None while too little was seen.
 
-    >>> estimate([(0, 0), (10, 100), (20, 200), (30, 300)], 600)
+    >>> estimate_remaining([(0, 0), (10, 100), (20, 200), (30, 300)], 600)
     (28.5, 30.0, 31.5)
     """
     steps = sum(1 for before, after in pairwise(history) if after[1] > before[1])
@@ -40,9 +40,9 @@ def estimate(history: Sequence[tuple[float, float]], total: float) -> tuple[floa
     if left <= 0:
         return (0.0, 0.0, 0.0)
     n_windows = min(N_WINDOWS, steps)
-    rates = _rates(history, n_windows)
+    rates = _compute_rates(history, n_windows)
     mean = sum(rates) / n_windows
-    recent = _mean(rates[n_windows // 2 :])
+    recent = _compute_mean(rates[n_windows // 2 :])
     # The newer half counts twice: it is nearer to the rest, yet too short to be trusted alone.
     likely = (mean + 2 * recent) / 3
     if likely <= 0:
@@ -58,19 +58,19 @@ def estimate(history: Sequence[tuple[float, float]], total: float) -> tuple[floa
     return (min(left / fast, seconds * 0.95), seconds, max(left / slow, seconds * 1.05))
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _rates(history: Sequence[tuple[float, float]], n_windows: int) -> list[float]:
+def _compute_rates(history: Sequence[tuple[float, float]], n_windows: int) -> list[float]:
     """Return the amount per second in each of ``n_windows`` equal windows, by linear interpolation."""
     start, end = history[0][0], history[-1][0]
     width = (end - start) / n_windows
-    edges = [_at(history, start + width * index) for index in range(n_windows)] + [history[-1][1]]
+    edges = [_interpolate_amount(history, start + width * index) for index in range(n_windows)] + [history[-1][1]]
     return [(after - before) / width for before, after in pairwise(edges)]
 
 
-def _at(history: Sequence[tuple[float, float]], when: float) -> float:
+def _interpolate_amount(history: Sequence[tuple[float, float]], when: float) -> float:
     """Return the amount done at ``when``, on the straight line between the points around it."""
     for (t0, done0), (t1, done1) in pairwise(history):
         if t0 <= when <= t1:
@@ -78,7 +78,7 @@ def _at(history: Sequence[tuple[float, float]], when: float) -> float:
     return history[-1][1]
 
 
-class History:
+class ProgressHistory:
     """Amounts done over time: at most ``limit`` points, thinned evenly as time goes on."""
 
     def __init__(self, limit: int = 256) -> None:
@@ -86,7 +86,7 @@ class History:
         self._points: list[tuple[float, float]] = []
         self._gap = 0.0
 
-    def add(self, elapsed: float, done: float) -> None:
+    def add_point(self, elapsed: float, done: float) -> None:
         """Add the point ``done`` at ``elapsed`` seconds. The newest point is always kept."""
         points = self._points
         if len(points) > 1 and elapsed - points[-2][0] < self._gap:
@@ -97,6 +97,6 @@ class History:
             self._points = points[:-1:2] + points[-1:]
             self._gap = (points[-1][0] - points[0][0]) / self._limit * 2
 
-    def estimate(self, total: float) -> tuple[float, float, float] | None:
-        """Estimate the seconds left; see ``estimate``."""
-        return estimate(self._points, total)
+    def estimate_remaining(self, total: float) -> tuple[float, float, float] | None:
+        """Estimate the seconds left; see ``estimate_remaining``."""
+        return estimate_remaining(self._points, total)

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from millrace.errors import CorruptError
-from millrace.report.events import AnyEvent, EndEvent, Event, TaskEvent, readable
-from millrace.report.thinning import Thinner
+from millrace.report.events import AnyLogEvent, EndEvent, LogEvent, TaskEvent, escape_surrogates
+from millrace.report.thinning import TaskThinner
 
 #: Maximum time that an event waits in memory, in seconds.
 FLUSH_SECONDS = 1.0
@@ -30,7 +30,7 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         #: Why the log writes no more; None while all is well.
         self.failure: OSError | None = None
-        self._thinner = Thinner()
+        self._thinner = TaskThinner()
         self._encoder = msgspec.json.Encoder()
         self._waiting = bytearray()
         self._flushed_at: float | None = None
@@ -56,7 +56,7 @@ class EventLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def write(self, event: AnyEvent, now: float) -> None:
+    def write(self, event: AnyLogEvent, now: float) -> None:
         """Append ``event``; in large runs, several tasks share a line.
 
         ``now`` is any monotonic clock in seconds; it decides when the file is written.
@@ -64,28 +64,28 @@ class EventLog:
         if self._file is None:
             return
         if isinstance(event, TaskEvent):
-            line = self._thinner.take(event)
+            line = self._thinner.add_task(event)
             if line is None:
                 return
             event = line
         elif isinstance(event, EndEvent):
-            self._write_rest()
-        self._append(event)
+            self._write_thinned()
+        self._append_event(event)
         if self._flushed_at is None or now - self._flushed_at >= FLUSH_SECONDS:
             self._flushed_at = now
             self.flush()
 
-    def _write_rest(self) -> None:
-        for line in self._thinner.rest():
-            self._append(line)
+    def _write_thinned(self) -> None:
+        for line in self._thinner.pop_waiting_lines():
+            self._append_event(line)
 
-    def _append(self, event: Event) -> None:
+    def _append_event(self, event: LogEvent) -> None:
         before = len(self._waiting)
         try:
             self._encoder.encode_into(event, self._waiting, -1)
         except UnicodeEncodeError:
             del self._waiting[before:]
-            self._waiting += self._encoder.encode(readable(msgspec.to_builtins(event)))
+            self._waiting += self._encoder.encode(escape_surrogates(msgspec.to_builtins(event)))
         self._waiting += b"\n"
 
     def flush(self) -> None:
@@ -100,7 +100,7 @@ class EventLog:
 
     def close(self) -> None:
         """Write the rest and close the file. May be called twice."""
-        self._write_rest()
+        self._write_thinned()
         self.flush()
         self._close_file()
 

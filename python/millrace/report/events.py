@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from millrace.words import size
+from millrace.words import format_size
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+class LogEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """One line of the log. Unknown keys are ignored, missing ones have defaults: old logs stay readable."""
 
 
-class RunEvent(Event, frozen=True, kw_only=True, tag="run"):
+class RunEvent(LogEvent, frozen=True, kw_only=True, tag="run"):
     """A run begins; all times up to the next event of this kind count from here."""
 
     #: Time of the begin, as ISO 8601 with its offset from UTC.
@@ -39,7 +39,7 @@ class RunEvent(Event, frozen=True, kw_only=True, tag="run"):
     nodes: list[tuple[str, int]] = []
 
 
-class TaskEvent(Event, frozen=True, kw_only=True, tag="task"):
+class TaskEvent(LogEvent, frozen=True, kw_only=True, tag="task"):
     """An attempt at the records ``[first, last)`` ended."""
 
     #: End and start, in seconds since the run began.
@@ -112,7 +112,7 @@ class TasksEvent(TaskEvent, frozen=True, kw_only=True, tag="tasks"):
         return self.busy
 
 
-class RetryEvent(Event, frozen=True, kw_only=True, tag="retry"):
+class RetryEvent(LogEvent, frozen=True, kw_only=True, tag="retry"):
     """The records ``[first, last)`` are tried again."""
 
     t: float = 0.0
@@ -121,7 +121,7 @@ class RetryEvent(Event, frozen=True, kw_only=True, tag="retry"):
     reason: str = ""
 
 
-class QuarantineEvent(Event, frozen=True, kw_only=True, tag="quarantine"):
+class QuarantineEvent(LogEvent, frozen=True, kw_only=True, tag="quarantine"):
     """One record is quarantined."""
 
     t: float = 0.0
@@ -131,7 +131,7 @@ class QuarantineEvent(Event, frozen=True, kw_only=True, tag="quarantine"):
     reason: str = ""
 
 
-class WarningEvent(Event, frozen=True, kw_only=True, tag="warning"):
+class WarningEvent(LogEvent, frozen=True, kw_only=True, tag="warning"):
     """A warning for the user, reported ``count`` times so far."""
 
     t: float = 0.0
@@ -139,7 +139,7 @@ class WarningEvent(Event, frozen=True, kw_only=True, tag="warning"):
     count: int = 1
 
 
-class VolumesEvent(Event, frozen=True, kw_only=True, tag="volumes"):
+class VolumesEvent(LogEvent, frozen=True, kw_only=True, tag="volumes"):
     """Locality of the searches in the volumes of a database in HDFS, at the end of a run."""
 
     t: float = 0.0
@@ -161,39 +161,39 @@ class VolumesEvent(Event, frozen=True, kw_only=True, tag="volumes"):
         """
         return (
             f"fragments in HDFS: {self.local} of {self.searches} searches on nodes that had theirs; "
-            f"{size(self.volume_bytes)} of them were fetched, {size(self.range_bytes)} more for candidates; "
-            f"{size(self.far_bytes)} of that over the network"
+            f"{format_size(self.volume_bytes)} of them were fetched, {format_size(self.range_bytes)} more for candidates; "
+            f"{format_size(self.far_bytes)} of that over the network"
         )
 
 
-class EndEvent(Event, frozen=True, kw_only=True, tag="end"):
+class EndEvent(LogEvent, frozen=True, kw_only=True, tag="end"):
     """The end of the run, and its status; missing if the run was killed."""
 
     t: float = 0.0
-    #: ``done``, ``quarantined``, ``interrupted`` or ``stopped``.
+    #: ``done``, ``quarantined``, ``interrupted`` or ``build_stop_error``.
     status: str = "done"
     records_done: int = 0
     quarantined: int = 0
     message: str = ""
 
 
-AnyEvent = RunEvent | TaskEvent | TasksEvent | RetryEvent | QuarantineEvent | WarningEvent | VolumesEvent | EndEvent
+AnyLogEvent = RunEvent | TaskEvent | TasksEvent | RetryEvent | QuarantineEvent | WarningEvent | VolumesEvent | EndEvent
 
 
-def readable(value: Any) -> Any:
+def escape_surrogates(value: Any) -> Any:
     """Return ``value`` with non-UTF-8 bytes of file names written as ``\\xe9``: readable, but not for opening files."""
     match value:
         case str():
             return os.fsencode(value).decode(errors="backslashreplace")
         case dict():
-            return {key: readable(item) for key, item in value.items()}
+            return {key: escape_surrogates(item) for key, item in value.items()}
         case list() | tuple():
-            return [readable(item) for item in value]
+            return [escape_surrogates(item) for item in value]
         case _:
             return value
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a log in order, lazily, without lines that are incomplete because a run was killed.
 
     A kill leaves a line that is no JSON object: at the end of the file, or in the middle where a later run went on.
@@ -207,9 +207,9 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
                 continue
 
 
-def read_typed(path: Path) -> Iterator[AnyEvent]:
-    """Yield the same as ``typed`` of ``read``, in one step: a run of many tasks ends sooner."""
-    decoder = msgspec.json.Decoder(AnyEvent)
+def read_typed_events(path: Path) -> Iterator[AnyLogEvent]:
+    """Yield the same as ``convert_events`` of ``read_events``, in one step: a run of many tasks ends sooner."""
+    decoder = msgspec.json.Decoder(AnyLogEvent)
     with path.open("rb") as lines:
         for line in lines:
             try:
@@ -218,13 +218,13 @@ def read_typed(path: Path) -> Iterator[AnyEvent]:
                 continue
 
 
-def typed(events: Iterable[dict[str, Any] | AnyEvent]) -> Iterator[AnyEvent]:
-    """Convert the output of ``read`` into event values, without kinds that this version does not know."""
+def convert_events(events: Iterable[dict[str, Any] | AnyLogEvent]) -> Iterator[AnyLogEvent]:
+    """Convert the output of ``read_events`` into event values, without kinds that this version does not know."""
     for event in events:
-        if isinstance(event, Event):
+        if isinstance(event, LogEvent):
             yield event
             continue
         try:
-            yield msgspec.convert(event, AnyEvent)
+            yield msgspec.convert(event, AnyLogEvent)
         except msgspec.ValidationError:
             continue

@@ -1,6 +1,6 @@
 """Progress display of a run: a bar on a terminal, a line at intervals in a log, JSON for scripts.
 
-It has no clock: ``Progress.update`` is called often, and the time in the snapshot decides whether anything is written.
+It has no clock: ``ProgressDisplay.update`` is called often, and the time in the snapshot decides whether anything is written.
 The display must never harm the run: after a write error it writes no more.
 """
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TextIO, assert_never
 import msgspec
 
 from millrace.job import ProgressMode
-from millrace.model import Snapshot
+from millrace.model import ProgressSnapshot
 from millrace.report import words
-from millrace.report.eta import History
+from millrace.report.eta import ProgressHistory
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,7 @@ QUIET_SECONDS = 60.0
 JSON_SECONDS = 1.0
 
 
-def make(mode: ProgressMode, stream: TextIO) -> Progress:
+def make_progress(mode: ProgressMode, stream: TextIO) -> ProgressDisplay:
     """Make the display for ``mode``, writing to ``stream``.
 
     ``auto`` is a bar on a terminal that can move its cursor, else plain lines. ``bar`` on anything but a
@@ -39,13 +39,13 @@ def make(mode: ProgressMode, stream: TextIO) -> Progress:
     """
     match mode:
         case "auto" | "bar":
-            return _Bar(stream) if _is_terminal(stream) else _Plain(stream)
+            return _BarProgress(stream) if _is_terminal(stream) else _PlainProgress(stream)
         case "plain":
-            return _Plain(stream)
+            return _PlainProgress(stream)
         case "json":
-            return _Json(stream)
+            return _JsonProgress(stream)
         case "none":
-            return Progress(stream)
+            return ProgressDisplay(stream)
         case _:
             assert_never(mode)
 
@@ -57,15 +57,15 @@ def _is_terminal(stream: TextIO) -> bool:
         return False
 
 
-class Progress:
+class ProgressDisplay:
     """Display of messages only; the base of those that show more. A context manager that closes itself."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream: TextIO | None = stream
-        self._history = History()
-        self._first: Snapshot | None = None
+        self._history = ProgressHistory()
+        self._first: ProgressSnapshot | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressDisplay:
         return self
 
     def __exit__(
@@ -76,17 +76,17 @@ class Progress:
     ) -> None:
         self.close()
 
-    def update(self, snapshot: Snapshot) -> None:
+    def update(self, snapshot: ProgressSnapshot) -> None:
         """Take the newest state; show it if it is time. Cheap enough to be called after every task."""
 
-    def message(self, text: str) -> None:
+    def write_message(self, text: str) -> None:
         """Write a message on a line of its own, below or above the display."""
-        self._write(text + "\n")
+        self._write_text(text + "\n")
 
     def close(self) -> None:
         """Show the last state and release the stream. May be called twice."""
 
-    def _write(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         if self._stream is None:
             return
         try:
@@ -96,83 +96,85 @@ class Progress:
             # The terminal or the pipe is closed; the run goes on without its display.
             self._stream = None
 
-    def _eta(self, snapshot: Snapshot) -> tuple[float, float, float] | None:
+    def _get_eta(self, snapshot: ProgressSnapshot) -> tuple[float, float, float] | None:
         """Return the caller's estimate, or one from the input bytes seen here if the caller has none."""
         if snapshot.eta is not None or snapshot.bytes_total is None:
             return snapshot.eta
-        return self._history.estimate(snapshot.bytes_total)
+        return self._history.estimate_remaining(snapshot.bytes_total)
 
-    def _remember(self, snapshot: Snapshot) -> None:
+    def _record_snapshot(self, snapshot: ProgressSnapshot) -> None:
         self._first = self._first or snapshot
-        self._history.add(snapshot.elapsed, snapshot.bytes_done)
+        self._history.add_point(snapshot.elapsed, snapshot.bytes_done)
 
-    def _rate(self, snapshot: Snapshot) -> str:
+    def _format_rate(self, snapshot: ProgressSnapshot) -> str:
         """Return the rate since the first snapshot: this run spent no time on the work of an earlier one."""
         first = self._first
         if first is None or snapshot.elapsed <= first.elapsed:
             return ""
         seconds = snapshot.elapsed - first.elapsed
         if snapshot.unit == "residues" and snapshot.units_done > first.units_done:
-            return f"{words.scaled((snapshot.units_done - first.units_done) / seconds)} residues/s"
-        return f"{words.scaled((snapshot.records_done - first.records_done) / seconds)} records/s"
+            return f"{words.format_scaled((snapshot.units_done - first.units_done) / seconds)} residues/s"
+        return f"{words.format_scaled((snapshot.records_done - first.records_done) / seconds)} records/s"
 
 
-class _Plain(Progress):
+class _PlainProgress(ProgressDisplay):
     """Display of plain lines: one at once, one at each 10 % (at least 5 seconds apart), and at least one a minute."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._shown_at: float | None = None
         self._shown_tenth = 0
-        self._last: Snapshot | None = None
+        self._last: ProgressSnapshot | None = None
 
-    def update(self, snapshot: Snapshot) -> None:
-        self._remember(snapshot)
+    def update(self, snapshot: ProgressSnapshot) -> None:
+        self._record_snapshot(snapshot)
         self._last = snapshot
         waited = snapshot.elapsed - (self._shown_at or 0.0)
-        tenth = int((fraction(snapshot) or 0.0) * 10)
+        tenth = int((compute_done_fraction(snapshot) or 0.0) * 10)
         if self._shown_at is None or waited >= QUIET_SECONDS or (waited >= LINE_SECONDS and tenth > self._shown_tenth):
-            self._show(snapshot, tenth)
+            self._show_snapshot(snapshot, tenth)
 
     def close(self) -> None:
         last, self._last = self._last, None
         if last is not None and last.elapsed != self._shown_at:
-            self._show(last, 10)
+            self._show_snapshot(last, 10)
 
-    def _show(self, snapshot: Snapshot, tenth: int) -> None:
+    def _show_snapshot(self, snapshot: ProgressSnapshot, tenth: int) -> None:
         self._shown_at, self._shown_tenth = snapshot.elapsed, tenth
-        self._write(f"millrace: {line(snapshot, self._rate(snapshot), self._eta(snapshot))}\n")
+        self._write_text(
+            f"millrace: {format_progress_line(snapshot, self._format_rate(snapshot), self._get_eta(snapshot))}\n"
+        )
 
 
-class _Json(Progress):
+class _JsonProgress(ProgressDisplay):
     """Display of one JSON object a line: ``{"event": "progress", ...}`` with the snapshot's fields, or a message."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._shown_at: float | None = None
-        self._last: Snapshot | None = None
+        self._last: ProgressSnapshot | None = None
 
-    def update(self, snapshot: Snapshot) -> None:
-        self._remember(snapshot)
+    def update(self, snapshot: ProgressSnapshot) -> None:
+        self._record_snapshot(snapshot)
         self._last = snapshot
         if self._shown_at is None or snapshot.elapsed - self._shown_at >= JSON_SECONDS:
-            self._show(snapshot)
+            self._show_snapshot(snapshot)
 
-    def message(self, text: str) -> None:
-        self._write(msgspec.json.encode({"event": "message", "text": text}).decode() + "\n")
+    def write_message(self, text: str) -> None:
+        self._write_text(msgspec.json.encode({"event": "message", "text": text}).decode() + "\n")
 
     def close(self) -> None:
         last, self._last = self._last, None
         if last is not None and last.elapsed != self._shown_at:
-            self._show(last)
+            self._show_snapshot(last)
 
-    def _show(self, snapshot: Snapshot) -> None:
+    def _show_snapshot(self, snapshot: ProgressSnapshot) -> None:
         self._shown_at = snapshot.elapsed
-        fields = {"event": "progress", **msgspec.structs.asdict(snapshot), "eta": self._eta(snapshot)}
-        self._write(msgspec.json.encode(fields).decode() + "\n")
+        fields = {"event": "progress", **msgspec.structs.asdict(snapshot), "eta": self._get_eta(snapshot)}
+        self._write_text(msgspec.json.encode(fields).decode() + "\n")
 
 
-class _Bar(Progress):
+class _BarProgress(ProgressDisplay):
     """Display of two lines at the bottom of a terminal, redrawn in place and removed at the end."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -191,19 +193,19 @@ class _Bar(Progress):
         self._shown_at: float | None = None
         self._open = True
 
-    def update(self, snapshot: Snapshot) -> None:
-        self._remember(snapshot)
+    def update(self, snapshot: ProgressSnapshot) -> None:
+        self._record_snapshot(snapshot)
         if not self._open or (self._shown_at is not None and snapshot.elapsed - self._shown_at < BAR_SECONDS):
             return
         self._shown_at = snapshot.elapsed
         try:
             if not self._live.is_started:
                 self._live.start()
-            self._live.update(_drawing(snapshot, self._rate(snapshot), self._eta(snapshot)), refresh=True)
+            self._live.update(_draw_bar(snapshot, self._format_rate(snapshot), self._get_eta(snapshot)), refresh=True)
         except (OSError, ValueError):
             self._open = False
 
-    def message(self, text: str) -> None:
+    def write_message(self, text: str) -> None:
         if not self._open:
             return
         try:
@@ -223,65 +225,67 @@ class _Bar(Progress):
             return
 
 
-def fraction(snapshot: Snapshot) -> float | None:
+def compute_done_fraction(snapshot: ProgressSnapshot) -> float | None:
     """Return the share of the input that is done, or None where its size is not known."""
     if not snapshot.bytes_total:
         return None
     return min(snapshot.bytes_done / snapshot.bytes_total, 1.0)
 
 
-def line(snapshot: Snapshot, rate: str, eta: tuple[float, float, float] | None) -> str:
+def format_progress_line(snapshot: ProgressSnapshot, rate: str, eta: tuple[float, float, float] | None) -> str:
     """Format the state of a run in one line."""
-    share = fraction(snapshot)
+    share = compute_done_fraction(snapshot)
     parts = [
-        *([words.percent(share)] if share is not None else []),
-        words.count(snapshot.records_done, "record"),
-        *_incidents(snapshot),
-        f"{words.duration(snapshot.elapsed)} elapsed",
+        *([words.format_percent(share)] if share is not None else []),
+        words.format_count(snapshot.records_done, "record"),
+        *_format_incidents(snapshot),
+        f"{words.format_duration(snapshot.elapsed)} elapsed",
         *([rate] if rate else []),
         f"{snapshot.slots_busy}/{snapshot.slots} slots busy",
-        *([left(eta)] if eta and share != 1.0 else []),
+        *([format_eta(eta)] if eta and share != 1.0 else []),
     ]
     return ", ".join(parts)
 
 
-def left(eta: tuple[float, float, float]) -> str:
+def format_eta(eta: tuple[float, float, float]) -> str:
     """Format the remaining time: the likely time and its range."""
     low, likely, high = eta
-    return f"about {words.duration(likely)} left ({words.span(low, high)})"
+    return f"about {words.format_duration(likely)} left ({words.format_span(low, high)})"
 
 
-def _incidents(snapshot: Snapshot) -> list[str]:
+def _format_incidents(snapshot: ProgressSnapshot) -> list[str]:
     return [
         *([f"{snapshot.records_resumed:,} resumed"] if snapshot.records_resumed else []),
-        *([words.count(snapshot.retries, "retry")] if snapshot.retries else []),
+        *([words.format_count(snapshot.retries, "retry")] if snapshot.retries else []),
         *([f"{snapshot.quarantined:,} quarantined"] if snapshot.quarantined else []),
     ]
 
 
-def _drawing(snapshot: Snapshot, rate: str, eta: tuple[float, float, float] | None) -> RenderableType:
+def _draw_bar(snapshot: ProgressSnapshot, rate: str, eta: tuple[float, float, float] | None) -> RenderableType:
     """Draw the bar: share and time left above, counts below."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
-    share = fraction(snapshot)
+    share = compute_done_fraction(snapshot)
     counts = Text(no_wrap=True, overflow="ellipsis")
-    counts.append(words.count(snapshot.records_done, "record"), "bold")
+    counts.append(words.format_count(snapshot.records_done, "record"), "bold")
     # Failures come first: a narrow terminal cuts off the end.
     if snapshot.quarantined:
         counts.append(f" · {snapshot.quarantined:,} quarantined", "bold red")
     if snapshot.retries:
-        counts.append(f" · {words.count(snapshot.retries, 'retry')}", "yellow")
+        counts.append(f" · {words.format_count(snapshot.retries, 'retry')}", "yellow")
     if snapshot.records_resumed:
         counts.append(f" · {snapshot.records_resumed:,} resumed", "cyan")
     if snapshot.unit == "residues":
-        counts.append(f" · {words.scaled(snapshot.units_done)} residues", "dim")
+        counts.append(f" · {words.format_scaled(snapshot.units_done)} residues", "dim")
     for part in (rate, f"{snapshot.slots_busy}/{snapshot.slots} slots busy"):
         counts.append(f" · {part}" if part else "", "dim")
     if share is None:
-        head = Text(f"{words.duration(snapshot.elapsed)} elapsed, end of input not yet known", "dim", no_wrap=True)
+        head = Text(
+            f"{words.format_duration(snapshot.elapsed)} elapsed, end of input not yet known", "dim", no_wrap=True
+        )
         return Group(head, counts)
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(ratio=1, min_width=10)
@@ -289,7 +293,7 @@ def _drawing(snapshot: Snapshot, rate: str, eta: tuple[float, float, float] | No
     grid.add_column(no_wrap=True)
     grid.add_row(
         ProgressBar(total=1.0, completed=share, complete_style="green", finished_style="green"),
-        Text(words.percent(share), "bold"),
-        Text(left(eta) if eta and share < 1 else f"{words.duration(snapshot.elapsed)} elapsed", "cyan"),
+        Text(words.format_percent(share), "bold"),
+        Text(format_eta(eta) if eta and share < 1 else f"{words.format_duration(snapshot.elapsed)} elapsed", "cyan"),
     )
     return Group(grid, counts)

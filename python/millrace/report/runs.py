@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from millrace.report.events import (
-    AnyEvent,
+    AnyLogEvent,
     EndEvent,
     QuarantineEvent,
     RetryEvent,
@@ -17,11 +17,11 @@ from millrace.report.events import (
     TasksEvent,
     VolumesEvent,
     WarningEvent,
-    typed,
+    convert_events,
 )
 
 
-class Run(msgspec.Struct):
+class LoggedRun(msgspec.Struct):
     """One run of a job, up to the next resume; times in seconds since it began."""
 
     head: RunEvent
@@ -50,7 +50,7 @@ class Run(msgspec.Struct):
         return self.end.message if self.end else ""
 
     @property
-    def done(self) -> list[TaskEvent]:
+    def done_tasks(self) -> list[TaskEvent]:
         """The attempts whose output counts, each batch once."""
         once: dict[tuple[int, int], TaskEvent] = {}
         sums = []
@@ -67,24 +67,24 @@ class Run(msgspec.Struct):
         """Number of records that are done after this run, those of earlier runs included."""
         if self.end and self.end.status in ("done", "quarantined"):
             return self.end.records_done  # a stopped run does not know it
-        return self.head.records_resumed + sum(task.records for task in self.done)
+        return self.head.records_resumed + sum(task.records for task in self.done_tasks)
 
 
-def load(events: Iterable[dict[str, Any] | AnyEvent]) -> list[Run]:
+def load_runs(events: Iterable[dict[str, Any] | AnyLogEvent]) -> list[LoggedRun]:
     """Sort events into runs. Events before the first ``run`` event get a run with default fields."""
-    runs: list[Run] = []
-    for event in typed(events):
-        take(runs, event)
+    runs: list[LoggedRun] = []
+    for event in convert_events(events):
+        add_event(runs, event)
     return runs
 
 
-def take(runs: list[Run], event: AnyEvent) -> None:
+def add_event(runs: list[LoggedRun], event: AnyLogEvent) -> None:
     """Add the next event of a log to the last of ``runs``."""
     if isinstance(event, RunEvent):
-        runs.append(Run(event))
+        runs.append(LoggedRun(event))
         return
     if not runs:
-        runs.append(Run(RunEvent()))
+        runs.append(LoggedRun(RunEvent()))
     run = runs[-1]
     run.seen = max(run.seen, event.t)
     match event:
@@ -103,7 +103,7 @@ def take(runs: list[Run], event: AnyEvent) -> None:
             run.end = event
 
 
-def still_quarantined(runs: Iterable[Run]) -> list[QuarantineEvent]:
+def list_still_quarantined(runs: Iterable[LoggedRun]) -> list[QuarantineEvent]:
     """Return the quarantined records that no later run has done, in input order."""
     given_up: dict[int, QuarantineEvent] = {}
     for run in runs:

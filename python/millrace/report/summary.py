@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from heapq import nlargest
 from typing import Any
 
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 from millrace.report import words
-from millrace.report.events import AnyEvent, TaskEvent
-from millrace.report.runs import Run, load, still_quarantined
+from millrace.report.events import AnyLogEvent, TaskEvent
+from millrace.report.runs import LoggedRun, list_still_quarantined, load_runs
 
 #: Number of slowest batches that are named.
 N_SLOWEST = 5
 
 
-class SlowBatch(Frozen, frozen=True):
+class SlowBatch(FrozenValue, frozen=True):
     """A slow batch: records ``[first, last)``, counted from 0."""
 
     first: int
@@ -28,7 +28,7 @@ class SlowBatch(Frozen, frozen=True):
     run: int
 
 
-class QuarantinedRecord(Frozen, frozen=True):
+class QuarantinedRecord(FrozenValue, frozen=True):
     """A quarantined record; ``record`` counts from 0."""
 
     record: int
@@ -36,10 +36,10 @@ class QuarantinedRecord(Frozen, frozen=True):
     reason: str
 
 
-class Summary(Frozen, frozen=True):
+class RunSummary(FrozenValue, frozen=True):
     """Results and cost of a job, over all its runs. Seconds and bytes."""
 
-    #: Final status of the last run: ``done``, ``quarantined``, ``interrupted``, ``stopped``, or ``unfinished``.
+    #: Final status of the last run: ``done``, ``quarantined``, ``interrupted``, ``build_stop_error``, or ``unfinished``.
     status: str
     tool: str
     version: str
@@ -80,15 +80,15 @@ class Summary(Frozen, frozen=True):
     warnings: dict[str, int]
 
 
-def summarise(events: Iterable[dict[str, Any] | AnyEvent]) -> Summary:
-    """Add up the events of a log (see ``millrace.report.events.read``)."""
-    return of_runs(load(events))
+def summarise_events(events: Iterable[dict[str, Any] | AnyLogEvent]) -> RunSummary:
+    """Add up the events of a log (see ``millrace.report.events.read_events``)."""
+    return summarise_runs(load_runs(events))
 
 
-def of_runs(runs: list[Run]) -> Summary:
+def summarise_runs(runs: list[LoggedRun]) -> RunSummary:
     """Add up runs that were loaded before. No runs give an empty summary."""
     tasks = [task for run in runs for task in run.tasks]
-    done = [task for run in runs for task in run.done]
+    done = [task for run in runs for task in run.done_tasks]
     wall = sum(run.wall for run in runs)
     slot_seconds = sum(run.wall * run.head.slots for run in runs)
     core_seconds = sum(run.wall * run.head.slots * run.head.threads for run in runs)
@@ -96,7 +96,7 @@ def of_runs(runs: list[Run]) -> Summary:
     busy = sum(task.seconds for task in tasks)
     last = runs[-1] if runs else None
     units, records = sum(task.units for task in done), sum(task.records for task in done)
-    return Summary(
+    return RunSummary(
         status=last.status if last else "unfinished",
         tool=last.head.tool if last else "",
         version=last.head.version if last else "",
@@ -116,33 +116,33 @@ def of_runs(runs: list[Run]) -> Summary:
         n_failed=sum(task.is_failure and task.status != "misplaced" for task in tasks),
         n_retries=sum(len(run.retries) for run in runs),
         rss=max((task.rss for task in tasks), default=0),
-        records_per_second=_ratio(records, wall),
-        units_per_second=_ratio(units, wall),
-        efficiency=_ratio(cpu, core_seconds),
-        occupancy=min(_ratio(busy, slot_seconds), 1.0),
-        tail=_tail(last) if last else 0.0,
-        slowest=slowest(runs, N_SLOWEST),
+        records_per_second=_divide_or_zero(records, wall),
+        units_per_second=_divide_or_zero(units, wall),
+        efficiency=_divide_or_zero(cpu, core_seconds),
+        occupancy=min(_divide_or_zero(busy, slot_seconds), 1.0),
+        tail=_compute_tail(last) if last else 0.0,
+        slowest=list_slowest_batches(runs, N_SLOWEST),
         quarantined=tuple(
             QuarantinedRecord(record=event.record, name=event.name, reason=event.reason)
-            for event in still_quarantined(runs)
+            for event in list_still_quarantined(runs)
         ),
-        warnings=_warnings(runs),
+        warnings=_count_warnings(runs),
     )
 
 
-def slowest(runs: list[Run], n: int) -> tuple[SlowBatch, ...]:
+def list_slowest_batches(runs: list[LoggedRun], n: int) -> tuple[SlowBatch, ...]:
     """Return the ``n`` slowest batches, the slowest first."""
     numbered = (
         (task, index)
         for index, run in enumerate(runs)
-        for task in run.done
+        for task in run.done_tasks
         if task.tasks == 1 and task.last > task.first
     )
     longest = nlargest(n, numbered, key=lambda pair: pair[0].seconds)
-    return tuple(_slow_batch(task, index) for task, index in longest)
+    return tuple(_make_slow_batch(task, index) for task, index in longest)
 
 
-def _slow_batch(task: TaskEvent, run: int) -> SlowBatch:
+def _make_slow_batch(task: TaskEvent, run: int) -> SlowBatch:
     return SlowBatch(
         first=task.first,
         last=task.last,
@@ -154,11 +154,11 @@ def _slow_batch(task: TaskEvent, run: int) -> SlowBatch:
     )
 
 
-def _ratio(part: float, whole: float) -> float:
+def _divide_or_zero(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
 
 
-def _tail(run: Run) -> float:
+def _compute_tail(run: LoggedRun) -> float:
     """Return the seconds from the first slot's last task end to the last slot's."""
     ends: dict[int, float] = {}
     for task in run.tasks:
@@ -166,7 +166,7 @@ def _tail(run: Run) -> float:
     return max(ends.values()) - min(ends.values()) if len(ends) == run.head.slots > 1 else 0.0
 
 
-def _warnings(runs: list[Run]) -> dict[str, int]:
+def _count_warnings(runs: list[LoggedRun]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for run in runs:
         for text, count in run.warnings.items():
@@ -183,37 +183,37 @@ _STATUS = {
 }
 
 
-def text(summary: Summary) -> str:
+def format_summary(summary: RunSummary) -> str:
     """Format a summary for people: aligned lines, the last ending in a newline."""
-    rows = [(head, words_) for head, words_ in _rows(summary) if words_]
+    rows = [(head, words_) for head, words_ in _make_rows(summary) if words_]
     width = max(len(head) for head, _ in rows)
     return "".join(f"{head:<{width}}  {words_}\n" for head, words_ in rows)
 
 
-def _rows(s: Summary) -> list[tuple[str, str]]:
+def _make_rows(s: RunSummary) -> list[tuple[str, str]]:
     """Return the columns left and right of the gap, line by line; a line with empty text is left out."""
-    records = words.count(s.records_done, "record")
+    records = words.format_count(s.records_done, "record")
     if s.records_resumed:
         records += f", {s.records_resumed:,} of them by earlier runs"
-    rate = f"{words.scaled(s.records_per_second)} records/s"
+    rate = f"{words.format_scaled(s.records_per_second)} records/s"
     if s.unit != "records" and s.units_done:
-        rate += f", {words.scaled(s.units_per_second)} {s.unit}/s"
-    runs = f" in {words.count(s.n_runs, 'run')}" if s.n_runs > 1 else ""
-    lost = f", {words.duration(s.cpu_lost)} of it in attempts that failed" if s.cpu_lost >= 0.05 else ""
+        rate += f", {words.format_scaled(s.units_per_second)} {s.unit}/s"
+    runs = f" in {words.format_count(s.n_runs, 'run')}" if s.n_runs > 1 else ""
+    lost = f", {words.format_duration(s.cpu_lost)} of it in attempts that failed" if s.cpu_lost >= 0.05 else ""
     return [
         ("status", _STATUS.get(s.status, s.status)),
         ("records", records),
-        ("time", f"{words.duration(s.wall)}{runs}, {rate}"),
-        ("tool CPU", f"{words.duration(s.cpu)} on {words.count(s.slots, 'slot')}{lost}"),
+        ("time", f"{words.format_duration(s.wall)}{runs}, {rate}"),
+        ("tool CPU", f"{words.format_duration(s.cpu)} on {words.format_count(s.slots, 'slot')}{lost}"),
         (
             "efficiency",
-            f"slots busy {words.percent(s.occupancy)} of the time, "
-            f"tool CPU {words.percent(s.efficiency)} of slots x {'threads x ' if s.threads > 1 else ''}time",
+            f"slots busy {words.format_percent(s.occupancy)} of the time, "
+            f"tool CPU {words.format_percent(s.efficiency)} of slots x {'threads x ' if s.threads > 1 else ''}time",
         ),
-        ("memory", f"{words.size(s.rss)} at most in one task" if s.rss else ""),
-        ("retries", words.count(s.n_retries, "retry") if s.n_retries else ""),
+        ("memory", f"{words.format_size(s.rss)} at most in one task" if s.rss else ""),
+        ("retries", words.format_count(s.n_retries, "retry") if s.n_retries else ""),
         *(
-            ("slowest" if not i else "", f"{words.records(b.first, b.last)}: {words.duration(b.seconds)}")
+            ("slowest" if not i else "", f"{words.format_records(b.first, b.last)}: {words.format_duration(b.seconds)}")
             for i, b in enumerate(s.slowest[:3])
         ),
         *(

@@ -15,10 +15,10 @@ from millrace.report.events import TaskEvent, TasksEvent
 ALONE, STEP = 10_000, 5_000
 
 #: The slowest tasks so far have lines of their own: this many at a time, and this many ever.
-SLOWEST, MOST_SLOW = 20, 1_000
+SLOWEST, MAX_SLOW_LINES = 20, 1_000
 
 
-class Thinner:
+class TaskThinner:
     """Takes tasks, and returns the lines that stand for them."""
 
     def __init__(self) -> None:
@@ -26,9 +26,9 @@ class Thinner:
         self._seconds: list[float] = []
         self._waiting: dict[tuple[int, str, bool], list[TaskEvent]] = {}
 
-    def take(self, task: TaskEvent) -> TaskEvent | None:
+    def add_task(self, task: TaskEvent) -> TaskEvent | None:
         """Add the next task; return the line to write now, or None."""
-        slow = self._is_slow(task)
+        slow = self._is_among_slowest(task)
         if self._lines < ALONE or task.is_failure or slow:
             self._lines += 1
             return task
@@ -38,23 +38,23 @@ class Thinner:
         if len(tasks) < 2 << (self._lines - ALONE) // STEP:
             return None
         self._lines += 1
-        return summed(self._waiting.pop(key))
+        return sum_tasks(self._waiting.pop(key))
 
-    def rest(self) -> Iterator[TaskEvent]:
+    def pop_waiting_lines(self) -> Iterator[TaskEvent]:
         """Yield the lines of tasks that still wait for others."""
         waiting, self._waiting = self._waiting, {}
-        yield from map(summed, waiting.values())
+        yield from map(sum_tasks, waiting.values())
 
-    def _is_slow(self, task: TaskEvent) -> bool:
+    def _is_among_slowest(self, task: TaskEvent) -> bool:
         if len(self._seconds) < SLOWEST:
             heappush(self._seconds, task.seconds)
             return True
-        slow = task.seconds > heappushpop(self._seconds, task.seconds) and self._slow < MOST_SLOW
+        slow = task.seconds > heappushpop(self._seconds, task.seconds) and self._slow < MAX_SLOW_LINES
         self._slow += slow
         return slow
 
 
-def summed(tasks: list[TaskEvent]) -> TaskEvent:
+def sum_tasks(tasks: list[TaskEvent]) -> TaskEvent:
     """Sum up tasks that a slot did one after the other, as one line."""
     if len(tasks) == 1:
         return tasks[0]

@@ -34,7 +34,7 @@ class CpuLimit(msgspec.Struct):
     #: Maximum CPU seconds per unit of a task.
     slowest: float = 0.0
 
-    def observe(self, units: int, cpu_seconds: float, n_records: int) -> None:
+    def observe_task(self, units: int, cpu_seconds: float, n_records: int) -> None:
         """Learn from a task that is done."""
         if units < 1:
             return
@@ -44,16 +44,16 @@ class CpuLimit(msgspec.Struct):
         self.shortest_seconds = min(self.shortest_seconds, cpu_seconds)
         self.slowest = max(self.slowest, cpu_seconds / units)
 
-    def seconds(self, units: int) -> float | None:
+    def compute_limit_seconds(self, units: int) -> float | None:
         """Return the CPU seconds that a task of ``units`` may use; None: no limit.
 
         >>> limit = CpuLimit()
-        >>> limit.observe(50, 1.0, 100)
-        >>> limit.observe(10, 1.0, 1)
-        >>> limit.seconds(50) is None
+        >>> limit.observe_task(50, 1.0, 100)
+        >>> limit.observe_task(10, 1.0, 1)
+        >>> limit.compute_limit_seconds(50) is None
         True
-        >>> limit.observe(10, 0.5, 1)
-        >>> limit.seconds(50), limit.seconds(1), limit.seconds(51) is None
+        >>> limit.observe_task(10, 0.5, 1)
+        >>> limit.compute_limit_seconds(50), limit.compute_limit_seconds(1), limit.compute_limit_seconds(51) is None
         (550.0, 60.0, True)
         """
         if self.n_tasks < MIN_TASKS or self.n_records < MIN_RECORDS or units > self.largest:

@@ -7,8 +7,8 @@ import math
 import msgspec
 
 from millrace.model import CostHint
-from millrace.schedule.protocol import Ask
-from millrace.schedule.sizing import MOST_READY, CostModel, is_tail, next_units, to_end
+from millrace.schedule.protocol import CutBatches
+from millrace.schedule.sizing import MAX_READY_BATCHES, CostModel, compute_batch_units, fit_to_record_end, is_tail
 
 #: A batch takes all that is left if that is at most this many times its size: what is left is an estimate, and a rest
 #: of one record would cost a start of the tool.
@@ -18,7 +18,7 @@ REST = 1.05
 FAR_LONGER = 2
 
 
-class Cutting(msgspec.Struct, dict=True):
+class CutPlanner(msgspec.Struct, dict=True):
     """Decides when batches are cut, and asks for them.
 
     Args:
@@ -52,15 +52,15 @@ class Cutting(msgspec.Struct, dict=True):
         return self.fixed != (0, 0)
 
     @property
-    def most(self) -> int:
+    def max_batches(self) -> int:
         """Maximum number of batches at the slots and in their queues."""
         if self.is_fixed:
-            most = self.slots * (1 + self.cost.ready)
+            most = self.slots * (1 + self.cost.n_ready)
         else:
             most = self.slots * (2 if self.cost.per_unit and not self._grows else 1)
         return max(most, self.least_ahead) if self.cost.per_unit or self.is_fixed else most
 
-    def wants(self, remaining: float | None, n_batches: int) -> bool:
+    def should_cut(self, remaining: float | None, n_batches: int) -> bool:
         """Tell whether one more batch is to be cut while ``n_batches`` are here.
 
         Batches are kept ready beyond those that run, so that no slot waits for its input: one a slot, or more if they
@@ -72,13 +72,13 @@ class Cutting(msgspec.Struct, dict=True):
         """
         if self.ended or self.asked:
             return False
-        if n_batches < self.most:
+        if n_batches < self.max_batches:
             return True
-        if remaining is None or n_batches >= self.slots * (1 + MOST_READY):
+        if remaining is None or n_batches >= self.slots * (1 + MAX_READY_BATCHES):
             return False
         return is_tail(self.cost, self.slots, remaining, fixed=self.is_fixed)
 
-    def ask(self, remaining: float | None, n_batches: int, *, several: bool) -> Ask:
+    def request_batches(self, remaining: float | None, n_batches: int, *, several: bool) -> CutBatches:
         """Ask for the next batch, with the size that is right now.
 
         Args:
@@ -86,25 +86,25 @@ class Cutting(msgspec.Struct, dict=True):
         """
         self.asked, self._asked_units = 1, 0
         if self.is_fixed:
-            more = max(self.most - n_batches - 1, 0) if several else 0
+            more = max(self.max_batches - n_batches - 1, 0) if several else 0
             self.asked += more
-            return Ask(self.fixed[0], 0, self.fixed[1], 1 + more)
-        units = self._next_units(remaining)
+            return CutBatches(self.fixed[0], 0, self.fixed[1], 1 + more)
+        units = self._choose_units(remaining)
         if self.hint.unit == "records":
-            return Ask(min(units, self.hint.max_records or units), 0, self.cost.most_bytes(self.slots))
+            return CutBatches(min(units, self.hint.max_records or units), 0, self.cost.compute_max_bytes(self.slots))
         self._asked_units = units
-        return Ask(self.hint.max_records, units, self.cost.most_bytes(self.slots))
+        return CutBatches(self.hint.max_records, units, self.cost.compute_max_bytes(self.slots))
 
-    def ask_for_one(self) -> Ask:
+    def request_one_record(self) -> CutBatches:
         """Ask for one record."""
         self.asked, self._asked_units = 1, 0
-        return Ask(1, 0, 0)
+        return CutBatches(1, 0, 0)
 
-    def came(self) -> None:
+    def count_arrival(self) -> None:
         """Note that a batch that was asked for is ready."""
         self.asked -= 1
 
-    def end(self) -> None:
+    def end_input(self) -> None:
         """Note that no more batches can be cut."""
         self.asked, self.ended = 0, True
 
@@ -112,17 +112,17 @@ class Cutting(msgspec.Struct, dict=True):
         """Tell whether a batch has many more units than were asked for."""
         return self._asked_units > 0 and FAR_LONGER * max(self._asked_units, self.cost.batch_units) < units
 
-    def _next_units(self, remaining: float | None) -> int:
-        units = next_units(self.cost, self.slots, remaining)
+    def _choose_units(self, remaining: float | None) -> int:
+        units = compute_batch_units(self.cost, self.slots, remaining)
         self._grows = self.cost.is_mostly_start(units)
         if remaining is None or not self.cost.per_unit:
             return units
-        units = self._within_round(units, remaining)
+        units = self._limit_to_round(units, remaining)
         if self.hint.ends:
-            return to_end(self.hint.ends, remaining, units)
+            return fit_to_record_end(self.hint.ends, remaining, units)
         return math.ceil(REST * max(units, remaining)) if remaining <= REST * units else units
 
-    def _within_round(self, units: int, remaining: float) -> int:
+    def _limit_to_round(self, units: int, remaining: float) -> int:
         """Limit ``units``, in the last round, to an equal part for each slot."""
         if (units + 1) * self.slots < remaining:  # units are integers
             self._last_round = 0

@@ -8,22 +8,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 #: Maximum number of lines of a header and a footer together.
-MOST_LINES = 1000
+MAX_FRAME_LINES = 1000
 
 _NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
 #: Maximum number of characters of a line that is shown.
-SHOWN = 100
+MAX_SHOWN_CHARACTERS = 100
 
 
-class Look(NamedTuple):
+class DifferenceExplanation(NamedTuple):
     """The likely cause of a difference, in words, and a hint."""
 
     what: str
     hint: str
 
 
-class Difference(NamedTuple):
+class LineDifference(NamedTuple):
     """The first line that differs, counted from 0. ``None``: there is no such line."""
 
     line: int
@@ -34,13 +34,13 @@ class Difference(NamedTuple):
     offset: int
 
 
-def first_difference(then: bytes, now: bytes) -> Difference:
+def find_first_difference(then: bytes, now: bytes) -> LineDifference:
     """Return the first line that is not the same in both.
 
-    >>> first_difference(b"a\\nb\\nc\\n", b"a\\nc\\n")
-    Difference(line=1, then=b'b', now=b'c', offset=2)
-    >>> first_difference(b"a\\n", b"a\\nb")
-    Difference(line=1, then=None, now=b'b', offset=2)
+    >>> find_first_difference(b"a\\nb\\nc\\n", b"a\\nc\\n")
+    LineDifference(line=1, then=b'b', now=b'c', offset=2)
+    >>> find_first_difference(b"a\\n", b"a\\nb")
+    LineDifference(line=1, then=None, now=b'b', offset=2)
     """
     low, high = 0, min(len(then), len(now))
     while low < high:  # bisect: comparing slices is fast, comparing bytes one by one is not
@@ -50,22 +50,22 @@ def first_difference(then: bytes, now: bytes) -> Difference:
         else:
             high = middle - 1
     start = then.rfind(b"\n", 0, low) + 1
-    return Difference(then.count(b"\n", 0, start), _line_at(then, start), _line_at(now, start), start)
+    return LineDifference(then.count(b"\n", 0, start), _get_line_at(then, start), _get_line_at(now, start), start)
 
 
-def _line_at(text: bytes, start: int) -> bytes | None:
+def _get_line_at(text: bytes, start: int) -> bytes | None:
     return text[start:].split(b"\n", 1)[0] if start < len(text) else None
 
 
-def shown(line: bytes | None) -> str:
+def format_line(line: bytes | None) -> str:
     """Format a line for a message."""
     if line is None:
         return "(nothing)"
     text = "".join(c if c.isprintable() else "\\t" if c == "\t" else "?" for c in line.decode(errors="replace"))
-    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."
 
 
-def looks_like(then: Sequence[bytes], now: Sequence[bytes], *, repeatable: bool) -> Look:
+def explain_difference(then: Sequence[bytes], now: Sequence[bytes], *, repeatable: bool) -> DifferenceExplanation:
     """Explain a difference: why the tool's output depends on where its input is cut.
 
     Args:
@@ -74,110 +74,118 @@ def looks_like(then: Sequence[bytes], now: Sequence[bytes], *, repeatable: bool)
         repeatable: Whether it writes the same bytes when a batch is run again unchanged.
     """
     if not repeatable:
-        return Look(
+        return DifferenceExplanation(
             "the tool gives other bytes when it is run again on the same records: random numbers, a date, a process "
             "number, or threads that race",
             "give it a fixed seed, or leave the date out; with one, the serial tool gives the same bytes twice too",
         )
     before, after = [part.splitlines(keepends=True) for part in then], [part.splitlines(keepends=True) for part in now]
-    return _frame(before, after) or _left_out(before, after) or _varying_ends(before, after) or _lines(before, after)
+    return (
+        _explain_frame(before, after)
+        or _explain_missing_lines(before, after)
+        or _explain_totals(before, after)
+        or _explain_lines(before, after)
+    )
 
 
-Blocks = Sequence[Sequence[bytes]]
+BlockLines = Sequence[Sequence[bytes]]
 
 
-def _frame(then: Blocks, now: Blocks) -> Look | None:
+def _explain_frame(then: BlockLines, now: BlockLines) -> DifferenceExplanation | None:
     """Recognise a header or footer that is the same in each block."""
     blocks = [*then, *now]
-    for head, foot in _frames(then, now):
+    for head, foot in _list_frame_sizes(then, now):
         ends = {(tuple(block[:head]), tuple(block[len(block) - foot :])) for block in blocks}
-        if len(ends) == 1 and _unframed(then, head, foot) == _unframed(now, head, foot) is not None:
-            return _named(blocks[0], head, foot)
+        if len(ends) == 1 and _strip_frames(then, head, foot) == _strip_frames(now, head, foot) is not None:
+            return _describe_frame(blocks[0], head, foot)
     return None
 
 
-def _frames(then: Blocks, now: Blocks) -> Iterator[tuple[int, int]]:
+def _list_frame_sizes(then: BlockLines, now: BlockLines) -> Iterator[tuple[int, int]]:
     """Yield possible (header, footer) line counts: as many lines as fewer blocks of the same records lack."""
     n_blocks = len(then) - len(now)
     lines = sum(map(len, then)) - sum(map(len, now))
-    if n_blocks and not lines % n_blocks and 0 < lines // n_blocks <= MOST_LINES:
+    if n_blocks and not lines % n_blocks and 0 < lines // n_blocks <= MAX_FRAME_LINES:
         size = lines // n_blocks
         yield from ((head, size - head) for head in range(size, -1, -1))
 
 
-def _unframed(blocks: Blocks, head: int, foot: int) -> list[bytes] | None:
+def _strip_frames(blocks: BlockLines, head: int, foot: int) -> list[bytes] | None:
     """Return all lines without the frames; None if a block is shorter than its frame."""
     if any(len(block) < head + foot for block in blocks):
         return None
     return [line for block in blocks for line in block[head : len(block) - foot]]
 
 
-def _named(block: Sequence[bytes], head: int, foot: int) -> Look:
+def _describe_frame(block: Sequence[bytes], head: int, foot: int) -> DifferenceExplanation:
     first = block[0].strip() if block else b""
     if head and foot:
         tag = re.search(rb"<([A-Za-z_][\w.-]*)[^>?!]*>", b"".join(block[:head]))
         if tag and b"</" in block[-1]:
-            return Look(
+            return DifferenceExplanation(
                 "a header and a footer that the tool writes at each start and end",
                 f"--fresh --join xml:{tag[1].decode()} keeps one of each",
             )
-        return Look(
+        return DifferenceExplanation(
             "a header and a footer that the tool writes at each start and end", "let the tool write without them"
         )
     if foot:
-        return Look(
-            "a footer that the tool writes at each end", f"--fresh --join {_so_long('footer', foot)} keeps the last one"
+        return DifferenceExplanation(
+            "a footer that the tool writes at each end",
+            f"--fresh --join {_format_join('footer', foot)} keeps the last one",
         )
     is_csv = head == 1 and b"," in first
     is_sam = re.match(rb"@(HD|SQ|PG|RG|CO)\t", first)
-    join = "sam" if is_sam else "csv" if is_csv else _so_long("header", head)
-    return Look("a header that the tool writes at each start", f"--fresh --join {join} keeps the first one")
+    join = "sam" if is_sam else "csv" if is_csv else _format_join("header", head)
+    return DifferenceExplanation(
+        "a header that the tool writes at each start", f"--fresh --join {join} keeps the first one"
+    )
 
 
-def _so_long(how: str, n_lines: int) -> str:
+def _format_join(how: str, n_lines: int) -> str:
     """Format a join option for ``n_lines`` lines; one line is its default."""
     return how if n_lines == 1 else f"{how}:{n_lines}"
 
 
-def _left_out(then: Blocks, now: Blocks) -> Look | None:
+def _explain_missing_lines(then: BlockLines, now: BlockLines) -> DifferenceExplanation | None:
     """Recognise lines that are missing while no others were added."""
     before, after = (Counter(line for block in blocks for line in block) for blocks in (then, now))
     if before == after or not (before <= after or after <= before):
         return None
-    return Look(
+    return DifferenceExplanation(
         "state carried from record to record: some results depend on others, such as duplicates left out",
         "let the tool treat each record by itself, and do the rest afterwards",
     )
 
 
-def _varying_ends(then: Blocks, now: Blocks) -> Look | None:
+def _explain_totals(then: BlockLines, now: BlockLines) -> DifferenceExplanation | None:
     """Recognise a last or first line about all records, such as a total."""
-    for head, foot in _frames(then, now):
-        if _unframed(then, head, foot) == _unframed(now, head, foot) is not None:
+    for head, foot in _list_frame_sizes(then, now):
+        if _strip_frames(then, head, foot) == _strip_frames(now, head, foot) is not None:
             where = "at its end" if not head else "at its start" if not foot else "at its start and end"
-            return Look(
+            return DifferenceExplanation(
                 f"a total, or another line on all records, that the tool writes {where}",
                 "let the tool write without it, or take it from a serial run",
             )
     return None
 
 
-def _lines(then: Blocks, now: Blocks) -> Look:
+def _explain_lines(then: BlockLines, now: BlockLines) -> DifferenceExplanation:
     before, after = [line for block in then for line in block], [line for block in now for line in block]
     if Counter(before) == Counter(after):
-        return Look(
+        return DifferenceExplanation(
             "the tool sorts, or reorders, what it is given",
             "sort afterwards: millrace run -- ... | sort, with the order that the tool has",
         )
     if len(before) == len(after) and all(
         _NUMBER.sub(b"0", one) == _NUMBER.sub(b"0", other) for one, other in zip(before, after, strict=True)
     ):
-        return Look(
+        return DifferenceExplanation(
             "numbers that run on through the input, such as NR, a running sum, random numbers of one seed, "
             "or statistics of all records",
             "let the tool leave them out; number the lines afterwards",
         )
-    return Look(
+    return DifferenceExplanation(
         "state carried from record to record, or learnt from the whole input",
         "use options with which the tool treats each record by itself; if there are none, run it serially",
     )

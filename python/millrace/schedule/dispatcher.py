@@ -11,10 +11,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from millrace.ids import TaskId
-from millrace.schedule.holders import Replicas
-from millrace.schedule.locality import Homes
-from millrace.schedule.placement import Placement, Send
-from millrace.tasks import Task
+from millrace.schedule.holders import FragmentReplicas
+from millrace.schedule.locality import FragmentAffinity
+from millrace.schedule.placement import SendTask, TaskPlacement
+from millrace.tasks import SlotTask
 
 #: Node of the coordinator.
 COORDINATOR = 0
@@ -22,10 +22,10 @@ COORDINATOR = 0
 Load = TypeVar("Load")
 
 #: Interval between checks for stragglers while slots are idle.
-STRAGGLER_LOOK_SECONDS = 0.25
+STRAGGLER_INTERVAL_SECONDS = 0.25
 
 
-class _Out(msgspec.Struct, Generic[Load]):
+class _SubmittedTask(msgspec.Struct, Generic[Load]):
     """A task that was submitted and has not ended."""
 
     load: Load
@@ -33,26 +33,26 @@ class _Out(msgspec.Struct, Generic[Load]):
     started: bool = False
 
 
-class Dispatcher(Generic[Load]):
+class TaskDispatcher(Generic[Load]):
     """Sends tasks to nodes, and reports the end of each once.
 
-    Every method may decide that tasks are sent: call ``take`` after each call.
+    Every method may decide that tasks are sent: call ``pop_sends`` after each call.
 
     Args:
         fragments: Number of fragments of the database; 0: it is whole.
         placement: Placement to use instead of a new one.
     """
 
-    def __init__(self, fragments: int = 0, placement: Placement | None = None) -> None:
-        self._placement = placement or Placement()
-        self._homes, self._fragments = Homes(fragments), fragments
-        self._out: dict[TaskId, _Out[Load]] = {}
-        self._sends: list[Send] = []
+    def __init__(self, fragments: int = 0, placement: TaskPlacement | None = None) -> None:
+        self._placement = placement or TaskPlacement()
+        self._homes, self._fragments = FragmentAffinity(fragments), fragments
+        self._out: dict[TaskId, _SubmittedTask[Load]] = {}
+        self._sends: list[SendTask] = []
         self._last, self._looked = False, 0.0
         #: Whether storage holds the fragments, from which nodes read them.
         self._is_held = False
 
-    def take(self) -> list[tuple[Send, Load]]:
+    def pop_sends(self) -> list[tuple[SendTask, Load]]:
         """Return the sends decided since the last call, each with its payload."""
         found = [(send, self._out[TaskId(send.task)].load) for send in self._sends]
         self._sends.clear()
@@ -60,34 +60,34 @@ class Dispatcher(Generic[Load]):
 
     # Nodes
 
-    def joined(self, node: int, slots: int, now: float, members: int = 1) -> None:
-        """Add a node, or change its number of slots; see ``Placement.node_joined``."""
-        self._homes.joined(node, slots)
-        self._note(self._placement.node_joined(node, slots, now, members))
+    def add_node(self, node: int, slots: int, now: float, members: int = 1) -> None:
+        """Add a node, or change its number of slots; see ``TaskPlacement.add_node``."""
+        self._homes.add_node(node, slots)
+        self._record_sends(self._placement.add_node(node, slots, now, members))
 
-    def lost(self, node: int, now: float) -> int:
+    def remove_node(self, node: int, now: float) -> int:
         """Remove a lost node; return the number of its tasks that are reassigned."""
-        self._homes.lost(node)
-        back, sends = self._placement.node_lost(node, now)
-        self._note(sends)
+        self._homes.remove_node(node)
+        back, sends = self._placement.remove_node(node, now)
+        self._record_sends(sends)
         return len(back)
 
     # Tasks
 
-    def submit(self, task: Task, load: Load, units: float, now: float) -> None:
+    def submit_task(self, task: SlotTask, load: Load, units: float, now: float) -> None:
         """Submit a task of ``units`` cost units; ``load`` is the payload sent with it."""
-        self._out[task.id] = _Out(load, task.fragment)
+        self._out[task.id] = _SubmittedTask(load, task.fragment)
         fragment = task.fragment if task.fragment <= self._fragments else 0
         # A task that is no search reads parts of all volumes, of which the coordinator holds more than other nodes.
         reads_far = self._is_held and not fragment
-        prefer = (COORDINATOR,) if reads_far else self._homes.of(task.fragment)
-        self._note(
-            self._placement.task_ready(
+        prefer = (COORDINATOR,) if reads_far else self._homes.get_home_nodes(task.fragment)
+        self._record_sends(
+            self._placement.add_task(
                 task.id, units, now, urgent=task.urgent, prefer=prefer, fragment=fragment, once=reads_far
             )
         )
 
-    def started(self, task: TaskId) -> bool:
+    def mark_started(self, task: TaskId) -> bool:
         """Note that a slot has started a task; return whether this is the first report."""
         out = self._out.get(task)
         if out is None or out.started:
@@ -95,47 +95,47 @@ class Dispatcher(Generic[Load]):
         out.started = True
         return True
 
-    def ended(self, node: int, task: TaskId, seconds: float, now: float, *, counts: bool) -> bool:
-        """Note the end of a task at a node; return whether the task has ended. See ``Placement.task_ended``."""
-        self._note(self._placement.task_ended(node, task, seconds, now, counts=counts))
-        if task not in self._out or (not counts and self._placement.holders(task)):
+    def mark_ended(self, node: int, task: TaskId, seconds: float, now: float, *, counts: bool) -> bool:
+        """Note the end of a task at a node; return whether the task has ended. See ``TaskPlacement.end_task``."""
+        self._record_sends(self._placement.end_task(node, task, seconds, now, counts=counts))
+        if task not in self._out or (not counts and self._placement.get_task_nodes(task)):
             return False  # an earlier copy has ended, or another slot may succeed
         del self._out[task]
         return True
 
-    def came_back(self, node: int, task: TaskId, now: float) -> bool:
+    def mark_returned(self, node: int, task: TaskId, now: float) -> bool:
         """Note that a node returned a task that none of its slots had started; return whether no other has it."""
-        return self.ended(node, task, 0.0, now, counts=False)
+        return self.mark_ended(node, task, 0.0, now, counts=False)
 
-    def withdraw(self) -> list[TaskId]:
+    def withdraw_tasks(self) -> list[TaskId]:
         """Forget all tasks that are not sent and return them; nothing is run twice from now on."""
         self._last = False
-        back = [TaskId(task) for task in self._placement.withdraw()]
+        back = [TaskId(task) for task in self._placement.withdraw_tasks()]
         for task in back:
             del self._out[task]
         return back
 
-    def no_more(self) -> None:
+    def end_submission(self) -> None:
         """Note that all tasks are submitted: from now on, stragglers may be duplicated."""
         self._last = True
 
-    def look(self, now: float) -> None:
+    def send_waiting(self, now: float) -> None:
         """Send tasks that waited for a choice, and copies of stragglers to idle slots. Call it regularly.
 
-        See ``Placement.fill``, ``Placement.straggling``.
+        See ``TaskPlacement.fill_nodes``, ``TaskPlacement.duplicate_stragglers``.
         """
         if len(self._placement.local):
-            self._note(self._placement.fill(now))
-        if self._last and self._out and now - self._looked > STRAGGLER_LOOK_SECONDS:
+            self._record_sends(self._placement.fill_nodes(now))
+        if self._last and self._out and now - self._looked > STRAGGLER_INTERVAL_SECONDS:
             self._looked = now
-            self._note(self._placement.straggling(now))
+            self._record_sends(self._placement.duplicate_stragglers(now))
 
     # Fragments held by the nodes' storage
 
-    def hold(self, replicas: Mapping[int, Replicas]) -> None:
+    def set_replicas(self, replicas: Mapping[int, FragmentReplicas]) -> None:
         """Set the nodes with a replica, by fragment: they search it as far as that leaves no slot idle."""
         self._is_held = True
-        self._placement.hold(replicas)
+        self._placement.set_replicas(replicas)
 
     @property
     def n_local(self) -> tuple[int, int]:
@@ -143,8 +143,8 @@ class Dispatcher(Generic[Load]):
         local = self._placement.local
         return local.n_sent, local.n_local
 
-    def _note(self, sends: list[Send]) -> None:
+    def _record_sends(self, sends: list[SendTask]) -> None:
         for send in sends:
             if out := self._out.get(TaskId(send.task)):
-                self._homes.sent(out.fragment, send.node)
+                self._homes.record_search(out.fragment, send.node)
                 self._sends.append(send)

@@ -6,25 +6,25 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 #: The nodes that have a replica of one fragment; as a mapping, with the share of it that each has.
-Replicas = Collection[int] | Mapping[int, float]
+FragmentReplicas = Collection[int] | Mapping[int, float]
 
 
-class Holders:
+class FragmentHolders:
     """Fragments by the nodes that can read them from their own disks.
 
     A node holds the replicas in its storage, and fragments that it fetched for earlier searches.
 
-    >>> holders = Holders({1: [7, 8], 2: [8]}); holders.add(1); holders.add(2)
-    >>> sorted(holders.of_node[8]), holders.load(1, but=8)
+    >>> holders = FragmentHolders({1: [7, 8], 2: [8]}); holders.add_search(1); holders.add_search(2)
+    >>> sorted(holders.of_node[8]), holders.list_holder_loads(1, but=8)
     ([1, 2], [1])
-    >>> holders.take(1); sorted(holders.of_node[8]), holders.holds(7, 1)
+    >>> holders.remove_search(1); sorted(holders.of_node[8]), holders.has_fragment(7, 1)
     ([2], True)
 
     Args:
         replicas: Nodes that have a replica, by fragment; where they have parts of it, with the share of each.
     """
 
-    def __init__(self, replicas: Mapping[int, Replicas] = {}) -> None:
+    def __init__(self, replicas: Mapping[int, FragmentReplicas] = {}) -> None:
         self._replicas: dict[int, Mapping[int, float]] = {}
         self._copies: dict[int, set[int]] = defaultdict(set)
         self._lost: set[int] = set()
@@ -36,7 +36,7 @@ class Holders:
         self.of_node: dict[int, dict[int, None]] = defaultdict(dict)
         #: Number of readers that each node serves now, as far as is known.
         self.serves: dict[int, int] = defaultdict(int)
-        self.hold(replicas)
+        self.set_replicas(replicas)
 
     # Holders of fragments
 
@@ -44,58 +44,58 @@ class Holders:
         """Tell whether the location of a fragment was ever reported."""
         return fragment in self._replicas
 
-    def holds(self, node: int, fragment: int) -> bool:
+    def has_fragment(self, node: int, fragment: int) -> bool:
         """Tell whether a live node holds ``fragment``."""
         return node in self.nodes_of.get(fragment, ())
 
-    def hold(self, replicas: Mapping[int, Replicas]) -> None:
+    def set_replicas(self, replicas: Mapping[int, FragmentReplicas]) -> None:
         """Set the nodes with a replica of these fragments; other fragments stay unchanged."""
         for fragment, nodes in replicas.items():
             self._replicas[fragment] = dict(nodes) if isinstance(nodes, Mapping) else dict.fromkeys(nodes, 1.0)
-        self._settle(replicas)
+        self._update_holders(replicas)
 
-    def fetched(self, fragment: int, node: int) -> None:
+    def add_copy(self, fragment: int, node: int) -> None:
         """Note that a node fetches ``fragment`` and keeps it."""
-        if self.is_known(fragment) and not self.holds(node, fragment):
+        if self.is_known(fragment) and not self.has_fragment(node, fragment):
             self._copies[fragment].add(node)
-            self._settle([fragment])
+            self._update_holders([fragment])
 
-    def joined(self, node: int) -> None:
+    def add_node(self, node: int) -> None:
         """Add a node, perhaps again: its copies are gone, its replicas are not."""
         if node in self._lost:
             self._lost.remove(node)
-            self._settle(self._replicas)
+            self._update_holders(self._replicas)
 
-    def lost(self, node: int) -> None:
+    def remove_node(self, node: int) -> None:
         """Remove a lost node and its copies."""
         self._lost.add(node)
         for copies in self._copies.values():
             copies.discard(node)
-        self._settle(self._replicas)
+        self._update_holders(self._replicas)
         self.of_node.pop(node, None)
 
-    def _settle(self, fragments: Iterable[int]) -> None:
+    def _update_holders(self, fragments: Iterable[int]) -> None:
         for fragment in fragments:
             for node in self.nodes_of.get(fragment, ()):
                 self.of_node[node].pop(fragment, None)
             now = ({*self._replicas[fragment]} | self._copies[fragment]) - self._lost
             self.nodes_of[fragment] = tuple(sorted(now))
             if fragment in self.left:
-                self._list(fragment)
+                self._list_as_left(fragment)
 
-    def _list(self, fragment: int) -> None:
+    def _list_as_left(self, fragment: int) -> None:
         for node in self.nodes_of.get(fragment, ()):
             self.of_node[node][fragment] = None
 
     # Fragments left
 
-    def add(self, fragment: int) -> None:
+    def add_search(self, fragment: int) -> None:
         """Add a waiting search of ``fragment``."""
         self.left[fragment] = self.left.get(fragment, 0) + 1
         if self.left[fragment] == 1:
-            self._list(fragment)
+            self._list_as_left(fragment)
 
-    def take(self, fragment: int) -> None:
+    def remove_search(self, fragment: int) -> None:
         """Remove a waiting search of ``fragment``, which was sent."""
         self.left[fragment] -= 1
         if not self.left[fragment]:
@@ -108,20 +108,20 @@ class Holders:
         self.left.clear()
         self.of_node.clear()
 
-    def load(self, fragment: int, but: int = -1) -> list[int]:
+    def list_holder_loads(self, fragment: int, but: int = -1) -> list[int]:
         """Return for each other holder of ``fragment`` the number of fragments it has left."""
         return [len(self.of_node[node]) for node in self.nodes_of.get(fragment, ()) if node != but]
 
-    def nearest(self, node: int) -> list[int]:
+    def list_nearest(self, node: int) -> list[int]:
         """Return the fragments left of which a node holds the largest share.
 
-        >>> holders = Holders({1: {7: 0.8}, 2: {7: 1.0, 8: 0.8}}); holders.add(1); holders.add(2)
-        >>> holders.nearest(7), holders.nearest(8), holders.nearest(9)
+        >>> holders = FragmentHolders({1: {7: 0.8}, 2: {7: 1.0, 8: 0.8}}); holders.add_search(1); holders.add_search(2)
+        >>> holders.list_nearest(7), holders.list_nearest(8), holders.list_nearest(9)
         ([2], [2], [])
         """
-        shares = {fragment: self._share(fragment, node) for fragment in self.of_node[node]}
+        shares = {fragment: self._get_share(fragment, node) for fragment in self.of_node[node]}
         most = max(shares.values(), default=0.0)
         return [fragment for fragment, share in shares.items() if share >= most]
 
-    def _share(self, fragment: int, node: int) -> float:
+    def _get_share(self, fragment: int, node: int) -> float:
         return 1.0 if node in self._copies[fragment] else self._replicas[fragment].get(node, 0.0)

@@ -10,12 +10,22 @@ from enum import Enum
 import msgspec
 
 from millrace.ids import BatchId
-from millrace.schedule.cutting import Cutting
-from millrace.schedule.protocol import Ask, Failure, Part, Quarantine, Release, Result, Split, Stop, Why
+from millrace.schedule.cutting import CutPlanner
+from millrace.schedule.protocol import (
+    AttemptResult,
+    BatchExtent,
+    CutBatches,
+    QuarantineBatch,
+    ReleaseBatch,
+    SplitBatch,
+    StopReason,
+    StopRun,
+    TaskFailure,
+)
 from millrace.schedule.quarantine_limit import QuarantineLimit
 
 
-class Run(msgspec.Struct, frozen=True):
+class RunBatch(msgspec.Struct, frozen=True):
     """Start an attempt at a batch; ``urgent``: before those that wait."""
 
     batch: BatchId
@@ -26,10 +36,10 @@ class Run(msgspec.Struct, frozen=True):
 
 
 #: The next step for a batch.
-Step = Run | Split | Quarantine | Release | Stop
+BatchStep = RunBatch | SplitBatch | QuarantineBatch | ReleaseBatch | StopRun
 
 
-class _State(Enum):
+class _BatchState(Enum):
     #: Cut, and not yet submitted.
     READY = 1
     #: Submitted: at a slot, or in the queue before it.
@@ -38,42 +48,42 @@ class _State(Enum):
     HELD = 3
 
 
-class _Batch(msgspec.Struct):
+class _LiveBatch(msgspec.Struct):
     records: int
     units: int
     attempt: int = 0
-    state: _State = _State.READY
+    state: _BatchState = _BatchState.READY
     #: No more retries as a whole: it is being split down to the culprit record.
     suspect: bool = False
     #: Its last failure, or that of the batch from which it was cut.
-    failure: Failure | None = None
+    failure: TaskFailure | None = None
     #: How often memory ran out for it.
     starved: int = 0
 
 
 #: The tool does not work if this many single records fail alike and none succeeds. Records without any units do not
 #: count: a working tool may fail on each of them.
-WITNESSES = 3
+MIN_FAILURES_TO_BLAME_TOOL = 3
 
 #: The same for records that fail in different ways: a message may contain something random.
-MOST_WITNESSES = 10
+MIN_MIXED_FAILURES_TO_BLAME_TOOL = 10
 
 #: A file with at most this many units (about bytes) left is cut within a few milliseconds.
-GATHERED_UNITS = 1 << 20
+MAX_GATHERED_UNITS = 1 << 20
 
 #: A batch runs alone after memory ran out for it this often.
-MOST_CROWDED = 2
+MAX_SHARED_OUT_OF_MEMORY = 2
 
 #: Memory, not the records, is the reason if it is too small for this many records, and for more than are done.
-MOST_STARVED = 10
+MAX_ALONE_OUT_OF_MEMORY = 10
 
 
-def _kind(failure: Failure) -> tuple[Result, str]:
+def _get_failure_kind(failure: TaskFailure) -> tuple[AttemptResult, str]:
     """Return the key that failures of one kind share."""
     return failure.result, failure.signature
 
 
-class Lives:
+class BatchLifecycle:
     """Decides for each batch, from the time when it is cut until it is done or quarantined.
 
     Near the end all that is left is cut, and the largest batch goes first: a long record that starts last ends last.
@@ -89,115 +99,115 @@ class Lives:
     """
 
     def __init__(
-        self, cutting: Cutting, retries: int = 1, *, stop_on_failure: bool = False, proven: bool = False,
+        self, cutting: CutPlanner, retries: int = 1, *, stop_on_failure: bool = False, proven: bool = False,
         limit: QuarantineLimit | None = None,
     ) -> None:  # fmt: skip
         self.cutting, self.retries, self.stop_on_failure, self.proven = cutting, retries, stop_on_failure, proven
         self.limit = limit or QuarantineLimit()
-        self._batches: dict[BatchId, _Batch] = {}
+        self._batches: dict[BatchId, _LiveBatch] = {}
         self._held: deque[BatchId] = deque()
         #: Batches that wait to be submitted: a heap of (-units, batch).
         self._ready: list[tuple[int, BatchId]] = []
         #: Whether so little is left that batches wait until all of it is cut, so that the largest goes first.
         self._gathers = False
         #: Single records that failed while nothing had succeeded, with their failures.
-        self._witnesses: dict[BatchId, Failure] = {}
+        self._witnesses: dict[BatchId, TaskFailure] = {}
         #: Number of single records for which memory is too small.
         self._starved = 0
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether all of the input was cut and every batch is done or quarantined."""
         return self.cutting.ended and not self._batches and not self.cutting.asked
 
     # Batches
 
-    def ask(self, remaining: float | None, *, several: bool = False) -> Ask | None:
-        """One more batch to cut, or several; None if enough are ready. See ``Cutting``.
+    def request_batches(self, remaining: float | None, *, several: bool = False) -> CutBatches | None:
+        """One more batch to cut, or several; None if enough are ready. See ``CutPlanner``.
 
         Args:
             several: The input is a file, of which the next batches are there in a moment.
         """
         if not self._held:
             here = len(self._batches)
-            if not self.cutting.wants(remaining, here):
+            if not self.cutting.should_cut(remaining, here):
                 return None
-            self._gathers = several and remaining is not None and remaining <= GATHERED_UNITS
-            return self.cutting.ask(remaining, here, several=several)
+            self._gathers = several and remaining is not None and remaining <= MAX_GATHERED_UNITS
+            return self.cutting.request_batches(remaining, here, several=several)
         if any(batch not in self._witnesses for batch in self._batches):
             return None
         # Everything so far has failed: one more record may show whether anything works.
-        return None if self.cutting.ended or self.cutting.asked else self.cutting.ask_for_one()
+        return None if self.cutting.ended or self.cutting.asked else self.cutting.request_one_record()
 
-    def batch_cut(self, part: Part, *, stays_whole: bool = False) -> list[Step]:
+    def add_cut_batch(self, part: BatchExtent, *, stays_whole: bool = False) -> list[BatchStep]:
         """Add a batch that was asked for.
 
         Args:
             stays_whole: It must not be split for its size.
         """
-        self.cutting.came()
+        self.cutting.count_arrival()
         batch, records = part.batch, part.records
-        self._batches[batch] = _Batch(records, part.units)
+        self._batches[batch] = _LiveBatch(records, part.units)
         if self._held:
-            self._hold(batch)
-            return self._verdict()
+            self._hold_batch(batch)
+            return self._decide_if_tool_works()
         if records > 1 and self.cutting.is_far_longer(part.units) and not stays_whole:
-            return [Split(batch, records - 1)]  # the last record is the long one
-        return self._add([batch])
+            return [SplitBatch(batch, records - 1)]  # the last record is the long one
+        return self._queue_batches([batch])
 
-    def _add(self, batches: Iterable[BatchId]) -> list[Step]:
+    def _queue_batches(self, batches: Iterable[BatchId]) -> list[BatchStep]:
         """Run batches of one very long record at once, and queue the others."""
-        steps: list[Step] = []
+        steps: list[BatchStep] = []
         for batch in batches:
             item = self._batches[batch]
             if item.records == 1 and self.cutting.is_far_longer(item.units):
-                steps.append(self._run(batch, urgent=True))
+                steps.append(self._start_attempt(batch, urgent=True))
             else:
                 heapq.heappush(self._ready, (-item.units, batch))
-        return steps if self._gathers else steps + self._hand_out()
+        return steps if self._gathers else steps + self._start_ready_batches()
 
-    def turn(self) -> list[Step]:
+    def end_tick(self) -> list[BatchStep]:
         """Start batches that waited for one that does not come any more. Call it after all other events."""
-        return [] if self._gathers and self.cutting.asked else self._hand_out()
+        return [] if self._gathers and self.cutting.asked else self._start_ready_batches()
 
-    def _hand_out(self) -> list[Step]:
+    def _start_ready_batches(self) -> list[BatchStep]:
         """Submit ready batches to the slots and their queues, the largest first."""
-        steps: list[Step] = []
-        while self._ready and len(self._batches) - len(self._ready) < self.cutting.most + len(self._held):
-            steps.append(self._run(heapq.heappop(self._ready)[1]))
+        steps: list[BatchStep] = []
+        while self._ready and len(self._batches) - len(self._ready) < self.cutting.max_batches + len(self._held):
+            steps.append(self._start_attempt(heapq.heappop(self._ready)[1]))
         return steps
 
-    def input_ended(self) -> list[Step]:
+    def end_input(self) -> list[BatchStep]:
         """Note that no more batches can be cut."""
-        self.cutting.end()
-        return self._verdict()
+        self.cutting.end_input()
+        return self._decide_if_tool_works()
 
-    def batch_split(self, whole: BatchId, parts: Sequence[Part]) -> list[Step]:
+    def replace_split_batch(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[BatchStep]:
         """Replace ``whole``, which was split, by ``parts``."""
         item = self._batches.pop(whole)
-        fresh = item.state is _State.READY
+        fresh = item.state is _BatchState.READY
         for part in parts:
-            self._batches[part.batch] = _Batch(part.records, part.units, suspect=not fresh, failure=item.failure)
+            self._batches[part.batch] = _LiveBatch(part.records, part.units, suspect=not fresh, failure=item.failure)
         if fresh:
-            return self._add(part.batch for part in parts)
+            return self._queue_batches(part.batch for part in parts)
         if self.proven:
-            return [self._run(part.batch, urgent=True) for part in parts]
+            return [self._start_attempt(part.batch, urgent=True) for part in parts]
         # The first record alone tests the tool; the rest waits for its result.
         for part in parts[1:]:
-            self._hold(part.batch)
-        return [self._run(parts[0].batch, urgent=True)]
+            self._hold_batch(part.batch)
+        return [self._start_attempt(parts[0].batch, urgent=True)]
 
-    def batch_divided(self, whole: BatchId, parts: Sequence[Part]) -> None:
+    def replace_divided_batch(self, whole: BatchId, parts: Sequence[BatchExtent]) -> None:
         """Replace ``whole``, which is in progress, by ``parts`` in the same state."""
         item = self._batches.pop(whole)
         for part in parts:
-            self._batches[part.batch] = _Batch(
+            self._batches[part.batch] = _LiveBatch(
                 part.records, part.units, item.attempt, item.state, item.suspect, item.failure
             )
 
     # Results
 
-    def attempt_done(self, batch: BatchId, seconds: float | None) -> list[Step]:
+    def finish_attempt(self, batch: BatchId, seconds: float | None) -> list[BatchStep]:
         """Release a batch whose attempt gave the result, and learn from its time.
 
         Args:
@@ -205,66 +215,66 @@ class Lives:
         """
         item = self._batches.pop(batch)
         self._witnesses.pop(batch, None)
-        self.limit.done(item.records)
+        self.limit.count_done(item.records)
         if seconds is not None:
-            self.cutting.cost.observe(item.units, seconds, item.records)
-        return [Release(batch), *self._prove(), *self._hand_out()]
+            self.cutting.cost.observe_task(item.units, seconds, item.records)
+        return [ReleaseBatch(batch), *self._mark_tool_as_working(), *self._start_ready_batches()]
 
-    def attempt_failed(self, batch: BatchId, failure: Failure) -> list[Step]:
+    def fail_attempt(self, batch: BatchId, failure: TaskFailure) -> list[BatchStep]:
         """Retry, split or hold a batch whose attempt gave no result, or stop the run."""
         item, result = self._batches[batch], failure.result
         item.failure = failure
-        if result.is_of_the_tool:
-            return [Stop(batch, Why.TOOL, failure)]
-        if result in (Result.CROWDED, Result.AWAY):
-            item.starved += result is Result.CROWDED
+        if result.is_tool_failure:
+            return [StopRun(batch, StopReason.TOOL, failure)]
+        if result in (AttemptResult.OUT_OF_MEMORY_SHARED, AttemptResult.FILESYSTEM_GONE):
+            item.starved += result is AttemptResult.OUT_OF_MEMORY_SHARED
             item.attempt -= 1
-            return [self._run(batch, urgent=True)]
-        if result is Result.STILL and item.attempt <= self.retries:
-            return [self._run(batch, urgent=True)]
-        if result is Result.STARVED:
-            item.starved = MOST_CROWDED
+            return [self._start_attempt(batch, urgent=True)]
+        if result is AttemptResult.STALLED and item.attempt <= self.retries:
+            return [self._start_attempt(batch, urgent=True)]
+        if result is AttemptResult.OUT_OF_MEMORY_ALONE:
+            item.starved = MAX_SHARED_OUT_OF_MEMORY
         if not self.proven:
             return self._suspect_tool(batch, failure)
         return self._suspect_record(batch, failure)
 
-    def _suspect_record(self, batch: BatchId, failure: Failure) -> list[Step]:
+    def _suspect_record(self, batch: BatchId, failure: TaskFailure) -> list[BatchStep]:
         item, result = self._batches[batch], failure.result
-        again = result in (Result.FAILED, Result.STARVED) and item.attempt <= self.retries
+        again = result in (AttemptResult.FAILED, AttemptResult.OUT_OF_MEMORY_ALONE) and item.attempt <= self.retries
         if again and (item.records == 1 or not item.suspect):
-            return [self._run(batch, urgent=True)]
+            return [self._start_attempt(batch, urgent=True)]
         if item.records > 1:
-            return [Split(batch, item.records // 2, failure)]
-        if result is Result.STARVED:
+            return [SplitBatch(batch, item.records // 2, failure)]
+        if result is AttemptResult.OUT_OF_MEMORY_ALONE:
             self._starved += 1
-            if self._starved >= MOST_STARVED and self._starved > self.limit.n_done:
-                return [Stop(batch, Why.MEMORY, failure)]
+            if self._starved >= MAX_ALONE_OUT_OF_MEMORY and self._starved > self.limit.n_done:
+                return [StopRun(batch, StopReason.MEMORY, failure)]
         if self.stop_on_failure:
-            return [Stop(batch, Why.RECORD, failure)]
-        if self.limit.give_up(failure.signature, died=failure.died):
-            return [Stop(batch, Why.MANY, failure)]
-        return [Quarantine(batch, failure)]
+            return [StopRun(batch, StopReason.RECORD, failure)]
+        if self.limit.count_given_up(failure.signature, died=failure.died):
+            return [StopRun(batch, StopReason.MANY, failure)]
+        return [QuarantineBatch(batch, failure)]
 
-    def batch_quarantined(self, batch: BatchId) -> list[Step]:
+    def drop_quarantined_batch(self, batch: BatchId) -> list[BatchStep]:
         """Release ``batch``, whose quarantine is committed."""
         del self._batches[batch]
-        return [Release(batch), *self._verdict(), *self._hand_out()]
+        return [ReleaseBatch(batch), *self._decide_if_tool_works(), *self._start_ready_batches()]
 
-    def _suspect_tool(self, batch: BatchId, failure: Failure) -> list[Step]:
+    def _suspect_tool(self, batch: BatchId, failure: TaskFailure) -> list[BatchStep]:
         """Hold a batch that failed before anything succeeded: single records test whether the tool works."""
         item = self._batches[batch]
-        self._hold(batch)
+        self._hold_batch(batch)
         if item.records <= 1:
             self._witnesses[batch] = failure
         # A ready batch takes its place: it may succeed.
-        return [*self._hand_out(), *self._verdict()]
+        return [*self._start_ready_batches(), *self._decide_if_tool_works()]
 
-    def _verdict(self) -> list[Step]:
+    def _decide_if_tool_works(self) -> list[BatchStep]:
         if self.proven or not self._held:
             return []
-        if self._enough_witnesses():
-            return [self._stop()]
-        running = any(item.state is _State.RUNNING for item in self._batches.values())
+        if self._has_enough_failures():
+            return [self._stop_run()]
+        running = any(item.state is _BatchState.RUNNING for item in self._batches.values())
         more = [batch for batch in self._held if batch not in self._witnesses]
         if running:
             return []
@@ -272,50 +282,59 @@ class Lives:
             item = self._batches[batch]
             if item.records > 1:
                 self._held.remove(batch)
-                return [Split(batch, 1, item.failure)]
+                return [SplitBatch(batch, 1, item.failure)]
         if more:
             self._held.remove(more[0])
-            return [self._run(more[0], urgent=True)]
+            return [self._start_attempt(more[0], urgent=True)]
         if not self.cutting.ended:
             return []
-        if len({_kind(failure) for failure in self._witnesses.values()}) > 1:
-            return self._prove()  # few records, each bad in its own way
+        if len({_get_failure_kind(failure) for failure in self._witnesses.values()}) > 1:
+            return self._mark_tool_as_working()  # few records, each bad in its own way
         # All records have failed alike. They are few: perhaps the machine failed once, so each is retried.
         for batch, failure in self._witnesses.items():
-            if failure.result in (Result.FAILED, Result.STARVED) and self._batches[batch].attempt <= self.retries:
+            if (
+                failure.result in (AttemptResult.FAILED, AttemptResult.OUT_OF_MEMORY_ALONE)
+                and self._batches[batch].attempt <= self.retries
+            ):
                 del self._witnesses[batch]
                 self._held.remove(batch)
-                return [self._run(batch, urgent=True)]
-        return [self._stop()]
+                return [self._start_attempt(batch, urgent=True)]
+        return [self._stop_run()]
 
-    def _enough_witnesses(self) -> bool:
-        said = [_kind(failure) for batch, failure in self._witnesses.items() if self._batches[batch].units > 0]
-        return len(said) >= (WITNESSES if len(set(said)) == 1 else MOST_WITNESSES)
+    def _has_enough_failures(self) -> bool:
+        said = [
+            _get_failure_kind(failure) for batch, failure in self._witnesses.items() if self._batches[batch].units > 0
+        ]
+        return len(said) >= (MIN_FAILURES_TO_BLAME_TOOL if len(set(said)) == 1 else MIN_MIXED_FAILURES_TO_BLAME_TOOL)
 
-    def _stop(self) -> Stop:
+    def _stop_run(self) -> StopRun:
         """Stop the run: no record succeeded."""
         batch, failure = next(iter(self._witnesses.items()))
-        return Stop(batch, Why.MEMORY if failure.result is Result.STARVED else Why.TOOL, failure)
+        return StopRun(
+            batch,
+            StopReason.MEMORY if failure.result is AttemptResult.OUT_OF_MEMORY_ALONE else StopReason.TOOL,
+            failure,
+        )
 
-    def _prove(self) -> list[Step]:
+    def _mark_tool_as_working(self) -> list[BatchStep]:
         """Note that the tool works: from now on, failures are due to the records."""
         self.proven = True
         held, self._held = list(self._held), deque()
-        steps: list[Step] = []
+        steps: list[BatchStep] = []
         for batch in held:
             if batch in self._witnesses:
                 steps.extend(self._suspect_record(batch, self._witnesses[batch]))
             else:
-                steps.append(self._run(batch))
+                steps.append(self._start_attempt(batch))
         self._witnesses.clear()
         return steps
 
-    def _hold(self, batch: BatchId) -> None:
-        self._batches[batch].state = _State.HELD
+    def _hold_batch(self, batch: BatchId) -> None:
+        self._batches[batch].state = _BatchState.HELD
         self._held.append(batch)
 
-    def _run(self, batch: BatchId, *, urgent: bool = False) -> Run:
+    def _start_attempt(self, batch: BatchId, *, urgent: bool = False) -> RunBatch:
         item = self._batches[batch]
         item.attempt += 1
-        item.state = _State.RUNNING
-        return Run(batch, item.attempt, urgent, alone=item.starved >= MOST_CROWDED)
+        item.state = _BatchState.RUNNING
+        return RunBatch(batch, item.attempt, urgent, alone=item.starved >= MAX_SHARED_OUT_OF_MEMORY)

@@ -6,17 +6,17 @@ from collections import defaultdict
 from math import ceil
 
 
-class Homes:
+class FragmentAffinity:
     """Fragments settle on the nodes that searched them first.
 
     A node is home to its share of the fragments, and a fragment has its share of the slots: with more fragments than
     nodes, the memory of all nodes together holds the database; with fewer, several nodes hold each. Further searches by
     an otherwise idle node change nothing: its memory is for the fragments that it will search again.
 
-    >>> homes = Homes(4)
-    >>> for node in (1, 2): homes.joined(node, slots=8)
-    >>> for fragment, node in ((1, 1), (2, 2), (3, 1), (4, 1), (1, 2)): homes.sent(fragment, node)
-    >>> [homes.of(fragment) for fragment in (1, 2, 3, 4)]
+    >>> homes = FragmentAffinity(4)
+    >>> for node in (1, 2): homes.add_node(node, slots=8)
+    >>> for fragment, node in ((1, 1), (2, 2), (3, 1), (4, 1), (1, 2)): homes.record_search(fragment, node)
+    >>> [homes.get_home_nodes(fragment) for fragment in (1, 2, 3, 4)]
     [(1,), (2,), (1,), ()]
 
     Args:
@@ -30,24 +30,24 @@ class Homes:
         self._at: dict[int, list[int]] = defaultdict(list)
         self._all = 0
 
-    def joined(self, node: int, slots: int) -> None:
+    def add_node(self, node: int, slots: int) -> None:
         """Add a node, or change its number of slots."""
         self._nodes.setdefault(node, set())
         self._slots[node] = slots
         self._all = sum(self._slots.values())
 
-    def lost(self, node: int) -> None:
+    def remove_node(self, node: int) -> None:
         """Remove a lost node; its fragments may settle elsewhere."""
         for fragment in self._nodes.pop(node, ()):
             self._at[fragment].remove(node)
         self._slots.pop(node, None)
         self._all = sum(self._slots.values())
 
-    def of(self, fragment: int) -> tuple[int, ...]:
+    def get_home_nodes(self, fragment: int) -> tuple[int, ...]:
         """Return the home nodes of ``fragment``; none for a number that is no fragment."""
         return tuple(self._at[fragment]) if 0 < fragment <= self._n else ()
 
-    def sent(self, fragment: int, node: int) -> None:
+    def record_search(self, fragment: int, node: int) -> None:
         """Note that a node is about to search ``fragment``; it becomes a home if it has room for one more."""
         own = self._nodes.get(node)
         if not 0 < fragment <= self._n or own is None or fragment in own:

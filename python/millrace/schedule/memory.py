@@ -10,13 +10,13 @@ from __future__ import annotations
 import msgspec
 
 #: Maximum share of the memory that tools may take together, as measured, for the limit to grow.
-ROOM = 0.9
+MAX_MEMORY_SHARE = 0.9
 
 #: Tasks that must be done in a row, for each allowed tool, before the limit grows.
-CALM = 16
+MIN_DONE_IN_A_ROW = 16
 
 
-class Allowance(msgspec.Struct, dict=True):
+class MemoryAllowance(msgspec.Struct, dict=True):
     """Limit of the tools that may run side by side.
 
     Args:
@@ -34,7 +34,7 @@ class Allowance(msgspec.Struct, dict=True):
         #: Maximum number of tools that run side by side.
         self.allowed = self.slots
 
-    def ended(self, *, out_of_memory: bool, side_by_side: int, peak_bytes: int) -> bool:
+    def record_task(self, *, out_of_memory: bool, side_by_side: int, peak_bytes: int) -> bool:
         """Learn from a task that ended; return whether ``allowed`` has changed.
 
         Args:
@@ -46,20 +46,20 @@ class Allowance(msgspec.Struct, dict=True):
         if out_of_memory:
             self._calm = self._peak = 0
             if side_by_side > 1:
-                self.allowed = min(self.allowed, self._fewer(side_by_side, peak_bytes))
+                self.allowed = min(self.allowed, self._compute_reduced(side_by_side, peak_bytes))
         elif self.allowed < self.slots:
-            self._grow(peak_bytes)
+            self._grow_allowed(peak_bytes)
         return self.allowed != before
 
-    def _fewer(self, side_by_side: int, peak_bytes: int) -> int:
+    def _compute_reduced(self, side_by_side: int, peak_bytes: int) -> int:
         """Return the limit after a kill: less than ran, though one peak does not show what all others take."""
         fits = self.limit_bytes // max(peak_bytes, 1)
         return max(1, side_by_side // 2, min(fits, side_by_side * 3 // 4))
 
-    def _grow(self, peak_bytes: int) -> None:
+    def _grow_allowed(self, peak_bytes: int) -> None:
         self._calm += 1
         self._peak = max(self._peak, peak_bytes, 1)
-        if self._calm >= CALM * self.allowed:
-            fits = int(ROOM * self.limit_bytes) // self._peak
+        if self._calm >= MIN_DONE_IN_A_ROW * self.allowed:
+            fits = int(MAX_MEMORY_SHARE * self.limit_bytes) // self._peak
             self.allowed = max(self.allowed, min(self.slots, 2 * self.allowed, fits))
             self._calm = self._peak = 0

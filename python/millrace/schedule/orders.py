@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.ids import BatchId
-from millrace.tasks import Kind
+from millrace.tasks import TaskKind
 
 if TYPE_CHECKING:
     from millrace import _core
 
 
-class Order(NamedTuple):
+class TaskOrder(NamedTuple):
     """A task to be made."""
 
     batch: BatchId
-    kind: Kind
+    kind: TaskKind
     attempt: int
     urgent: bool = False
     found: Sequence[_core.BlockRef] = ()

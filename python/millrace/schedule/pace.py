@@ -11,16 +11,16 @@ from __future__ import annotations
 SAFETY = 4.0
 
 #: Maximum interval, in seconds.
-LONGEST = 0.05
+MAX_INTERVAL_SECONDS = 0.05
 
 #: Shorter intervals save nothing.
-SHORTEST = 0.002
+MIN_INTERVAL_SECONDS = 0.002
 
 #: Weight of older task times when a new one is measured.
 MEMORY = 0.9
 
 
-class Pace:
+class PollInterval:
     """Poll interval of one node, computed from the tasks that wait at it.
 
     Args:
@@ -32,17 +32,17 @@ class Pace:
         self._here = 0
         self._seconds = 0.0
 
-    def submitted(self, tasks: int = 1) -> None:
+    def add_tasks(self, tasks: int = 1) -> None:
         """Count tasks that arrived."""
         self._here += tasks
 
-    def ended(self, seconds: float) -> None:
+    def remove_task(self, seconds: float) -> None:
         """Count a task as gone; ``seconds`` is its run time, or 0 if it did not run."""
         self._here -= 1
         if seconds > 0:
             self._seconds = MEMORY * self._seconds + (1 - MEMORY) * seconds if self._seconds else seconds
 
-    def rest(self) -> float:
+    def compute_interval(self) -> float:
         """Return the seconds for which no event or message needs a reply; 0: one may need a reply at once.
 
         While enough tasks wait for the slots: the time in which these end, divided by ``SAFETY``.
@@ -50,5 +50,5 @@ class Pace:
         waiting = self._here - self._slots
         if waiting <= 0:
             return 0.0
-        rest = min(waiting * self._seconds / self._slots / SAFETY, LONGEST)
-        return rest if rest >= SHORTEST else 0.0
+        rest = min(waiting * self._seconds / self._slots / SAFETY, MAX_INTERVAL_SECONDS)
+        return rest if rest >= MIN_INTERVAL_SECONDS else 0.0

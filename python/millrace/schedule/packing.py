@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 #: Shorter messages are sent uncompressed, in bytes.
-SMALLEST = 64 << 10
+MIN_MESSAGE_BYTES = 64 << 10
 
 #: Minimum size of a message whose time measures the network; for shorter ones it measures the polling.
-TELLING = 1 << 20
+MIN_TIMED_BYTES = 1 << 20
 
 #: Weight of older observations when a new one is measured.
 MEMORY = 0.8
 
 
-class Packing:
+class MessageCompression:
     """Measured bytes per second of network and compression; first guesses of the latter."""
 
     def __init__(self) -> None:
@@ -21,19 +21,19 @@ class Packing:
         #: Size after compression over size before.
         self._ratio = 0.5
 
-    def sent(self, size: int, seconds: float) -> None:
+    def observe_send(self, size: int, seconds: float) -> None:
         """Learn from a message of ``size`` bytes that was in flight for ``seconds``, until it was polled."""
-        if size >= TELLING:
+        if size >= MIN_TIMED_BYTES:
             # The fastest recent one counts: others waited behind more data, or were polled late.
             self._network = max(size / max(seconds, 1e-6), MEMORY * self._network)
 
-    def packed(self, before: int, after: int, seconds: float) -> None:
+    def observe_compression(self, before: int, after: int, seconds: float) -> None:
         """Learn from a message that was compressed."""
         self._speed = MEMORY * self._speed + (1 - MEMORY) * before / max(seconds, 1e-6)
         self._ratio = MEMORY * self._ratio + (1 - MEMORY) * after / before
 
-    def pays(self, size: int) -> bool:
+    def should_compress(self, size: int) -> bool:
         """Tell whether to compress a message of ``size`` bytes; never while the network is not measured."""
-        if size < SMALLEST or not self._network:
+        if size < MIN_MESSAGE_BYTES or not self._network:
             return False
         return size / self._speed + size * self._ratio / self._network < size / self._network

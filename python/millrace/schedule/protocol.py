@@ -7,12 +7,12 @@ from enum import Enum
 
 import msgspec
 
-from millrace.committed import Committed
+from millrace.committed import CommittedRecords
 from millrace.ids import BatchId, TaskId
-from millrace.tasks import Ended, SlotsChanged, Task, Withdrawn
+from millrace.tasks import SlotsChanged, SlotTask, TaskEnded, TaskWithdrawn
 
 
-class Part(msgspec.Struct, frozen=True):
+class BatchExtent(msgspec.Struct, frozen=True):
     """A batch as the scheduler knows it: records ``[first, last)`` and their cost."""
 
     batch: BatchId
@@ -28,7 +28,7 @@ class Part(msgspec.Struct, frozen=True):
         return self.last - self.first if self.is_divisible else 1
 
 
-class Result(Enum):
+class AttemptResult(Enum):
     """How an attempt at a batch ended."""
 
     DONE = "done"
@@ -36,28 +36,28 @@ class Result(Enum):
     #: Exceeded the user's time limit: not retried unchanged.
     TIMED_OUT = "timed out"
     #: Made no progress for too long: says little about its records.
-    STILL = "still"
+    STALLED = "still"
     #: A filesystem that it reads was gone: says nothing about its records.
-    AWAY = "away"
+    FILESYSTEM_GONE = "away"
     #: Out of memory beside other tasks: says nothing about its records.
-    CROWDED = "crowded"
+    OUT_OF_MEMORY_SHARED = "crowded"
     #: Out of memory while running alone.
-    STARVED = "starved"
+    OUT_OF_MEMORY_ALONE = "starved"
     #: Wrote to its input: no result can be had.
     CHANGED = "changed"
     #: Failed for a reason that has nothing to do with records.
     FATAL = "fatal"
 
     @property
-    def is_of_the_tool(self) -> bool:
+    def is_tool_failure(self) -> bool:
         """Whether this alone shows that the tool cannot do the work, whatever the records."""
-        return self in (Result.CHANGED, Result.FATAL)
+        return self in (AttemptResult.CHANGED, AttemptResult.FATAL)
 
 
-class Failure(msgspec.Struct, frozen=True):
+class TaskFailure(msgspec.Struct, frozen=True):
     """How and why a task failed."""
 
-    result: Result
+    result: AttemptResult
     #: Equal for failures of one kind: status and message without names and numbers.
     signature: str = ""
     #: In words: how it ended, then in further lines the tool's error output.
@@ -73,14 +73,14 @@ class Failure(msgspec.Struct, frozen=True):
 # Events
 
 
-class Begun(msgspec.Struct, frozen=True):
+class RunBegun(msgspec.Struct, frozen=True):
     """The run began: the first batches are about to be asked for."""
 
 
 class BatchCut(msgspec.Struct, frozen=True):
     """A batch that was asked for is ready."""
 
-    part: Part
+    part: BatchExtent
 
 
 class InputEnded(msgspec.Struct, frozen=True):
@@ -88,21 +88,21 @@ class InputEnded(msgspec.Struct, frozen=True):
 
 
 class BatchSplit(msgspec.Struct, frozen=True):
-    """Reply to ``Split``: ``whole`` was replaced by ``parts``, or by one part that cannot be cut."""
+    """Reply to ``SplitBatch``: ``whole`` was replaced by ``parts``, or by one part that cannot be cut."""
 
     whole: BatchId
-    parts: Sequence[Part]
+    parts: Sequence[BatchExtent]
 
 
 class BatchDivided(msgspec.Struct, frozen=True):
-    """Reply to ``Divide``: ``whole``, which is in progress, was replaced by ``parts``; none: it cannot be divided."""
+    """Reply to ``DivideBatch``: ``whole``, which is in progress, was replaced by ``parts``; none: it cannot be divided."""
 
     whole: BatchId
-    parts: Sequence[Part]
+    parts: Sequence[BatchExtent]
 
 
 class BatchQuarantined(msgspec.Struct, frozen=True):
-    """Reply to ``Quarantine``: the quarantine is committed."""
+    """Reply to ``QuarantineBatch``: the quarantine is committed."""
 
     batch: BatchId
 
@@ -111,37 +111,37 @@ class TaskFailed(msgspec.Struct, frozen=True):
     """A task ended without a result."""
 
     task: TaskId
-    failure: Failure
+    failure: TaskFailure
 
 
-class LookWanted(msgspec.Struct, frozen=True):
-    """A second execution of records was asked for, to compare the tool's output; the reply is ``Looked``."""
+class VerificationRequested(msgspec.Struct, frozen=True):
+    """A second execution of records was asked for, to compare the tool's output; the reply is ``VerificationDone``."""
 
-    part: Part
+    part: BatchExtent
     attempt: int
     urgent: bool
-    #: See ``millrace.tasks.Compare``.
+    #: See ``millrace.tasks.CompareTask``.
     over: bool = False
 
 
-class Interrupted(msgspec.Struct, frozen=True):
+class RunInterrupted(msgspec.Struct, frozen=True):
     """A signal asked the run to stop: the first one soon, the second one at once."""
 
 
-class Turn(msgspec.Struct, frozen=True):
+class TickEnded(msgspec.Struct, frozen=True):
     """All pending events were reported: decisions that are made as late as possible are made now."""
 
 
-Happened = (
-    Begun | BatchCut | InputEnded | BatchSplit | BatchDivided | BatchQuarantined | Ended | TaskFailed | Withdrawn | SlotsChanged
-    | LookWanted | Interrupted | Turn
+SchedulerEvent = (
+    RunBegun | BatchCut | InputEnded | BatchSplit | BatchDivided | BatchQuarantined | TaskEnded | TaskFailed | TaskWithdrawn | SlotsChanged
+    | VerificationRequested | RunInterrupted | TickEnded
 )  # fmt: skip
 
 
 # Actions
 
 
-class Ask(msgspec.Struct, frozen=True):
+class CutBatches(msgspec.Struct, frozen=True):
     """Cut this many batches; each ends with the record that reaches a limit. 0: no limit."""
 
     records: int
@@ -150,75 +150,75 @@ class Ask(msgspec.Struct, frozen=True):
     n_batches: int = 1
 
 
-class Submit(msgspec.Struct, frozen=True):
+class SubmitTask(msgspec.Struct, frozen=True):
     """Submit a task to the slots."""
 
-    task: Task
+    task: SlotTask
 
 
-class Split(msgspec.Struct, frozen=True):
+class SplitBatch(msgspec.Struct, frozen=True):
     """Cut a batch in two after its first ``records``, then report ``BatchSplit``."""
 
     batch: BatchId
     records: int
     #: Failure because of which it is cut; None: it is cut for another reason.
-    failure: Failure | None = None
+    failure: TaskFailure | None = None
 
 
-class Divide(msgspec.Struct, frozen=True):
+class DivideBatch(msgspec.Struct, frozen=True):
     """Cut a batch into parts with about equal numbers of records, then report ``BatchDivided``."""
 
     batch: BatchId
     n_parts: int
 
 
-class Retry(msgspec.Struct, frozen=True):
+class ReportRetry(msgspec.Struct, frozen=True):
     """Report that a batch is tried again."""
 
     batch: BatchId
-    failure: Failure
+    failure: TaskFailure
 
 
-class Output(msgspec.Struct, frozen=True):
+class OutputBatch(msgspec.Struct, frozen=True):
     """Commit the result of a batch to the output."""
 
     batch: BatchId
-    result: Committed
+    result: CommittedRecords
     #: Wall time and CPU time of its last task.
     seconds: float
     cpu_seconds: float
 
 
-class Quarantine(msgspec.Struct, frozen=True):
+class QuarantineBatch(msgspec.Struct, frozen=True):
     """Quarantine a batch of one record with its error, then report ``BatchQuarantined``."""
 
     batch: BatchId
     #: Its last failure.
-    failure: Failure
+    failure: TaskFailure
 
 
-class Release(msgspec.Struct, frozen=True):
+class ReleaseBatch(msgspec.Struct, frozen=True):
     """Free the bytes of a batch."""
 
     batch: BatchId
 
 
-class Looked(msgspec.Struct, frozen=True):
+class VerificationDone(msgspec.Struct, frozen=True):
     """Report the result of a second execution to the verifier; None: it failed."""
 
     batch: BatchId
-    result: Committed | None
+    result: CommittedRecords | None
 
 
-class Withdraw(msgspec.Struct, frozen=True):
-    """Take back the tasks that no slot has started, and report ``millrace.tasks.Withdrawn`` for each."""
+class WithdrawTasks(msgspec.Struct, frozen=True):
+    """Take back the tasks that no slot has started, and report ``millrace.tasks.TaskWithdrawn`` for each."""
 
 
-class Kill(msgspec.Struct, frozen=True):
+class KillTasks(msgspec.Struct, frozen=True):
     """Kill the running tools."""
 
 
-class Why(Enum):
+class StopReason(Enum):
     """Reasons for stopping a run early."""
 
     #: The tool cannot work at all.
@@ -231,13 +231,25 @@ class Why(Enum):
     MANY = "many"
 
 
-class Stop(msgspec.Struct, frozen=True):
+class StopRun(msgspec.Struct, frozen=True):
     """Stop the run."""
 
     batch: BatchId
-    why: Why
+    why: StopReason
     #: Failure of ``batch`` that is the reason.
-    failure: Failure
+    failure: TaskFailure
 
 
-Action = Submit | Split | Divide | Retry | Output | Quarantine | Release | Looked | Withdraw | Kill | Stop
+SchedulerAction = (
+    SubmitTask
+    | SplitBatch
+    | DivideBatch
+    | ReportRetry
+    | OutputBatch
+    | QuarantineBatch
+    | ReleaseBatch
+    | VerificationDone
+    | WithdrawTasks
+    | KillTasks
+    | StopRun
+)

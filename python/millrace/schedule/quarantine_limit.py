@@ -8,18 +8,18 @@ import msgspec
 
 #: By default a run stops when more than this share of the ended records, and more than this many, are quarantined.
 SHARE = 0.01
-LEAST_RECORDS = 100
+MIN_GIVEN_UP_RECORDS = 100
 
 #: It stops earlier if at least this many failed in the same way, and they are more than this share.
-ALIKE_RECORDS = 10
+MIN_ALIKE_RECORDS = 10
 ALIKE_SHARE = 0.1
 
 #: It also stops if this many failed in the same way while no record was done, however many were done before.
-IN_A_ROW = 50
+MAX_FAILURES_IN_A_ROW = 50
 
 #: It also stops if this many, and more than this share, died by a signal: the cause is a truncated database, memory, or
 #: the tool.
-DIED_RECORDS = 3
+MIN_DIED_RECORDS = 3
 DIED_SHARE = 0.001
 
 
@@ -41,7 +41,7 @@ class QuarantineLimit(msgspec.Struct):
     #: Number of failures of each kind since a record was done.
     _in_a_row: Counter[str] = msgspec.field(default_factory=Counter)
 
-    def done(self, n_records: int) -> None:
+    def count_done(self, n_records: int) -> None:
         """Count records that are done."""
         self.n_ended += n_records
         self._in_a_row.clear()
@@ -51,12 +51,12 @@ class QuarantineLimit(msgspec.Struct):
         """Number of records that are done."""
         return self.n_ended - self.n_given_up
 
-    def resumed(self, n_ended: int, n_given_up: int) -> None:
+    def add_resumed(self, n_ended: int, n_given_up: int) -> None:
         """Add the ended and quarantined records of earlier runs."""
         self.n_ended += n_ended
         self.n_given_up += n_given_up
 
-    def give_up(self, signature: str, *, died: bool = False) -> bool:
+    def count_given_up(self, signature: str, *, died: bool = False) -> bool:
         """Count one more quarantined record, whose failure has this ``signature``; return whether that is too many.
 
         Args:
@@ -71,11 +71,11 @@ class QuarantineLimit(msgspec.Struct):
             return self.n_given_up > self.most
         if self.share is not None:
             return self.n_given_up > self.share * max(self.n_ended, 100)
-        if died and self.n_died >= DIED_RECORDS and self.n_died > DIED_SHARE * self.n_ended:
+        if died and self.n_died >= MIN_DIED_RECORDS and self.n_died > DIED_SHARE * self.n_ended:
             return True
         alike = self._alike[signature]
-        if alike >= ALIKE_RECORDS and alike > ALIKE_SHARE * self.n_ended:
+        if alike >= MIN_ALIKE_RECORDS and alike > ALIKE_SHARE * self.n_ended:
             return True
-        if self._in_a_row[signature] >= IN_A_ROW:
+        if self._in_a_row[signature] >= MAX_FAILURES_IN_A_ROW:
             return True
-        return self.n_given_up > max(LEAST_RECORDS, SHARE * self.n_ended)
+        return self.n_given_up > max(MIN_GIVEN_UP_RECORDS, SHARE * self.n_ended)

@@ -19,9 +19,9 @@ class SharedScan:
     Source: circular shared scans, as in QPipe (Harizopoulos, Shkapenyuk, Ailamaki, SIGMOD 2005).
 
     >>> scan = SharedScan(3)
-    >>> scan.add(7, [1, 2, 3]); scan.next()
+    >>> scan.add_batch(7, [1, 2, 3]); scan.pop_next_search()
     (7, 1)
-    >>> scan.add(8, [1, 2, 3]); [scan.next() for _ in range(6)]
+    >>> scan.add_batch(8, [1, 2, 3]); [scan.pop_next_search() for _ in range(6)]
     [(8, 1), (7, 2), (8, 2), (7, 3), (8, 3), None]
 
     Args:
@@ -34,27 +34,27 @@ class SharedScan:
         places = min(places, n_fragments)
         self._at = deque(place * n_fragments // places for place in range(places))
 
-    def add(self, batch: int, fragments: Iterable[int]) -> None:
+    def add_batch(self, batch: int, fragments: Iterable[int]) -> None:
         """Queue the searches of ``batch`` in ``fragments``."""
         for fragment in fragments:
             self._waiting[fragment - 1].append(batch)
 
-    def drop(self, batch: int) -> None:
+    def drop_batch(self, batch: int) -> None:
         """Remove the waiting searches of ``batch``."""
         for waiting in self._waiting:
             if batch in waiting:
                 waiting.remove(batch)
 
-    def next(self) -> tuple[int, int] | None:
+    def pop_next_search(self) -> tuple[int, int] | None:
         """Return the next search as (batch, fragment); None if no batch waits."""
         at = self._at.popleft()
-        waits = [at] if self._waiting[at] else [each for each in self._from(at) if self._waiting[each]]
+        waits = [at] if self._waiting[at] else [each for each in self._list_from(at) if self._waiting[each]]
         # A fragment without another position is preferred; one with another position is better than none.
         at = next((each for each in waits if each not in self._at), waits[0] if waits else at)
         self._at.append(at)
         return (self._waiting[at].popleft(), at + 1) if waits else None
 
-    def _from(self, at: int) -> Iterable[int]:
+    def _list_from(self, at: int) -> Iterable[int]:
         """Return all fragments, beginning with ``at``."""
         return (*range(at, len(self._waiting)), *range(at))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from millrace.model import CostHint, Learnt
+from millrace.model import CostHint, CostSums
 
 #: A batch of n records is at most 1 / (1 + SPREAD / sqrt(n)) of what is left for one slot: if it takes longer than
 #: expected, the others have work meanwhile. Errors of n records even out with sqrt(n).
@@ -16,17 +16,17 @@ SPREAD = 0.5
 
 #: Maximum time of a batch, so that a crash loses little and output keeps flowing; and for a tool that starts slowly,
 #: maximum number of its starts: these cost 2.5 %.
-LONGEST_SECONDS = 30.0
-LONGEST_STARTS = 40.0
+MAX_BATCH_SECONDS = 30.0
+MAX_BATCH_STARTS = 40.0
 
 #: Maximum time while the start's cost is unknown, as a multiple of its upper bound: the shortest task's time.
-LONGEST_GUESS = 4.0
+MAX_BATCH_GUESSED_STARTS = 4.0
 
 #: Maximum time if the end is not known (a pipe): the tail may come at any time.
-LONGEST_UNKNOWN_SECONDS = 5.0
+MAX_UNKNOWN_END_SECONDS = 5.0
 
 #: A batch lasts at least this many times the tool's start, unless that would leave slots without work.
-WORTHWHILE = 5.0
+MIN_BATCH_STARTS = 5.0
 
 #: In the first round of a run, a slot's share is one batch if the part kept back for a second one would take less than
 #: this many starts.
@@ -43,14 +43,14 @@ LEFT_OVER = 1.5
 HANDLING_SECONDS = 50e-6
 
 #: Maximum size of a batch as a multiple of the largest measured one: small ones predict large ones badly.
-GROWTH = 8.0
+MAX_GROWTH = 8.0
 
 #: Maximum bytes of a batch: more than one of these a slot is in memory, and the next is read while one runs. More is
-#: allowed for few slots whose tool takes at least ``LONG_START`` to start; all slots together then have at most
-#: ``MOST_BYTES_OF_ALL``.
-MOST_BYTES = 16 << 20
-LONG_START = 0.1
-MOST_BYTES_OF_ALL = 512 << 20
+#: allowed for few slots whose tool takes at least ``LONG_START_SECONDS`` to start; all slots together then have at most
+#: ``MAX_ALL_BATCHES_BYTES``.
+MAX_BATCH_BYTES = 16 << 20
+LONG_START_SECONDS = 0.1
+MAX_ALL_BATCHES_BYTES = 512 << 20
 
 #: Maximum size of a batch that is cut beforehand, as a part of what is left for one slot.
 TAIL_PART = 0.5
@@ -62,12 +62,12 @@ TAIL_STARTS = 5
 TAIL_SECONDS = 60.0
 
 #: Maximum bytes, or units of about a byte, that are cut beforehand at the end of the input.
-MOST_TAIL = 256 << 20
+MAX_TAIL_BYTES = 256 << 20
 
 #: Seconds of work that wait for a slot, in short batches; and the maximum numbers of these batches and units.
 READY_SECONDS = 0.2
-MOST_READY = 32
-READY_UNITS = 1 << 20
+MAX_READY_BATCHES = 32
+MAX_READY_UNITS = 1 << 20
 
 #: Weight of older observations when a new one is measured.
 MEMORY = 0.95
@@ -76,7 +76,7 @@ MEMORY = 0.95
 PROBE_UNITS = 1000
 
 #: Maximum number of tasks that the history of earlier runs counts for: this run may differ.
-MOST_LEARNT = 4.0
+MAX_LEARNT_TASKS = 4.0
 
 
 class CostModel(msgspec.Struct):
@@ -104,19 +104,19 @@ class CostModel(msgspec.Struct):
             self.longest_startup = self.startup
             self.record_units = max(1.0, self.hint.longest)
         if learnt := self.hint.learnt:
-            scale = min(1.0, MOST_LEARNT / learnt.plain[0])
+            scale = min(1.0, MAX_LEARNT_TASKS / learnt.plain[0])
             self._sums, self._plain = (tuple(scale * each for each in sums) for sums in (learnt.sums, learnt.plain))
             self._shortest, self.largest = learnt.shortest, learnt.largest
-            self._fit()
+            self._fit_costs()
 
     @property
-    def learnt(self) -> Learnt | None:
+    def cost_sums(self) -> CostSums | None:
         """The sums with which later runs may begin; None if nothing was measured."""
         if not self._is_new:
             return None
-        return Learnt(sums=self._sums, plain=self._plain, shortest=self._shortest, largest=self.largest)
+        return CostSums(sums=self._sums, plain=self._plain, shortest=self._shortest, largest=self.largest)
 
-    def observe(self, units: int, seconds: float, records: int = 1) -> None:
+    def observe_task(self, units: int, seconds: float, records: int = 1) -> None:
         """Learn from a finished task."""
         if units < 1:
             return
@@ -126,16 +126,16 @@ class CostModel(msgspec.Struct):
         self._is_new = True
         # Records differ, so a task's error grows with its length: short tasks show the start, long ones the slope.
         weight = seconds**-2
-        self._sums = _add(
+        self._sums = _add_decayed(
             self._sums, weight, units * weight, seconds * weight, units**2 * weight, units * seconds * weight
         )
-        self._plain = _add(self._plain, 1.0, units, seconds, records)
-        self._fit()
+        self._plain = _add_decayed(self._plain, 1.0, units, seconds, records)
+        self._fit_costs()
 
-    def _fit(self) -> None:
+    def _fit_costs(self) -> None:
         n, x, y, xx, xy = self._sums
         spread = n * xx - x * x
-        known = min(self._known_start(), self._shortest)
+        known = min(self._compute_known_start(), self._shortest)
         least, most = known, self._shortest
         # Batches of similar size cannot separate start from slope: keep the known start, fit the slope.
         if spread > 0.05 * n * xx:
@@ -153,7 +153,7 @@ class CostModel(msgspec.Struct):
         self.record_units = x / total
         self.per_unit = max((y - self.startup * n) / x, 1e-12)
 
-    def _known_start(self) -> float:
+    def _compute_known_start(self) -> float:
         """Return the start in seconds, as known of the tool: in seconds, or in units, which options change less."""
         n, units, seconds, _ = self._plain
         if not self.hint.start_units:
@@ -167,12 +167,12 @@ class CostModel(msgspec.Struct):
         return units / n if n else 0.0
 
     @property
-    def ready(self) -> int:
+    def n_ready(self) -> int:
         """Number of batches to keep waiting for each slot: one, more if they are short and small."""
         n, units, seconds, _ = self._plain
         if not n or self.hint.unit == "records":
             return 1
-        return max(1, int(min(READY_SECONDS * n / seconds, READY_UNITS * n / units, MOST_READY)))
+        return max(1, int(min(READY_SECONDS * n / seconds, MAX_READY_UNITS * n / units, MAX_READY_BATCHES)))
 
     @property
     def start_units(self) -> int:
@@ -180,26 +180,26 @@ class CostModel(msgspec.Struct):
         return max(1, int(self.startup / self.per_unit)) if self.per_unit else 1
 
     @property
-    def longest(self) -> float:
+    def max_batch_seconds(self) -> float:
         """Maximum seconds of a batch."""
-        return max(LONGEST_SECONDS, LONGEST_STARTS * self.startup, LONGEST_GUESS * self.longest_startup)
+        return max(MAX_BATCH_SECONDS, MAX_BATCH_STARTS * self.startup, MAX_BATCH_GUESSED_STARTS * self.longest_startup)
 
     def is_mostly_start(self, units: int) -> bool:
         """Tell whether a batch is short beside the start because nothing larger was measured yet."""
-        return GROWTH * self.largest <= units and units * self.per_unit < WORTHWHILE * self.startup
+        return MAX_GROWTH * self.largest <= units and units * self.per_unit < MIN_BATCH_STARTS * self.startup
 
-    def most_bytes(self, slots: int) -> int:
+    def compute_max_bytes(self, slots: int) -> int:
         """Return the maximum bytes of a batch."""
-        if self.startup < LONG_START:
-            return MOST_BYTES
-        return max(MOST_BYTES, MOST_BYTES_OF_ALL // (2 * slots))
+        if self.startup < LONG_START_SECONDS:
+            return MAX_BATCH_BYTES
+        return max(MAX_BATCH_BYTES, MAX_ALL_BATCHES_BYTES // (2 * slots))
 
 
-def _add(sums: tuple[float, ...], *new: float) -> tuple[float, ...]:
+def _add_decayed(sums: tuple[float, ...], *new: float) -> tuple[float, ...]:
     return tuple(MEMORY * old + one for old, one in zip(sums, new, strict=True))
 
 
-def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
+def compute_batch_units(model: CostModel, slots: int, remaining: float | None) -> int:
     """Return the units of the next batch.
 
     Args:
@@ -214,15 +214,15 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
     if not model.per_unit:
         probe = float(max(hint.pass_units, PROBE_UNITS)) if hint.unit != "records" else 1.0
         return max(1, int(min(probe, remaining / (8 * slots)) if remaining is not None else probe))
-    worthwhile = max(WORTHWHILE * model.startup, HANDLING_SECONDS * slots) / model.per_unit
+    worthwhile = max(MIN_BATCH_STARTS * model.startup, HANDLING_SECONDS * slots) / model.per_unit
     if remaining is None:
-        starts = LONGEST_STARTS * model.startup / model.per_unit
-        units = max(LONGEST_UNKNOWN_SECONDS / model.per_unit, 2 * worthwhile, starts)
+        starts = MAX_BATCH_STARTS * model.startup / model.per_unit
+        units = max(MAX_UNKNOWN_END_SECONDS / model.per_unit, 2 * worthwhile, starts)
     else:
-        units = max(_part(model, slots, remaining) * remaining / slots, worthwhile)
-    most = model.longest / model.per_unit
+        units = max(_compute_share_part(model, slots, remaining) * remaining / slots, worthwhile)
+    most = model.max_batch_seconds / model.per_unit
     if model.largest or slots > 1:  # before the first measurement, the known start is a guess
-        most = min(most, max(GROWTH * model.largest, LONGEST_STARTS * hint.start_units))
+        most = min(most, max(MAX_GROWTH * model.largest, MAX_BATCH_STARTS * hint.start_units))
     if slots == 1 and remaining is not None:
         # The only slot: sizes need not shrink, so use as few batches as possible, of one size.
         most = remaining / max(1, math.ceil(remaining / most - LAST_PART))
@@ -232,7 +232,7 @@ def next_units(model: CostModel, slots: int, remaining: float | None) -> int:
     return max(1, int(units))
 
 
-def _part(model: CostModel, slots: int, remaining: float) -> float:
+def _compute_share_part(model: CostModel, slots: int, remaining: float) -> float:
     """Return the part of a slot's share of what is left that goes into its next batch."""
     if slots == 1:
         return 1.0  # no other slot waits for it
@@ -243,10 +243,10 @@ def _part(model: CostModel, slots: int, remaining: float) -> float:
         return min(part, TAIL_PART)
     kept_back = (1.0 - part) * share * model.per_unit
     # Later, slots become free at different times, and only small batches even that out.
-    return 1.0 if model.learnt is None and kept_back <= KEPT_BACK * model.startup else part
+    return 1.0 if model.cost_sums is None and kept_back <= KEPT_BACK * model.startup else part
 
 
-def to_end(ends: Sequence[int], remaining: float, units: int) -> int:
+def fit_to_record_end(ends: Sequence[int], remaining: float, units: int) -> int:
     """Return the units, near ``units``, of a batch that ends with a record, where the size of each record is known.
 
     Args:
@@ -278,11 +278,11 @@ def is_tail(model: CostModel, slots: int, remaining: float, *, fixed: bool = Fal
         remaining: Estimated units not yet cut.
         fixed: The user set the size of batches.
     """
-    if not model.per_unit or model.hint.unit == "records" or remaining > min(slots * MOST_BYTES, MOST_TAIL):
+    if not model.per_unit or model.hint.unit == "records" or remaining > min(slots * MAX_BATCH_BYTES, MAX_TAIL_BYTES):
         return False  # the sizes of records are unknown: no batch can go first
     if fixed:
-        return remaining <= slots * MOST_READY * model.batch_units
+        return remaining <= slots * MAX_READY_BATCHES * model.batch_units
     waiting = (1 - 1 / slots) * model.hint.longest * model.per_unit
     return waiting > TAIL_STARTS * model.startup and remaining / slots <= min(
-        TAIL_SECONDS / model.per_unit, GROWTH * model.largest
+        TAIL_SECONDS / model.per_unit, MAX_GROWTH * model.largest
     )

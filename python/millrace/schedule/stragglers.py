@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from millrace.schedule.node_load import NodeLoad, Speeds
+from millrace.schedule.node_load import NodeLoad, NodeSpeeds
 from millrace.schedule.waiting import PlacedTask
 
 
-def copies(
-    nodes: Mapping[int, NodeLoad], tasks: Mapping[int, PlacedTask], speeds: Speeds, now: float
+def choose_copies(
+    nodes: Mapping[int, NodeLoad], tasks: Mapping[int, PlacedTask], speeds: NodeSpeeds, now: float
 ) -> Iterator[tuple[int, PlacedTask]]:
     """Yield (node, task) of the copies to send; send each before the next is asked for.
 
@@ -21,7 +21,7 @@ def copies(
     with the idle slot: it waits behind others, its node is slow, or it is overdue. The time left of an overdue task is
     estimated as its run time so far.
     """
-    idle = [(speeds.rate(item), node) for node, item in nodes.items() if item.idle]
+    idle = [(speeds.get_rate(item), node) for node, item in nodes.items() if item.n_idle]
     if not idle:
         return
     idle.sort(key=lambda pair: (-pair[0], pair[1]))
@@ -29,7 +29,7 @@ def copies(
         (
             (seconds, -number)
             for item in nodes.values()
-            for number, seconds in _left(item, tasks, speeds, now).items()
+            for number, seconds in _estimate_task_ends(item, tasks, speeds, now).items()
             if not (tasks[number].ended or tasks[number].once) and len(tasks[number].nodes) == 1
         ),
         reverse=True,
@@ -40,18 +40,20 @@ def copies(
         if found is None:
             continue
         rate, node = found
-        if seconds <= task.units / rate + speeds.latency(nodes[node]):
+        if seconds <= task.units / rate + speeds.get_latency(nodes[node]):
             continue
         yield node, task
-        if not nodes[node].idle:
+        if not nodes[node].n_idle:
             idle.remove(found)
             if not idle:
                 return
 
 
-def _left(item: NodeLoad, tasks: Mapping[int, PlacedTask], speeds: Speeds, now: float) -> dict[int, float]:
+def _estimate_task_ends(
+    item: NodeLoad, tasks: Mapping[int, PlacedTask], speeds: NodeSpeeds, now: float
+) -> dict[int, float]:
     """Return the estimated seconds until each task at a node ends."""
-    running = {number: speeds.left(item, number, tasks[number].units, now) for number in item.running}
+    running = {number: speeds.estimate_remaining(item, number, tasks[number].units, now) for number in item.running}
     # A waiting task waits at least for the first slot: a node that is stuck never has one.
     wait = min(running.values(), default=0.0)
-    return running | {number: wait + tasks[number].units / speeds.rate(item) for number in item.queued}
+    return running | {number: wait + tasks[number].units / speeds.get_rate(item) for number in item.queued}

@@ -13,31 +13,31 @@ import msgspec
 
 from millrace import earlier_run, run_folder
 from millrace.errors import ExitCode, LostError, MillraceError
-from millrace.interrupt import StoppedBySignal
-from millrace.launch.heart import BEAT_SECONDS
-from millrace.launch.supervisor_link import Supervision
+from millrace.interrupt import StoppedBySignalError
+from millrace.launch.heart import BEAT_INTERVAL_SECONDS
+from millrace.launch.supervisor_link import SupervisorLink
 from millrace.launch.sweep import NAME as JOB
-from millrace.lock import Lock
+from millrace.lock import FileLock
 from millrace.output import left
 from millrace.output.stdout_record import refuse_appending
 from millrace.plan import fingerprint, surroundings
-from millrace.plan.plan import Plan
-from millrace.plan.privacy import folder_mode
+from millrace.plan.plan import RunPlan
+from millrace.plan.privacy import compute_run_dir_mode
 from millrace.report import summary
-from millrace.report.events import read_typed
-from millrace.resume import as_before, outputs_are_there, take_over
-from millrace.rundir import Manifest, RunDir
-from millrace.session.finished import Finished
-from millrace.waiting import until
+from millrace.report.events import read_typed_events
+from millrace.resume import begin_or_resume_run, has_all_outputs, restore_fragments
+from millrace.rundir import RunDir, RunManifest
+from millrace.session.finished import FinishedRun
+from millrace.waiting import wait_until
 
 
-class Claim(msgspec.Struct, frozen=True):
+class RunClaim(msgspec.Struct, frozen=True):
     """A run directory that this process has locked, and the plan to run in it."""
 
-    plan: Plan
+    plan: RunPlan
     rundir: RunDir
-    manifest: Manifest
-    lock: Lock
+    manifest: RunManifest
+    lock: FileLock
     #: Whether an earlier start of the run has left results.
     resuming: bool
     #: Changed variables of the environment, in words; empty: none.
@@ -49,7 +49,7 @@ class Claim(msgspec.Struct, frozen=True):
         return bytes.fromhex(self.manifest.run_id)
 
 
-def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
+def claim_run(plan: RunPlan, supervision: SupervisorLink, stack: ExitStack) -> RunClaim:
     """Take over the run directory of ``plan`` until ``stack`` closes.
 
     Raises:
@@ -57,22 +57,26 @@ def claim_run(plan: Plan, supervision: Supervision, stack: ExitStack) -> Claim:
     """
     rundir = RunDir(plan.run_dir)
     if supervision.active:
-        wait_for_the_last_start(rundir)
-    lock = run_folder.take(rundir, folder_mode(plan), job=os.environ.get(JOB, ""), fresh=plan.job.fresh)
+        wait_for_last_start(rundir)
+    lock = run_folder.claim_run_directory(
+        rundir, compute_run_dir_mode(plan), job=os.environ.get(JOB, ""), fresh=plan.job.fresh
+    )
     stack.callback(lock.close)
     if not supervision.active:
-        earlier_run.put_back(rundir)  # set aside by a start that was then killed
-    plan = as_before(plan, rundir)
-    manifest, resuming = take_over(plan, rundir)
+        earlier_run.restore_run(rundir)  # set aside by a start that was then killed
+    plan = restore_fragments(plan, rundir)
+    manifest, resuming = begin_or_resume_run(plan, rundir)
     if resuming:
         refuse_appending(plan.use, rundir)
-    left.check(plan, rundir, manifest)  # after a refusal nothing changes: the next start must find the same
-    stack.push(remove_if_fruitless(rundir, supervised=supervision.active))
-    others = surroundings.changed(manifest.environ, plan.command.environ) if resuming else ""
-    return Claim(plan, rundir, manifest, lock, resuming, others)
+    left.check_saved_outputs(
+        plan, rundir, manifest
+    )  # after a refusal nothing changes: the next start must find the same
+    stack.push(make_fruitless_cleanup(rundir, supervised=supervision.active))
+    others = surroundings.describe_changed_variables(manifest.environ, plan.command.environ) if resuming else ""
+    return RunClaim(plan, rundir, manifest, lock, resuming, others)
 
 
-def taken_over(folder: Path) -> Callable[[str], None]:
+def make_takeover_handler(folder: Path) -> Callable[[str], None]:
     """Return a callback that stops this run when another machine, which took this one for dead, has taken it over."""
 
     def stop(owner: str) -> None:
@@ -82,18 +86,20 @@ def taken_over(folder: Path) -> Callable[[str], None]:
     return stop
 
 
-def wait_for_the_last_start(rundir: RunDir) -> None:
+def wait_for_last_start(rundir: RunDir) -> None:
     """Wait until a coordinator that was killed just now is gone.
 
     Raises:
         LostError: It still runs after 10 heartbeats.
     """
     job = os.environ.get(JOB, "")
-    if not until(lambda: not run_folder.is_running(rundir, job), 10 * BEAT_SECONDS, nap=BEAT_SECONDS / 10):
+    if not wait_until(
+        lambda: not run_folder.is_run_active(rundir, job), 10 * BEAT_INTERVAL_SECONDS, nap=BEAT_INTERVAL_SECONDS / 10
+    ):
         raise LostError(f"{rundir.path}: the coordinator of an earlier start still has it", "wait for its end")
 
 
-def remove_if_fruitless(rundir: RunDir, *, supervised: bool) -> Callable[..., bool]:
+def make_fruitless_cleanup(rundir: RunDir, *, supervised: bool) -> Callable[..., bool]:
     """Return an exit callback that removes the run directory of a run that failed without results.
 
     Of a run that has not begun, the callback restores the earlier run directory.
@@ -103,38 +109,39 @@ def remove_if_fruitless(rundir: RunDir, *, supervised: bool) -> Callable[..., bo
     """
 
     def leave(_: object, error: BaseException | None, __: object) -> bool:
-        if rundir.earlier.exists() and (supervised or earlier_run.put_back(rundir)):
+        if rundir.backup.exists() and (supervised or earlier_run.restore_run(rundir)):
             return False
         # A run stopped by a signal has reported where its results are, and may be resumed soon.
-        asked = isinstance(error, StoppedBySignal) and error.number != signal.SIGPIPE
-        if isinstance(error, MillraceError) and not (error.keeps_results and (asked or rundir.holds_results())):
-            run_folder.remove(rundir)
+        asked = isinstance(error, StoppedBySignalError) and error.number != signal.SIGPIPE
+        if isinstance(error, MillraceError) and not (error.keeps_results and (asked or rundir.has_results())):
+            run_folder.remove_run_directory(rundir)
         return False
 
     return leave
 
 
-def already_complete(claim: Claim, supervision: Supervision) -> Finished | None:
+def find_complete_result(claim: RunClaim, supervision: SupervisorLink) -> FinishedRun | None:
     """Return the result of an earlier run that is complete and whose outputs still exist; else None."""
     plan, rundir = claim.plan, claim.rundir
     complete = rundir.read_complete(claim.manifest)
     if complete is None:
         return None
     of_others = not all(
-        fingerprint.are_known(plan.use, plan.command, each) for each in (claim.manifest.fingerprints, plan.fingerprints)
+        fingerprint.has_all_fingerprints(plan.use, plan.command, each)
+        for each in (claim.manifest.fingerprints, plan.fingerprints)
     )
-    if of_others or plan.job.retry_quarantined or not outputs_are_there(plan, rundir, complete):
+    if of_others or plan.job.retry_quarantined or not has_all_outputs(plan, rundir, complete):
         # From here on the run is incomplete, even if it is killed now.
-        rundir.complete.unlink()
+        rundir.completion.unlink()
         return None
     try:
-        counted = summary.summarise(read_typed(rundir.events))
+        counted = summary.summarise_events(read_typed_events(rundir.events))
     except OSError:
         counted = None  # killed while it removed the directory
     if not complete.kept and not complete.quarantined:
         if not supervision.active:  # the supervisor removes it once it has passed all output on
-            run_folder.remove(rundir)
-        return Finished(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
+            run_folder.remove_run_directory(rundir)
+        return FinishedRun(ExitCode.DONE, "already done: an earlier run wrote everything", counted)
     code = ExitCode.QUARANTINED if complete.quarantined else ExitCode.DONE
     text = f"already done: {rundir.path} holds this run, complete (--fresh starts over)"
-    return Finished(code, f"{text}; {claim.changed}" if claim.changed else text, counted)
+    return FinishedRun(code, f"{text}; {claim.changed}" if claim.changed else text, counted)

@@ -7,31 +7,31 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from millrace import _core
-from millrace.committed import Committed
+from millrace.committed import CommittedRecords
 from millrace.errors import CorruptError
 from millrace.output import unfit
-from millrace.report.words import count
-from millrace.resume import Begun, begun, chosen
-from millrace.session.claim import Claim
-from millrace.task_numbers import kind_of
-from millrace.tasks import Compare
+from millrace.report.words import format_count
+from millrace.resume import PartialSearch, find_partial_searches, select_tasks
+from millrace.session.claim import RunClaim
+from millrace.task_numbers import decode_task_kind
+from millrace.tasks import CompareTask
 
 
-class Earlier(msgspec.Struct, frozen=True):
+class EarlierResults(msgspec.Struct, frozen=True):
     """Results of earlier starts, and the journal of this one."""
 
     #: The number of this start, and its open journal.
     start: int
     journal: _core.Journal
     #: Tasks that belong to the output, in input order.
-    tasks: Sequence[Committed]
+    tasks: Sequence[CommittedRecords]
     #: Batches with some fragments already searched.
-    searched: Sequence[Begun]
+    searched: Sequence[PartialSearch]
     #: Tasks of verification, by their records.
-    looks: Mapping[tuple[int, int], Committed]
+    looks: Mapping[tuple[int, int], CommittedRecords]
 
 
-def open_journals(claim: Claim, *, alone: bool, say: Callable[[str], None]) -> Earlier:
+def open_journals(claim: RunClaim, *, alone: bool, say: Callable[[str], None]) -> EarlierResults:
     """Read the journals of earlier starts, and open the journal of this one.
 
     Args:
@@ -42,9 +42,9 @@ def open_journals(claim: Claim, *, alone: bool, say: Callable[[str], None]) -> E
         CorruptError: A journal cannot be read, or belongs to another run.
     """
     rundir = claim.rundir
-    start = rundir.next_start()
-    path = rundir.journal if alone else rundir.journal_of(start, 0)
-    earlier = rundir.journals() if claim.resuming else []
+    start = rundir.choose_start_number()
+    path = rundir.journal if alone else rundir.get_rank_journal(start, 0)
+    earlier = rundir.list_journals() if claim.resuming else []
     scans = []
     try:
         if path in earlier:
@@ -65,9 +65,9 @@ def open_journals(claim: Claim, *, alone: bool, say: Callable[[str], None]) -> E
             if was_synced:
                 say(f"{name}: byte {offset}: {problem}; what is damaged is not used but computed again")
     held = [task for _, scan in scans for task in scan.tasks]
-    found = unfit.without(rundir, claim.manifest.run_id, held)
+    found = unfit.drop_inconsistent_tasks(rundir, claim.manifest.run_id, held)
     if n_odd := len(held) - len(found):
-        say(f"{count(n_odd, 'result')} did not fit the others, and what they are of is computed again")
-    looks = {(task.first, task.last): task for task in found if kind_of(task.fragment) == Compare()}
-    tasks = chosen(found, claim.plan.job.retry_quarantined)
-    return Earlier(start, journal, tasks, begun(found, tasks), looks)
+        say(f"{format_count(n_odd, 'result')} did not fit the others, and what they are of is computed again")
+    looks = {(task.first, task.last): task for task in found if decode_task_kind(task.fragment) == CompareTask()}
+    tasks = select_tasks(found, claim.plan.job.retry_quarantined)
+    return EarlierResults(start, journal, tasks, find_partial_searches(found, tasks), looks)

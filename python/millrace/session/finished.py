@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from millrace.report.summary import Summary
+from millrace.report.summary import RunSummary
 
 
-class Finished(msgspec.Struct, frozen=True):
+class FinishedRun(msgspec.Struct, frozen=True):
     """A run that reached its end."""
 
     code: int
     #: Text for the user, or empty.
     text: str
-    summary: Summary | None
+    summary: RunSummary | None

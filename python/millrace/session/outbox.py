@@ -18,16 +18,16 @@ import msgspec
 
 from millrace import replicas
 from millrace.errors import RefusedError
-from millrace.interrupt import Interrupt
-from millrace.job import Job
+from millrace.interrupt import StopSignals
+from millrace.job import JobSpec
 from millrace.model import OutputUse
-from millrace.own import replace_whole
+from millrace.own import replace_file
 from millrace.storage import fetch, locations
 from millrace.storage.clients.base import UnreachableError
 from millrace.tools import description, shelf, written
-from millrace.tools.description import Description
-from millrace.tools.registry import knows
-from millrace.words import size
+from millrace.tools.description import ToolDescription
+from millrace.tools.registry import has_adapter
+from millrace.words import format_size
 
 #: Bytes that are read at a time, at most.
 PIECE_BYTES = 1 << 20
@@ -39,30 +39,30 @@ WRITTEN = ("hdfs://", "s3://", "sftp://")
 NOTE = ".outbox"
 
 
-class Outbox:
+class OutputUploads:
     """The outputs of one command that are sent to URLs; empty for most commands.
 
     Args:
-        job: The command, with URLs checked by ``millrace.replicas.check_named``.
+        job: The command, with URLs checked by ``millrace.replicas.check_url_arguments``.
 
     Raises:
         RefusedError: A URL cannot be written.
     """
 
-    def __init__(self, job: Job, cwd: Path) -> None:
+    def __init__(self, job: JobSpec, cwd: Path) -> None:
         self._cwd = cwd
         #: URLs by local file name.
         self._urls: dict[str, str] = {}
         argv, outputs = list(job.command), list(job.output)
-        for at, (before, url) in written.places(argv, outputs, _described(argv[0], cwd)).items():
-            argv[at] = before + self._name(url)
+        for at, (before, url) in written.find_output_urls(argv, outputs, _find_description(argv[0], cwd)).items():
+            argv[at] = before + self._choose_local_name(url)
         for at, url in enumerate(outputs):
-            outputs[at] = self._name(url) if url.startswith(replicas.FETCHED) else url
+            outputs[at] = self._choose_local_name(url) if url.startswith(replicas.FETCHED) else url
         #: The command with local names in place of URLs.
         self.job = msgspec.structs.replace(job, command=tuple(argv), output=tuple(outputs)) if self._urls else job
 
-    def _name(self, url: str) -> str:
-        shown, name = replicas.shown(url), fetch.base_name(url)
+    def _choose_local_name(self, url: str) -> str:
+        shown, name = replicas.redact_place(url), fetch.extract_base_name(url)
         if not url.startswith(WRITTEN):
             raise RefusedError(f"{shown}: cannot be written", f"name a file, or {', '.join(WRITTEN)}")
         if url.endswith("/") or name.startswith(("-", ".")) or "{" in name or "\0" in name:
@@ -74,11 +74,11 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._urls)
 
-    def words(self) -> list[str]:
+    def describe_uploads(self) -> list[str]:
         """Describe the uploads for ``millrace plan``."""
-        return [f"{name} goes to {replicas.shown(url)} when it is whole" for name, url in self._urls.items()]
+        return [f"{name} goes to {replicas.redact_place(url)} when it is whole" for name, url in self._urls.items()]
 
-    def check(self, outputs: tuple[OutputUse, ...], program: str, run_dir: Path) -> None:
+    def check_uploads(self, outputs: tuple[OutputUse, ...], program: str, run_dir: Path) -> None:
         """Check that each name is an output of the command and is not taken, and that its URL can be written.
 
         Args:
@@ -89,34 +89,34 @@ class Outbox:
         """
         files = {output.path for output in outputs if output.layout == "file"}
         for name, url in self._urls.items():
-            shown = replicas.shown(url)
+            shown = replicas.redact_place(url)
             if name not in files:
                 raise RefusedError(f"{shown}: is no output of {program} that is one file", "write it to a folder of this machine, and copy that")  # fmt: skip
             is_taken = os.path.lexists(
                 self._cwd / name
             )  # before the note, as another process of this run may start now
-            there = self._noted(name) if run_dir.exists() else ""
+            there = self._read_noted_url(name) if run_dir.exists() else ""
             if there not in ("", url):
-                raise RefusedError(f"{name}: is on its way to {replicas.shown(there)}", "finish that run, or use another folder")  # fmt: skip
+                raise RefusedError(f"{name}: is on its way to {replicas.redact_place(there)}", "finish that run, or use another folder")  # fmt: skip
             if is_taken and not there:
                 raise RefusedError(f"{name}: would be written over on its way to {shown}", "move it away, or use another folder")  # fmt: skip
-            with closing(locations.at(url)) as location:
+            with closing(locations.open_location(url)) as location:
                 location.check_writable()
 
-    def begin(self, say: Callable[[str], None]) -> None:
+    def prepare_uploads(self, say: Callable[[str], None]) -> None:
         """Note the URL of each output, and remove partial uploads of earlier runs."""
         for name, url in self._urls.items():
-            self._discard(name, url, say)
+            self._discard_partial_upload(name, url, say)
 
-    def _discard(self, name: str, url: str, say: Callable[[str], None]) -> None:
-        there, _, begun = self._read(name).partition("\n")
+    def _discard_partial_upload(self, name: str, url: str, say: Callable[[str], None]) -> None:
+        there, _, begun = self._read_note(name).partition("\n")
         if begun and there == url:
-            with closing(locations.at(url)) as location:
-                if location.discard(begun):
-                    say(f"removed what of {name} had been sent to {replicas.shown(url)} before it was cut off")
-        self._write(name, url)
+            with closing(locations.open_location(url)) as location:
+                if location.discard_write(begun):
+                    say(f"removed what of {name} had been sent to {replicas.redact_place(url)} before it was cut off")
+        self._write_note(name, url)
 
-    def send(self, run_dir: Path, interrupt: Interrupt, say: Callable[[str], None]) -> None:
+    def send_outputs(self, run_dir: Path, interrupt: StopSignals, say: Callable[[str], None]) -> None:
         """Send all outputs.
 
         Raises:
@@ -124,59 +124,59 @@ class Outbox:
         """
         for name, url in self._urls.items():
             path = self._cwd / name
-            for k in range(fetch.TRIES):
+            for k in range(fetch.MAX_TRIES):
                 try:
-                    self._discard(name, url, say)  # remains of the last attempt
-                    with closing(locations.at(url)) as location:
-                        pieces, note = _pieces(path, run_dir, interrupt), partial(self._write, name, url)
-                        location.write(pieces, path.stat().st_size, note)
+                    self._discard_partial_upload(name, url, say)  # remains of the last attempt
+                    with closing(locations.open_location(url)) as location:
+                        pieces, note = _read_pieces(path, run_dir, interrupt), partial(self._write_note, name, url)
+                        location.write_file(pieces, path.stat().st_size, note)
                     break
                 except UnreachableError:
-                    if k + 1 == fetch.TRIES:
+                    if k + 1 == fetch.MAX_TRIES:
                         raise
                     time.sleep(fetch.PAUSE_SECONDS * 2**k)
-            say(f"sent {name} to {replicas.shown(url)}: {size(path.stat().st_size)}")
+            say(f"sent {name} to {replicas.redact_place(url)}: {format_size(path.stat().st_size)}")
 
-    def clear(self) -> None:
+    def remove_sent_files(self) -> None:
         """Remove the local files that were sent, and their notes."""
         for name, url in self._urls.items():
-            if self._noted(name) == url:
+            if self._read_noted_url(name) == url:
                 (self._cwd / name).unlink(missing_ok=True)
-                self._note(name).unlink(missing_ok=True)
+                self._locate_note(name).unlink(missing_ok=True)
 
-    def give_up(self, run_dir: Path) -> None:
+    def remove_stale_notes(self, run_dir: Path) -> None:
         """Remove the notes if the run directory does not exist, as nothing can be resumed."""
         if not run_dir.exists():
             for name in self._urls:
-                self._note(name).unlink(missing_ok=True)
+                self._locate_note(name).unlink(missing_ok=True)
 
-    def _note(self, name: str) -> Path:
+    def _locate_note(self, name: str) -> Path:
         return self._cwd / f".{name[-200:]}{NOTE}"
 
-    def _noted(self, name: str) -> str:
+    def _read_noted_url(self, name: str) -> str:
         """Return the URL in the note; empty: there is no note."""
-        return self._read(name).partition("\n")[0]
+        return self._read_note(name).partition("\n")[0]
 
-    def _read(self, name: str) -> str:
+    def _read_note(self, name: str) -> str:
         with suppress(OSError):
-            return self._note(name).read_text()
+            return self._locate_note(name).read_text()
         return ""
 
-    def _write(self, name: str, url: str, begun: str = "") -> None:
+    def _write_note(self, name: str, url: str, begun: str = "") -> None:
         """Note the URL, and in a second line the partial upload there."""
-        replace_whole(self._note(name), f"{url}\n{begun}".encode(), 0o600)
+        replace_file(self._locate_note(name), f"{url}\n{begun}".encode(), 0o600)
 
 
-def _described(program: str, cwd: Path) -> Description | None:
-    if knows(program):
+def _find_description(program: str, cwd: Path) -> ToolDescription | None:
+    if has_adapter(program):
         return None
-    found = shelf.find(Path(program).name, cwd, os.environ)
-    return description.parse(found.content, found.path) if found else None
+    found = shelf.find_description(Path(program).name, cwd, os.environ)
+    return description.parse_description(found.content, found.path) if found else None
 
 
-def _pieces(path: Path, run_dir: Path, interrupt: Interrupt) -> Iterator[bytes]:
+def _read_pieces(path: Path, run_dir: Path, interrupt: StopSignals) -> Iterator[bytes]:
     with path.open("rb", buffering=0) as file:
         while piece := file.read(PIECE_BYTES):
             if interrupt.signal:
-                raise interrupt.error(run_dir)
+                raise interrupt.make_error(run_dir)
             yield piece

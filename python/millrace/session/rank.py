@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 from millrace import _core
 from millrace.errors import ExitCode, LostError, RefusedError
-from millrace.interrupt import Interrupt
-from millrace.launch.mpi_environment import Launched
-from millrace.launch.mpi_environment import process as launcher_process
-from millrace.launch.supervisor_link import Supervision
+from millrace.interrupt import StopSignals
+from millrace.launch.mpi_environment import LaunchedProcess
+from millrace.launch.mpi_environment import find_launcher_process as launcher_process
+from millrace.launch.supervisor_link import SupervisorLink
 from millrace.node import workdir
 from millrace.plan import cores, workplace
 from millrace.storage import launcher_folder
 
 if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
-    from millrace.cluster.membership import Membership
-    from millrace.job import Job
+    from millrace.cluster.membership import JobMembership
+    from millrace.job import JobSpec
 
 
-def join(launched: Launched, supervision: Supervision, job: Job) -> Membership | None:
+def join_mpi_job(launched: LaunchedProcess, supervision: SupervisorLink, job: JobSpec) -> JobMembership | None:
     """Join an MPI job: return in the coordinator only, and run the agent in the other processes.
 
     Args:
@@ -36,26 +36,26 @@ def join(launched: Launched, supervision: Supervision, job: Job) -> Membership |
     Raises:
         RefusedError: There is no MPI, or it is not the launcher's.
     """
-    cores.unbind(launcher_process())
+    cores.release_cpu_binding(launcher_process())
     if launched.size == 1:
         return None
-    from millrace.cluster.leader import agent
-    from millrace.cluster.membership import Membership
-    from millrace.cluster.mpi import World
+    from millrace.cluster.leader import create_agent
+    from millrace.cluster.membership import JobMembership
+    from millrace.cluster.mpi import MpiTransport
 
     try:
-        launcher_folder.check(os.environ)
+        launcher_folder.hold_start_folder(os.environ)
     except LostError as error:
         if launched.rank:
             sys.exit(f"millrace: rank {launched.rank}: {error.message}")
         raise
-    slots = job.slots or cores.usable(os.environ)[0]
-    work = workdir.choose(workplace.find(job.work_dir, slots, Path.cwd()).path)
+    slots = job.slots or cores.count_usable_cores(os.environ)[0]
+    work = workdir.choose_work_dir(workplace.choose_work_place(job.work_dir, slots, Path.cwd()).path)
     watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
-    work.make()
+    work.make_folder()
     try:
-        with supervision.starting():
-            world = World(launched, work.path, supervision.key)
+        with supervision.announce_mpi_start():
+            world = MpiTransport(launched, work.path, supervision.key)
     except RefusedError:
         watchdog.close()
         if launched.rank:
@@ -68,13 +68,13 @@ def join(launched: Launched, supervision: Supervision, job: Job) -> Membership |
             sys.exit(f"millrace: rank {launched.rank} on {os.uname().nodename}: {words}")
         raise LostError(words, "the nodes must reach each other by TCP, over IPv4 or over IPv6 all of them") from error
     if world.rank:
-        with Interrupt(supervised=supervision.active) as interrupt:
-            agent(world, work, job.partition_size).run(interrupt)
+        with StopSignals(supervised=supervision.active) as interrupt:
+            create_agent(world, work, job.partition_size).run(interrupt)
         watchdog.close()
-        world.leave(ExitCode.DONE)
+        world.finalize_or_abort(ExitCode.DONE)
         sys.exit(ExitCode.DONE)
-    crew = Membership(world, work, job.partition_size, supervision.patience)
+    crew = JobMembership(world, work, job.partition_size, supervision.patience)
     # At the very end, after errors were reported.
-    atexit.register(crew.leave)
+    atexit.register(crew.leave_job)
     atexit.register(watchdog.close)
     return crew

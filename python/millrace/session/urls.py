@@ -12,28 +12,28 @@ from typing import NamedTuple
 
 from millrace import formats, replicas
 from millrace.errors import MillraceError, RefusedError
-from millrace.job import Job
-from millrace.model import Fetched, View
+from millrace.job import JobSpec
+from millrace.model import FetchedFile, RemoteFileView
 from millrace.node import names
 from millrace.storage import fetch, locations, unpack, urls
-from millrace.storage.cache import Cache
+from millrace.storage.cache import NodeCache
 from millrace.tools import registry
-from millrace.tools.base import Gathering, Parts
-from millrace.words import count, size
+from millrace.tools.base import FileNamePatterns, MultiFileAdapter
+from millrace.words import format_count, format_size
 
 
-class Wanted(NamedTuple):
+class WantedUrl(NamedTuple):
     """A URL of the command, and the database parts that it stands for; None: a single file."""
 
     url: str
-    parts: Parts | None
+    parts: FileNamePatterns | None
 
 
-class Named:
-    """The files behind the URLs of a command, held on this node until ``Named.close``.
+class UrlFiles:
+    """The files behind the URLs of a command, held on this node until ``UrlFiles.close``.
 
     Args:
-        job: The command, with URLs checked by ``millrace.replicas.check_named``.
+        job: The command, with URLs checked by ``millrace.replicas.check_url_arguments``.
         apart: Whether volumes of databases in HDFS are left to the nodes that search them; they are in ``View.later``.
         message: Called with messages for the user.
 
@@ -41,67 +41,80 @@ class Named:
         MillraceError: A file does not exist, cannot be read, or does not fit.
     """
 
-    def __init__(self, job: Job, cwd: Path, message: Callable[[str], None], *, apart: bool = False) -> None:
-        self._apart, self._later = apart, dict[str, Fetched]()
+    def __init__(self, job: JobSpec, cwd: Path, message: Callable[[str], None], *, apart: bool = False) -> None:
+        self._apart, self._later = apart, dict[str, FetchedFile]()
         self._job, self._cwd, self._message = job, cwd, message
-        self._adapter = registry.find(job.known_as or Path(job.command[0]).name)
-        self._wanted: dict[str, Wanted] = {}
-        self._cache: Cache | None = None
-        self._found: list[urls.Found] = []
+        self._adapter = registry.find_adapter(job.known_as or Path(job.command[0]).name)
+        self._wanted: dict[str, WantedUrl] = {}
+        self._cache: NodeCache | None = None
+        self._found: list[urls.UrlFile] = []
         for name in job.output:
             if name.startswith(replicas.FETCHED):
-                raise RefusedError(f"{replicas.shown(name)}: cannot be written", "name a file, hdfs://, s3:// or sftp://")  # fmt: skip
-        argv = [job.command[0], *(self._word(at) for at in range(1, len(job.command)))]
-        inputs, shared = ([self._path(each) for each in words] for words in (job.input, job.shared))
+                raise RefusedError(f"{replicas.redact_place(name)}: cannot be written", "name a file, hdfs://, s3:// or sftp://")  # fmt: skip
+        argv = [job.command[0], *(self._replace_argument_urls(at) for at in range(1, len(job.command)))]
+        inputs, shared = ([self._replace_path_url(each) for each in words] for words in (job.input, job.shared))
         #: The files that the tool sees; None: the command names no URLs.
-        self.view = self._view(argv, inputs, shared) if self._wanted else None
+        self.view = self._build_view(argv, inputs, shared) if self._wanted else None
         if apart and not self._later:
-            self._tell_of_whole()
+            self._report_whole_downloads()
 
-    def _tell_of_whole(self) -> None:
+    def _report_whole_downloads(self) -> None:
         """Report files in HDFS that every node fetches whole, because they are not searched in place."""
         pieces = {each.place for each in self._found if self.view and each.name in self.view.in_pieces}
         read = [url for url, wanted in self._wanted.items() if wanted.parts or url in self._job.shared]
         for url in (each for each in read if each.startswith("hdfs://") and each not in pieces):
             self._message(
-                f"{replicas.shown(url)}: fetched as a whole and passed on from node to node; only volumes of a BLAST database "
+                f"{replicas.redact_place(url)}: fetched as a whole and passed on from node to node; only volumes of a BLAST database "
                 "(NAME.00 ...) and sequences for hmmsearch and phmmer are searched by the nodes that hold them"
             )
 
-    def _word(self, at: int) -> str:
+    def _replace_argument_urls(self, at: int) -> str:
         """Return an argument with names in place of URLs."""
         word = self._job.command[at]
-        option = replicas.option_of(word)
-        parts = self._parts(at, "x")
+        option = replicas.find_option_prefix(word)
+        parts = self._find_database_parts(at, "x")
         # One option may name several databases.
         each = word[len(option) :].split(" ") if parts and parts.packed else [word[len(option) :]]
-        return option + " ".join(self._name(part, at) if part.startswith(replicas.FETCHED) else part for part in each)
+        return option + " ".join(
+            self._choose_local_name(part, at) if part.startswith(replicas.FETCHED) else part for part in each
+        )
 
-    def _path(self, typed: str) -> str:
+    def _replace_path_url(self, typed: str) -> str:
         """Return ``FILE[:FORMAT]`` with a name in place of a URL."""
         if not typed.startswith(replicas.FETCHED):
             return typed
         path, _, form = typed.rpartition(":")
-        return f"{self._name(path)}:{form}" if form in formats.FORMATS else self._name(typed)
+        return f"{self._choose_local_name(path)}:{form}" if form in formats.FORMATS else self._choose_local_name(typed)
 
-    def _parts(self, at: int, name: str) -> Parts | None:
-        return self._adapter.parts(self._job.command, at, name) if isinstance(self._adapter, Gathering) else None
+    def _find_database_parts(self, at: int, name: str) -> FileNamePatterns | None:
+        return (
+            self._adapter.describe_argument_files(self._job.command, at, name)
+            if isinstance(self._adapter, MultiFileAdapter)
+            else None
+        )
 
-    def _name(self, url: str, at: int = 0) -> str:
-        name = fetch.base_name(url)
+    def _choose_local_name(self, url: str, at: int = 0) -> str:
+        name = fetch.extract_base_name(url)
         if url.endswith("/") or name.startswith(("-", ".")) or "\0" in name:
-            raise RefusedError(f"{replicas.shown(url)}: names no file", "as in: https://host/folder/file")
-        self._wanted[url] = Wanted(url, self._parts(at, name) if at and not unpack.is_packed(name) else None)
-        return unpack.plain_name(name)
+            raise RefusedError(f"{replicas.redact_place(url)}: names no file", "as in: https://host/folder/file")
+        self._wanted[url] = WantedUrl(
+            url, self._find_database_parts(at, name) if at and not unpack.is_packed(name) else None
+        )
+        return unpack.strip_packed_suffix(name)
 
-    def _view(self, argv: Sequence[str], inputs: Sequence[str], shared: Sequence[str]) -> View:
-        asked = [each for wanted in self._wanted.values() for each in self._read(urls.look(*wanted))]
-        self._cache = Cache(
-            urls.choose(self._job.stage, sum(each.bytes for each in asked if not self._is_left(each))), fetched=True
+    def _build_view(self, argv: Sequence[str], inputs: Sequence[str], shared: Sequence[str]) -> RemoteFileView:
+        asked = [
+            each for wanted in self._wanted.values() for each in self._select_read_files(urls.find_url_files(*wanted))
+        ]
+        self._cache = NodeCache(
+            urls.choose_cache_folder(
+                self._job.stage, sum(each.bytes for each in asked if not self._is_left_to_nodes(each))
+            ),
+            fetched=True,
         )
         try:
-            files = self._bring(asked, {})
-            view = names.plan(
+            files = self._fetch_files(asked, {})
+            view = names.plan_view(
                 argv,
                 self._cwd,
                 files.values(),
@@ -109,81 +122,83 @@ class Named:
                 shared,
                 self._later.values(),
                 self._job.stage,
-                self._in_pieces(),
+                self._count_file_blocks(),
             )
-            names.build(view, self._cwd, self.copies(view))
+            names.build_view(view, self._cwd, self.map_copies(view))
         except BaseException:
             self.close()
             raise
         return view
 
-    def _in_pieces(self) -> dict[str, int]:
+    def _count_file_blocks(self) -> dict[str, int]:
         """Return the number of blocks of each file with more than one block that nodes may fetch in pieces, by name."""
         found = [each for each in self._found if self._apart and each.in_pieces and each.place.startswith("hdfs://")]
         counted = {each.name: math.ceil(each.about.size / each.about.block_bytes) for each in found}
         return {name: n for name, n in counted.items() if n > 1}
 
-    def _bring(self, found: Sequence[urls.Found], have: dict[str, Fetched]) -> dict[str, Fetched]:
+    def _fetch_files(self, found: Sequence[urls.UrlFile], have: dict[str, FetchedFile]) -> dict[str, FetchedFile]:
         """Fetch files, and the files that these name; return all, by name."""
         assert self._cache
         found = list(dict.fromkeys(each for each in found if each not in self._found))
         self._found += found
-        self._later |= {each.name: urls.later(each) for each in found if self._is_left(each)}
-        found = [each for each in found if not self._is_left(each)]
-        before = {entry.path.name for entry in self._cache.entries() if entry.is_whole}
-        files = urls.bring(found, self._cache)
+        self._later |= {each.name: urls.describe_before_copy(each) for each in found if self._is_left_to_nodes(each)}
+        found = [each for each in found if not self._is_left_to_nodes(each)]
+        before = {entry.path.name for entry in self._cache.list_entries() if entry.is_whole}
+        files = urls.copy_to_cache(found, self._cache)
         if new := [file for file in files if file.key not in before]:
             came = dict.fromkeys(file.place for file in new)
-            others = f" and {count(len(came) - 1, 'more file')}" if len(came) > 1 else ""
-            self._message(f"fetched {next(iter(came))}{others}: {size(sum(file.size for file in new))}")
+            others = f" and {format_count(len(came) - 1, 'more file')}" if len(came) > 1 else ""
+            self._message(f"fetched {next(iter(came))}{others}: {format_size(sum(file.size for file in new))}")
         for file in files:
             if have.setdefault(file.name, file).key != file.key:
                 raise RefusedError(
                     f"{file.place}, {have[file.name].place}: would both be {file.name} to the tool",
                     "rename one of them",
                 )
-        places = {replicas.shown(each.place): each.place for each in found}
-        more = [each for file in files for each in self._named_in(file, places[file.place], have)]
-        return self._bring(more, have) if more else have
+        places = {replicas.redact_place(each.place): each.place for each in found}
+        more = [each for file in files for each in self._find_named_files(file, places[file.place], have)]
+        return self._fetch_files(more, have) if more else have
 
-    def _read(self, found: Sequence[urls.Found]) -> list[urls.Found]:
+    def _select_read_files(self, found: Sequence[urls.UrlFile]) -> list[urls.UrlFile]:
         """Return those of the files of a database that are read."""
-        are_left = any(map(self._is_left, found))
+        are_left = any(map(self._is_left_to_nodes, found))
         return [each for each in found if not (are_left and each.unread)]
 
-    def _is_left(self, found: urls.Found) -> bool:
+    def _is_left_to_nodes(self, found: urls.UrlFile) -> bool:
         """Tell whether a file is left to the nodes that search it."""
         if not (self._apart and found.apart and found.place.startswith("hdfs://")):
             return False
         # BLAST prefers a volume of this name in the working directory to any other.
         return not any(self._cwd.glob(f"{glob.escape(found.name.rpartition('.')[0])}.*"))
 
-    def _named_in(self, file: Fetched, url: str, have: Mapping[str, Fetched]) -> list[urls.Found]:
+    def _find_named_files(self, file: FetchedFile, url: str, have: Mapping[str, FetchedFile]) -> list[urls.UrlFile]:
         """Return the files that a file names and that are not fetched yet."""
-        if not isinstance(self._adapter, Gathering) or not self._cache:
+        if not isinstance(self._adapter, MultiFileAdapter) or not self._cache:
             return []
         found = []
-        for name, parts in self._adapter.named_in(file.name, (self._cache.folder / file.key).read_bytes).items():
+        for name, parts in self._adapter.read_file_references(
+            file.name, (self._cache.folder / file.key).read_bytes
+        ).items():
             if "/" in name:
                 raise RefusedError(
                     f"{file.place}: {file.name} names {name}, in another folder", "bring it here by hand"
                 )
             if not any(re.fullmatch(parts.needed, each) for each in have):
-                found += self._read(urls.look(urls.beside(url, name), parts))
+                found += self._select_read_files(urls.find_url_files(urls.make_sibling_url(url, name), parts))
         return found
 
-    def copies(self, view: View) -> dict[str, str]:
+    def map_copies(self, view: RemoteFileView) -> dict[str, str]:
         """Return the paths of the files on this node, by name."""
         assert self._cache
         return {file.name: str(self._cache.folder / file.key) for file in view.files}
 
-    def changed(self) -> str:
+    def find_changed_file(self) -> str:
         """Return the URL of a file that has changed at its source; empty: none, as far as the sources tell."""
         for each in self._found:
             with suppress(MillraceError):
-                now = locations.about(each.place)
+                now = locations.query_file_status(each.place)
                 if (now.size, now.version) != (each.about.size, each.about.version):
-                    return replicas.shown(each.place)
+                    return replicas.redact_place(each.place)
         return ""
 
     def close(self) -> None:

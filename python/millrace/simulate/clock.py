@@ -7,7 +7,7 @@ from enum import IntEnum
 from itertools import count
 
 
-class What(IntEnum):
+class ClockEvent(IntEnum):
     """The kinds of events, named from the side of their receiver; the number orders events of equal time."""
 
     TASK_ENDED = 0
@@ -20,18 +20,18 @@ class What(IntEnum):
     NODE_MISSED = 7
 
 
-class Clock:
+class EventClock:
     """The pending events."""
 
     def __init__(self) -> None:
         self._events: list[tuple[float, int, int, int, int]] = []
         self._serial = count()
 
-    def later(self, seconds: float, what: What, member: int, task: int) -> None:
+    def schedule_event(self, seconds: float, what: ClockEvent, member: int, task: int) -> None:
         """Schedule an event at the time ``seconds``, in seconds since the start."""
         heapq.heappush(self._events, (seconds, what, next(self._serial), member, task))
 
-    def next(self) -> tuple[float, int, int, int]:
+    def pop_event(self) -> tuple[float, int, int, int]:
         """Remove and return the next event, as (time, what, member, task)."""
         seconds, what, _, member, task = heapq.heappop(self._events)
         return seconds, what, member, task

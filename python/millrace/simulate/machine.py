@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Machine:
+class SimulatedCluster:
     """The simulated cluster.
 
     Args:
@@ -54,7 +54,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationOutcome:
     """The outcome of a simulated job; times in seconds."""
 
     cores: int

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 
-from millrace.simulate.machine import Machine
+from millrace.simulate.machine import SimulatedCluster
 
 
-class Nodes:
+class SimulatedNodes:
     """The state of all nodes, and the busy time of their slots."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: SimulatedCluster) -> None:
         self.speeds = list(machine.speeds) or [1.0] * machine.nodes
         self._machine = machine
         self._free = [machine.cores] * machine.nodes
@@ -26,12 +26,12 @@ class Nodes:
         """Tell whether ``node`` has died."""
         return node in self._dead
 
-    def gets(self, node: int, task: int, *, urgent: bool) -> None:
+    def queue_task(self, node: int, task: int, *, urgent: bool) -> None:
         """Queue a task at a node, in front if ``urgent``; a task for a dead node is lost."""
         if node not in self._dead:
             (self._queues[node].appendleft if urgent else self._queues[node].append)(task)
 
-    def starts(self, node: int, now: float, seconds: Callable[[int], float]) -> Iterator[tuple[int, float]]:
+    def start_tasks(self, node: int, now: float, seconds: Callable[[int], float]) -> Iterator[tuple[int, float]]:
         """Start queued tasks on the free slots of a node; yield each with the time of its end.
 
         Args:
@@ -41,21 +41,21 @@ class Nodes:
         while queue and self._free[node]:
             task = queue.popleft()
             self._free[node] -= 1
-            self._count(now, 1)
+            self._add_busy_time(now, 1)
             yield task, now + seconds(task)
 
-    def ends(self, node: int, now: float) -> None:
+    def free_slot(self, node: int, now: float) -> None:
         """Free a slot of a node."""
         self._free[node] += 1
-        self._count(now, -1)
+        self._add_busy_time(now, -1)
 
-    def dies(self, node: int, now: float) -> None:
+    def kill_node(self, node: int, now: float) -> None:
         """Mark a node as dead; its tasks are lost."""
         self._dead.add(node)
         self._queues[node].clear()
-        self._count(now, self._free[node] - self._machine.cores)
+        self._add_busy_time(now, self._free[node] - self._machine.cores)
 
-    def load_seconds(self, node: int, fragment: int) -> float:
+    def load_fragment(self, node: int, fragment: int) -> float:
         """Load a fragment into the memory of a node; return the seconds, 0 if it is there. Fragment 0 is none."""
         if not fragment:
             return 0.0
@@ -68,12 +68,12 @@ class Nodes:
         self.loads += not held
         return 0.0 if held else self._machine.load_seconds
 
-    def busy_seconds(self, now: float) -> float:
+    def count_busy_seconds(self, now: float) -> float:
         """Return the busy seconds of all slots up to ``now``."""
-        self._count(now, 0)
+        self._add_busy_time(now, 0)
         return self._busy_seconds
 
-    def _count(self, now: float, change: int) -> None:
+    def _add_busy_time(self, now: float, change: int) -> None:
         self._busy_seconds += self._busy * (now - self._busy_since)
         self._busy_since = now
         self._busy += change

@@ -12,7 +12,7 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.model import CostHint
 from millrace.report import runs
-from millrace.report.events import TaskEvent, read_typed
+from millrace.report.events import TaskEvent, read_typed_events
 from millrace.schedule.sizing import CostModel
 
 #: Number of records drawn; a longer input repeats them.
@@ -34,7 +34,7 @@ NOISE = 0.25
 Costs = tuple[Sequence[int], Sequence[float]]
 
 
-class Trace:
+class CostTrace:
     """An endless input of known cost: a pool of records, repeated.
 
     Args:
@@ -67,17 +67,17 @@ class Trace:
         """Return the mean seconds of a record."""
         return self._seconds[-1] / self._n
 
-    def units(self, record: int) -> int:
+    def count_units_before(self, record: int) -> int:
         """Return the units of all records before ``record``."""
         rounds, rest = divmod(record, self._n)
         return rounds * self._units[-1] + self._units[rest]
 
-    def seconds(self, record: int) -> float:
+    def sum_seconds_before(self, record: int) -> float:
         """Return the seconds of all records before ``record``, on a core of speed 1."""
         rounds, rest = divmod(record, self._n)
         return rounds * self._seconds[-1] + self._seconds[rest]
 
-    def cut(self, first: int, end: int, records: int, units: int) -> int:
+    def find_batch_end(self, first: int, end: int, records: int, units: int) -> int:
         """Return the end of a batch, the record behind its last.
 
         Args:
@@ -90,14 +90,14 @@ class Trace:
         if records:
             last = min(last, first + records)
         if units:
-            rounds, rest = divmod(self.units(first) + units, self._units[-1])
+            rounds, rest = divmod(self.count_units_before(first) + units, self._units[-1])
             last = min(last, rounds * self._n + bisect_left(self._units, rest))
         return max(last, first + 1)
 
 
-def load(
+def load_cost_trace(
     source: str, mean_seconds: float | None = None, fragments: int = 1, seed: int = 1, *, replay: bool = False
-) -> Trace:
+) -> CostTrace:
     """Read or draw a trace.
 
     Args:
@@ -118,9 +118,9 @@ def load(
     name, _, rest = source.partition(":")
     if name in _DRAWN and not Path(source).exists():
         unit = "residues" if name == "lengths" else "records"
-        costs, startup, words = _drawn(name, rest, rng), STARTUP_SECONDS, source
+        costs, startup, words = _draw_costs(name, rest, rng), STARTUP_SECONDS, source
     else:
-        costs, unit, startup, words = _measured(Path(source), rng, replay)
+        costs, unit, startup, words = _read_measured_costs(Path(source), rng, replay)
     units, seconds = costs
     if mean_seconds is not None:
         factor = mean_seconds * len(seconds) / sum(seconds)
@@ -128,13 +128,13 @@ def load(
         words += f", scaled to {mean_seconds:g} s a record"
     if fragments > 1:
         kept = len(seconds) if replay else max(len(seconds) // fragments, 1)
-        order = _in_fragments(kept, fragments)
+        order = _repeat_per_fragment(kept, fragments)
         units, seconds = [units[record] for record in order], [seconds[record] / fragments for record in order]
         words += f", {fragments} fragments"
-    return Trace((units, seconds), unit, startup, words)
+    return CostTrace((units, seconds), unit, startup, words)
 
 
-def _in_fragments(n: int, fragments: int) -> list[int]:
+def _repeat_per_fragment(n: int, fragments: int) -> list[int]:
     """Return the records in the order of tasks, each once for each fragment."""
     return [
         record
@@ -147,15 +147,15 @@ def _in_fragments(n: int, fragments: int) -> list[int]:
 # Drawn
 
 
-def _fixed(rng: random.Random, seconds: float = 1.0) -> float:
+def _draw_fixed(rng: random.Random, seconds: float = 1.0) -> float:
     return seconds
 
 
-def _lognormal(rng: random.Random, mean: float = 1.0, sigma: float = 1.0) -> float:
+def _draw_lognormal(rng: random.Random, mean: float = 1.0, sigma: float = 1.0) -> float:
     return rng.lognormvariate(math.log(mean) - sigma * sigma / 2, sigma)
 
 
-def _pareto(rng: random.Random, mean: float = 1.0, alpha: float = 1.1) -> float:
+def _draw_pareto(rng: random.Random, mean: float = 1.0, alpha: float = 1.1) -> float:
     """Draw from a bounded Pareto distribution of mean ``mean``, by inversion.
 
     Source of the family and of alpha near 1: Harchol-Balter and Downey, Exploiting process lifetime distributions
@@ -167,7 +167,7 @@ def _pareto(rng: random.Random, mean: float = 1.0, alpha: float = 1.1) -> float:
     return float(mean / whole * (1 - rng.random() * kept) ** (-1 / alpha))
 
 
-def _skewed(rng: random.Random) -> float:
+def _draw_skewed(rng: random.Random) -> float:
     """Draw the time of a query: for 96.9 % uniform from 0.1 to 10 s, else from 40 to 400 s, uniform on a log scale.
 
     Source of the classes: Lin, Ma, Feng and Samatova, Coordinating computation and I/O in massively parallel
@@ -177,11 +177,11 @@ def _skewed(rng: random.Random) -> float:
 
 
 _DRAWN: dict[str, Callable[..., float]] = {
-    "fixed": _fixed, "lognormal": _lognormal, "pareto": _pareto, "skewed": _skewed, "lengths": _lognormal,
+    "fixed": _draw_fixed, "lognormal": _draw_lognormal, "pareto": _draw_pareto, "skewed": _draw_skewed, "lengths": _draw_lognormal,
 }  # fmt: skip
 
 
-def _drawn(name: str, rest: str, rng: random.Random) -> Costs:
+def _draw_costs(name: str, rest: str, rng: random.Random) -> Costs:
     try:
         numbers = [float(number) for number in rest.split(",")] if rest else []
         draw = _DRAWN[name]
@@ -203,23 +203,25 @@ def _drawn(name: str, rest: str, rng: random.Random) -> Costs:
 # Measured
 
 
-def _measured(path: Path, rng: random.Random, replay: bool) -> tuple[Costs, str, float, str]:
+def _read_measured_costs(path: Path, rng: random.Random, replay: bool) -> tuple[Costs, str, float, str]:
     log = path / "events.jsonl" if path.is_dir() else path
     if not log.is_file():
         raise RefusedError(
             f"{path}: no such run directory, event log or distribution",
             "a run with --keep-run-dir keeps its events.jsonl; distributions are " + ", ".join(sorted(_DRAWN)),
         )
-    told = runs.load(read_typed(log))
-    tasks = [task for run in told for task in run.done if task.records]
+    told = runs.load_runs(read_typed_events(log))
+    tasks = [task for run in told for task in run.done_tasks if task.records]
     if not tasks:
         raise RefusedError(f"{log}: no task was done", "give the event log of a run that did some work")
     head = told[-1].head
-    startup = _startup(tasks)
+    startup = _estimate_startup(tasks)
     # Only batches are measured: each record counts with the mean of its batch. Batches of one record are most precise.
     weights = [task.records for task in tasks]
     units = [max(round(task.units / n), 1) for task, n in zip(tasks, weights, strict=True)]
-    seconds = [max(_seconds(task) - startup * task.tasks, 1e-6) / n for task, n in zip(tasks, weights, strict=True)]
+    seconds = [
+        max(_get_task_seconds(task) - startup * task.tasks, 1e-6) / n for task, n in zip(tasks, weights, strict=True)
+    ]
     if replay:
         in_order = sorted(range(len(tasks)), key=lambda k: tasks[k].first)
         chosen = [k for k in in_order for _ in range(weights[k])]
@@ -229,14 +231,14 @@ def _measured(path: Path, rng: random.Random, replay: bool) -> tuple[Costs, str,
     return ([units[k] for k in chosen], [seconds[k] for k in chosen]), head.unit, startup, words
 
 
-def _startup(tasks: Sequence[TaskEvent]) -> float:
+def _estimate_startup(tasks: Sequence[TaskEvent]) -> float:
     """Estimate the seconds before the first record, as the scheduler does."""
     model = CostModel(CostHint(startup_seconds=0.0))
     for task in tasks:
-        model.observe(task.units // task.tasks, _seconds(task) / task.tasks)
+        model.observe_task(task.units // task.tasks, _get_task_seconds(task) / task.tasks)
     return model.startup
 
 
-def _seconds(task: TaskEvent) -> float:
+def _get_task_seconds(task: TaskEvent) -> float:
     """Return the CPU seconds if measured, as load does not change them; else the elapsed ones."""
     return task.cpu or task.seconds

@@ -18,4 +18,4 @@ def best_path(name: str | os.PathLike[str], readers: int = 1) -> str:
     from millrace import site
     from millrace.storage import choice
 
-    return choice.best(os.fspath(name), readers, site.replicas(os.environ), os.environ).place
+    return choice.find_cheapest_place(os.fspath(name), readers, site.read_replicas(os.environ), os.environ).place

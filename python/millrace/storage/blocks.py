@@ -24,16 +24,16 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from millrace.errors import MillraceError
-from millrace.model import Fetched
+from millrace.model import FetchedFile
 
 #: Timeout of one request to a NameNode.
-PATIENCE_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 
 #: Files whose blocks are asked for at the same time.
-ASKED_AT_ONCE = 8
+MAX_CONCURRENT_QUERIES = 8
 
 #: Unanswered requests for block locations after which no more are sent.
-QUESTIONS = 3
+MAX_FAILED_QUERIES = 3
 
 #: Ports of WebHDFS (HTTP, HTTPS) if the settings name none.
 PORT, SECURE_PORT = 9870, 9871
@@ -42,7 +42,7 @@ PORT, SECURE_PORT = 9870, 9871
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-class Block(NamedTuple):
+class HdfsBlock(NamedTuple):
     """A block of a file: bytes ``[offset, offset + length)``, and names and addresses of the DataNodes that hold it."""
 
     offset: int
@@ -50,7 +50,7 @@ class Block(NamedTuple):
     hosts: frozenset[str]
 
 
-def settings(environ: Mapping[str, str]) -> dict[str, str]:
+def read_hadoop_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Read ``core-site.xml`` and ``hdfs-site.xml`` of ``HADOOP_CONF_DIR`` or ``HADOOP_HOME`` into one dict."""
     folder = environ.get("HADOOP_CONF_DIR") or os.path.join(environ.get("HADOOP_HOME", ""), "etc/hadoop")
     found: dict[str, str] = {}
@@ -66,12 +66,12 @@ def settings(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def name_nodes(url: str, known: Mapping[str, str]) -> list[str]:
+def list_name_nodes(url: str, known: Mapping[str, str]) -> list[str]:
     """List the WebHDFS addresses of a URL's NameNodes, in the order in which to ask them. Pure.
 
-    >>> name_nodes("hdfs://nn:8020/db", {}), name_nodes("hdfs://nn/db", {"dfs.namenode.http-address": "0.0.0.0:50070"})
+    >>> list_name_nodes("hdfs://nn:8020/db", {}), list_name_nodes("hdfs://nn/db", {"dfs.namenode.http-address": "0.0.0.0:50070"})
     (['http://nn:9870'], ['http://nn:50070'])
-    >>> name_nodes("hdfs://site/db", {"dfs.nameservices": "site", "dfs.ha.namenodes.site": "a,b",
+    >>> list_name_nodes("hdfs://site/db", {"dfs.nameservices": "site", "dfs.ha.namenodes.site": "a,b",
     ...     "dfs.namenode.http-address.site.a": "one:9870", "dfs.namenode.http-address.site.b": "two:9870"})
     ['http://one:9870', 'http://two:9870']
     """
@@ -93,35 +93,35 @@ def name_nodes(url: str, known: Mapping[str, str]) -> list[str]:
     return found
 
 
-def of_files(urls: Iterable[str], environ: Mapping[str, str]) -> dict[str, list[Block]]:
+def locate_blocks(urls: Iterable[str], environ: Mapping[str, str]) -> dict[str, list[HdfsBlock]]:
     """Locate the blocks of HDFS files, by URL; the files are asked for in parallel.
 
     Raises:
         MillraceError: No NameNode answers, or a file does not exist.
     """
-    known = settings(environ)
+    known = read_hadoop_settings(environ)
     wanted = list(dict.fromkeys(urls))
-    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-        return dict(zip(wanted, pool.map(lambda url: _of_file(url, known), wanted), strict=True))
+    with ThreadPoolExecutor(MAX_CONCURRENT_QUERIES) as pool:
+        return dict(zip(wanted, pool.map(lambda url: _locate_file_blocks(url, known), wanted), strict=True))
 
 
-def within(found: Iterable[Block], first: int, last: int) -> list[Block]:
+def cut_to_range(found: Iterable[HdfsBlock], first: int, last: int) -> list[HdfsBlock]:
     """Cut the blocks of a file to the half-open range ``[first, last)``. Pure.
 
-    >>> within([Block(0, 10, frozenset()), Block(10, 5, frozenset()), Block(15, 5, frozenset())], 8, 12)
-    [Block(offset=8, length=2, hosts=frozenset()), Block(offset=10, length=2, hosts=frozenset())]
+    >>> cut_to_range([HdfsBlock(0, 10, frozenset()), HdfsBlock(10, 5, frozenset()), HdfsBlock(15, 5, frozenset())], 8, 12)
+    [HdfsBlock(offset=8, length=2, hosts=frozenset()), HdfsBlock(offset=10, length=2, hosts=frozenset())]
     """
     edges = ((max(first, each.offset), min(last, each.offset + each.length), each.hosts) for each in found)
-    return [Block(begin, end - begin, hosts) for begin, end, hosts in edges if begin < end]
+    return [HdfsBlock(begin, end - begin, hosts) for begin, end, hosts in edges if begin < end]
 
 
-def _of_file(url: str, known: Mapping[str, str]) -> list[Block]:
+def _locate_file_blocks(url: str, known: Mapping[str, str]) -> list[HdfsBlock]:
     why = "no NameNode is known of it"
     path = quote(unquote(urlsplit(url).path))
-    for node in name_nodes(url, known):
+    for node in list_name_nodes(url, known):
         for question in ("GETFILEBLOCKLOCATIONS", "GET_BLOCK_LOCATIONS"):
             try:
-                return parse(_ask(f"{node}/webhdfs/v1{path}", question))
+                return parse_block_locations(_query_webhdfs(f"{node}/webhdfs/v1{path}", question))
             except (OSError, ValueError, KeyError, TypeError) as error:
                 why = f"{node}: {error}"
                 if not isinstance(error, urllib.error.HTTPError):
@@ -129,18 +129,18 @@ def _of_file(url: str, known: Mapping[str, str]) -> list[Block]:
     raise MillraceError(f"{url}: where its blocks are cannot be told: {why}", "set dfs.namenode.http-address in HADOOP_CONF_DIR/hdfs-site.xml")  # fmt: skip
 
 
-def _ask(address: str, question: str) -> dict[str, Any]:
-    with OPENER.open(_asking(address, question), timeout=PATIENCE_SECONDS) as answer:
+def _query_webhdfs(address: str, question: str) -> dict[str, Any]:
+    with OPENER.open(_make_query_url(address, question), timeout=TIMEOUT_SECONDS) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
 
 
-def _asking(address: str, question: str) -> str:
+def _make_query_url(address: str, question: str) -> str:
     user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
     return f"{address}?{urlencode({'op': question, 'user.name': user})}"
 
 
-def redirected(address: str, question: str) -> str:
+def request_write_redirect(address: str, question: str) -> str:
     """Return the DataNode URL to which a NameNode redirects a write.
 
     Raises:
@@ -148,7 +148,9 @@ def redirected(address: str, question: str) -> str:
         ValueError: It does not redirect.
     """
     try:
-        with OPENER.open(urllib.request.Request(_asking(address, question), method="PUT"), timeout=PATIENCE_SECONDS):
+        with OPENER.open(
+            urllib.request.Request(_make_query_url(address, question), method="PUT"), timeout=TIMEOUT_SECONDS
+        ):
             raise ValueError("it writes by itself")
     except urllib.error.HTTPError as error:
         with error:
@@ -157,7 +159,7 @@ def redirected(address: str, question: str) -> str:
             raise
 
 
-def parse(answer: Mapping[str, Any]) -> list[Block]:
+def parse_block_locations(answer: Mapping[str, Any]) -> list[HdfsBlock]:
     """Parse the answer of either request into blocks. Pure.
 
     Raises:
@@ -165,26 +167,26 @@ def parse(answer: Mapping[str, Any]) -> list[Block]:
     """
     if "BlockLocations" in answer:
         blocks = answer["BlockLocations"]["BlockLocation"]
-        return [_block(one["offset"], one["length"], [*one["hosts"], *one["names"]]) for one in blocks]
+        return [_make_block(one["offset"], one["length"], [*one["hosts"], *one["names"]]) for one in blocks]
     found = []
     for one in answer["LocatedBlocks"]["locatedBlocks"]:
         names = [name for place in one["locations"] for name in (place["hostName"], place["ipAddr"])]
-        found.append(_block(one["startOffset"], one["block"]["numBytes"], names))
+        found.append(_make_block(one["startOffset"], one["block"]["numBytes"], names))
     return found
 
 
-def _block(offset: int, length: int, names: Iterable[str]) -> Block:
-    return Block(int(offset), int(length), frozenset(name.partition(":")[0].lower() for name in names))
+def _make_block(offset: int, length: int, names: Iterable[str]) -> HdfsBlock:
+    return HdfsBlock(int(offset), int(length), frozenset(name.partition(":")[0].lower() for name in names))
 
 
-def elsewhere(found: Iterable[Block], ranges: Iterable[tuple[int, int]], here: frozenset[str]) -> int:
+def count_bytes_elsewhere(found: Iterable[HdfsBlock], ranges: Iterable[tuple[int, int]], here: frozenset[str]) -> int:
     """Count the bytes of half-open ranges that no DataNode on this host holds; ``here``: the host's names. Pure.
 
-    >>> elsewhere([Block(0, 10, frozenset({"a"})), Block(10, 5, frozenset({"b"}))], [(8, 12), (14, 15)], frozenset({"a"}))
+    >>> count_bytes_elsewhere([HdfsBlock(0, 10, frozenset({"a"})), HdfsBlock(10, 5, frozenset({"b"}))], [(8, 12), (14, 15)], frozenset({"a"}))
     3
     """
     ranges = list(ranges)
-    near = [block for block in found if any({host, short(host)} & here for host in block.hosts)]
+    near = [block for block in found if any({host, strip_domain(host)} & here for host in block.hosts)]
     held = sum(
         max(0, min(last, block.offset + block.length) - max(first, block.offset))
         for first, last in ranges
@@ -193,32 +195,32 @@ def elsewhere(found: Iterable[Block], ranges: Iterable[tuple[int, int]], here: f
     return sum(last - first for first, last in ranges) - held
 
 
-class Distance:
+class HdfsLocality:
     """Counter of the bytes that this host reads from DataNodes of other hosts.
 
-    Bytes of unknown location count as remote. After ``QUESTIONS`` requests without an answer no more are sent.
+    Bytes of unknown location count as remote. After ``MAX_FAILED_QUERIES`` requests without an answer no more are sent.
     """
 
     def __init__(self) -> None:
-        self._left = QUESTIONS
+        self._left = MAX_FAILED_QUERIES
 
-    def far(self, file: Fetched, ranges: Sequence[tuple[int, int]]) -> int:
+    def count_remote_bytes(self, file: FetchedFile, ranges: Sequence[tuple[int, int]]) -> int:
         """Return how many bytes of half-open ranges of a file came from DataNodes of other hosts."""
-        found: list[Block] = []
+        found: list[HdfsBlock] = []
         if self._left:
             try:
-                found = of_files([file.place], os.environ)[file.place]
+                found = locate_blocks([file.place], os.environ)[file.place]
             except MillraceError:
                 self._left -= 1
-        return elsewhere(found, ranges, names_of(socket.gethostname()))
+        return count_bytes_elsewhere(found, ranges, list_host_names(socket.gethostname()))
 
 
-def short(host: str) -> str:
+def strip_domain(host: str) -> str:
     """Return a host name without its domain; an address unchanged."""
     return host if host.replace(".", "").isdigit() else host.partition(".")[0]
 
 
-def names_of(host: str) -> frozenset[str]:
+def list_host_names(host: str) -> frozenset[str]:
     """List the names by which a DataNode may call a host: full name, name without domain, addresses."""
     found = {host.lower(), host.lower().partition(".")[0]}
     with suppress(OSError):
@@ -227,10 +229,10 @@ def names_of(host: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def holders(files: Iterable[list[Block]]) -> dict[str, int]:
+def sum_bytes_by_host(files: Iterable[list[HdfsBlock]]) -> dict[str, int]:
     """Sum the bytes of these files that each DataNode holds, by each of its names. Pure.
 
-    >>> holders([[Block(0, 10, frozenset({"a"})), Block(10, 5, frozenset({"a", "b"}))]]) == {"a": 15, "b": 5}
+    >>> sum_bytes_by_host([[HdfsBlock(0, 10, frozenset({"a"})), HdfsBlock(10, 5, frozenset({"a", "b"}))]]) == {"a": 15, "b": 5}
     True
     """
     found: dict[str, int] = {}
@@ -241,10 +243,10 @@ def holders(files: Iterable[list[Block]]) -> dict[str, int]:
     return found
 
 
-def common(files: Iterable[list[Block]]) -> frozenset[str]:
+def find_common_hosts(files: Iterable[list[HdfsBlock]]) -> frozenset[str]:
     """Return the names of the DataNodes that hold all blocks of these files. Pure.
 
-    >>> sorted(common([[Block(0, 10, frozenset({"a", "b"}))], [Block(0, 5, frozenset({"b", "c"}))], []]))
+    >>> sorted(find_common_hosts([[HdfsBlock(0, 10, frozenset({"a", "b"}))], [HdfsBlock(0, 5, frozenset({"b", "c"}))], []]))
     ['b']
     """
     held = [block.hosts for blocks in files for block in blocks]

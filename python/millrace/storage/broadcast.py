@@ -3,7 +3,7 @@
 Each process receives every piece once and sends it once. The time is that of one copy over the slowest link, plus one
 piece for each link, however long the chain. A received piece is forwarded, and written while it is still in the
 processor's cache: by the receiving thread if copies are in memory, else, as a disk may block, by a thread of its own.
-Another thread reads ahead. The transport is given as a ``Link``; nothing here depends on it.
+Another thread reads ahead. The transport is given as a ``BroadcastLink``; nothing here depends on it.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from typing import Protocol
 
 from millrace import _core
 from millrace.errors import CorruptError
-from millrace.plan.filesystems import IN_MEMORY, kind
+from millrace.plan.filesystems import IN_MEMORY, find_filesystem_kind
 
 #: Bytes of a piece; see ``bench/broadcast.py``.
-PIECE = 1 << 20
+PIECE_BYTES = 1 << 20
 
 #: Error text and hint for a source that is written or replaced during the copy.
 CHANGED = "it changed while it was copied to the nodes"
 HINT = "leave databases alone while they are in use; then type the same command again"
 
 #: Pieces that one process buffers at a time.
-DEPTH = 4
+MAX_PIECES_IN_FLIGHT = 4
 
 
-class Request(Protocol):
+class PieceRequest(Protocol):
     """A transfer of one piece in flight."""
 
     def Test(self) -> bool: ...
 
 
-class Link(Protocol):
+class BroadcastLink(Protocol):
     """The neighbours of this process in the chain. Pieces arrive in the order in which they are sent."""
 
-    def receive(self, buffer: memoryview) -> Request: ...
-    def send(self, buffer: memoryview) -> Request: ...
+    def receive(self, buffer: memoryview) -> PieceRequest: ...
+    def send(self, buffer: memoryview) -> PieceRequest: ...
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _BroadcastPiece:
     """Bytes [offset, offset + length) of file ``index``; index -1: the checksum of all, the last piece."""
 
     index: int
@@ -57,17 +57,19 @@ class _Piece:
     length: int
 
 
-def cut(sizes: Sequence[int], piece: int = PIECE) -> list[_Piece]:
+def cut_into_pieces(sizes: Sequence[int], piece: int = PIECE_BYTES) -> list[_BroadcastPiece]:
     """Cut files of these sizes into pieces; the checksum is the last piece.
 
-    >>> [(each.index, each.offset, each.length) for each in cut([5, 3], 4)]
+    >>> [(each.index, each.offset, each.length) for each in cut_into_pieces([5, 3], 4)]
     [(0, 0, 4), (0, 4, 1), (1, 0, 3), (-1, 0, 4)]
     """
-    pieces = [_Piece(k, at, min(piece, size - at)) for k, size in enumerate(sizes) for at in range(0, size, piece)]
-    return [*pieces, _Piece(-1, 0, 4)]
+    pieces = [
+        _BroadcastPiece(k, at, min(piece, size - at)) for k, size in enumerate(sizes) for at in range(0, size, piece)
+    ]
+    return [*pieces, _BroadcastPiece(-1, 0, 4)]
 
 
-class Relay:
+class BroadcastRelay:
     """The part of one process in the broadcast.
 
     Args:
@@ -81,49 +83,49 @@ class Relay:
     """
 
     def __init__(
-        self, sizes: Sequence[int], link: Link | None, targets: Sequence[int | None], *, sources: Sequence[str] = (),
-        changed: Callable[[], str] = str, last: bool = False, in_memory: bool = False, piece: int = PIECE, depth: int = DEPTH,
+        self, sizes: Sequence[int], link: BroadcastLink | None, targets: Sequence[int | None], *, sources: Sequence[str] = (),
+        changed: Callable[[], str] = str, last: bool = False, in_memory: bool = False, piece: int = PIECE_BYTES, depth: int = MAX_PIECES_IN_FLIGHT,
     ) -> None:  # fmt: skip
-        self._pieces = cut(sizes, piece)
+        self._pieces = cut_into_pieces(sizes, piece)
         self._link, self._last = link, last
         most = max(each.length for each in self._pieces)
-        self._buffers = _buffers(min(depth, len(self._pieces)), most)
+        self._buffers = _allocate_buffers(min(depth, len(self._pieces)), most)
         self._step = threading.Event()
-        self._reader = _Reader(self._pieces, self._buffers, self._step, sources, changed) if sources else None
-        self._writer = _Writer(
+        self._reader = _PieceReader(self._pieces, self._buffers, self._step, sources, changed) if sources else None
+        self._writer = _PieceWriter(
             self._pieces, self._buffers, self._step, targets, check=not sources, threaded=not in_memory
         )
         #: Counts of pieces: with a buffer, received, and forwarded.
         self._begun = self._here = self._sent = 0
-        self._coming: deque[Request] = deque()
-        self._going: deque[Request] = deque()
+        self._coming: deque[PieceRequest] = deque()
+        self._going: deque[PieceRequest] = deque()
 
     @property
-    def moved(self) -> int:
+    def n_steps(self) -> int:
         """Steps done so far; grows as long as the broadcast makes progress."""
         return self._here + self._sent + self._writer.written
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether every piece was forwarded, and this process's own copies are complete or given up."""
         return min(self._sent, self._writer.written) == len(self._pieces)
 
     @property
-    def why_not(self) -> str:
+    def copy_error(self) -> str:
         """Why this process's own copies are incomplete; empty: they are complete."""
         return self._writer.error
 
-    def turn(self) -> bool:
+    def make_progress(self) -> bool:
         """Take the steps possible without blocking, with at most one piece; return whether there were any.
 
         Raises:
             OSError: A source cannot be read.
             CorruptError: A source has changed.
         """
-        before = self.moved, self._begun
+        before = self.n_steps, self._begun
         free = min(self._sent, self._writer.written) + len(self._buffers)
         while self._begun < min(len(self._pieces), free):
-            self._begin(self._begun)
+            self._start_piece(self._begun)
             self._begun += 1
         while self._going and self._going[0].Test():
             self._going.popleft()
@@ -131,10 +133,10 @@ class Relay:
         if self._coming and self._coming[0].Test():
             self._coming.popleft()
             self._here += 1
-            self._pass_on(self._here - 1)
-        return before != (self.moved, self._begun)
+            self._forward_piece(self._here - 1)
+        return before != (self.n_steps, self._begun)
 
-    def wait(self, timeout_seconds: float) -> None:
+    def wait_for_progress(self, timeout_seconds: float) -> None:
         """Wait until reading or writing has progressed, at most so long. Receiving a piece does not end the wait."""
         self._step.wait(timeout_seconds)
         self._step.clear()
@@ -145,26 +147,26 @@ class Relay:
             self._reader.close()
         self._writer.close()
 
-    def _buffer(self, number: int) -> memoryview:
+    def _get_buffer(self, number: int) -> memoryview:
         return self._buffers[number % len(self._buffers)][: self._pieces[number].length]
 
-    def _begin(self, number: int) -> None:
+    def _start_piece(self, number: int) -> None:
         if self._reader:
-            self._coming.append(self._reader.read(number))
+            self._coming.append(self._reader.read_piece(number))
         else:
             assert self._link
-            self._coming.append(self._link.receive(self._buffer(number)))
+            self._coming.append(self._link.receive(self._get_buffer(number)))
 
-    def _pass_on(self, number: int) -> None:
+    def _forward_piece(self, number: int) -> None:
         if self._last:
             self._sent += 1
         else:
             assert self._link
-            self._going.append(self._link.send(self._buffer(number)))
-        self._writer.put(number)
+            self._going.append(self._link.send(self._get_buffer(number)))
+        self._writer.submit_piece(number)
 
 
-def _buffers(n: int, size: int) -> list[memoryview]:
+def _allocate_buffers(n: int, size: int) -> list[memoryview]:
     """Allocate memory for ``n`` pieces of at most ``size`` bytes, in few large pages where the system has them.
 
     A copy between two processes of a node goes through the kernel, which looks up each page.
@@ -176,11 +178,11 @@ def _buffers(n: int, size: int) -> list[memoryview]:
     return [whole[at : at + size] for at in range(0, n * size, size)]
 
 
-class _Worker:
+class _PieceWorker:
     """A handler of pieces, in order; in a thread of its own if ``threaded``."""
 
     def __init__(
-        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, name: str,
+        self, pieces: Sequence[_BroadcastPiece], buffers: Sequence[memoryview], step: threading.Event, name: str,
         *, threaded: bool = True,
     ) -> None:  # fmt: skip
         self._pieces, self._buffers, self._step = pieces, buffers, step
@@ -188,16 +190,16 @@ class _Worker:
         self._closed = False
         #: Checksum of all pieces so far: CRC-32C over the previous checksum and that of the piece.
         self._sum = 0
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True) if threaded else None
+        self._thread = threading.Thread(target=self._run_thread, name=name, daemon=True) if threaded else None
         if self._thread:
             self._thread.start()
 
-    def put(self, number: int) -> None:
+    def submit_piece(self, number: int) -> None:
         """Handle this piece: now without a thread, else soon."""
         if self._thread:
             self._waiting.put(number)
         else:
-            self._take(number)
+            self._process_piece(number)
 
     def close(self) -> None:
         self._closed = True
@@ -205,27 +207,27 @@ class _Worker:
             self._waiting.put(None)
             self._thread.join()
 
-    def _serve(self) -> None:
+    def _run_thread(self) -> None:
         while (number := self._waiting.get()) is not None and not self._closed:
-            self._take(number)
+            self._process_piece(number)
             self._step.set()
 
-    def _take(self, number: int) -> None:
+    def _process_piece(self, number: int) -> None:
         piece = self._pieces[number]
-        self._handle(piece, self._buffers[number % len(self._buffers)][: piece.length])
+        self._handle_piece(piece, self._buffers[number % len(self._buffers)][: piece.length])
 
-    def _handle(self, piece: _Piece, buffer: memoryview) -> None:
+    def _handle_piece(self, piece: _BroadcastPiece, buffer: memoryview) -> None:
         raise NotImplementedError
 
-    def _add(self, buffer: memoryview) -> None:
+    def _update_checksum(self, buffer: memoryview) -> None:
         self._sum = _core.crc32c(struct.pack("<II", self._sum, _core.crc32c(buffer)))
 
 
-class _Reader(_Worker):
+class _PieceReader(_PieceWorker):
     """A reader ahead: cached bytes at once, as a thread costs more than the copy; the rest in a thread."""
 
     def __init__(
-        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, sources: Sequence[str],
+        self, pieces: Sequence[_BroadcastPiece], buffers: Sequence[memoryview], step: threading.Event, sources: Sequence[str],
         changed: Callable[[], str],
     ) -> None:  # fmt: skip
         self._sources, self._changed = sources, changed
@@ -235,12 +237,12 @@ class _Reader(_Worker):
         self._error: BaseException | None = None
         super().__init__(pieces, buffers, step, "read ahead")
 
-    def read(self, number: int) -> Request:
-        if not self._at_once(number):
-            self.put(number)
-        return _Reading(self, number)
+    def read_piece(self, number: int) -> PieceRequest:
+        if not self._try_read_cached(number):
+            self.submit_piece(number)
+        return _PendingRead(self, number)
 
-    def _at_once(self, number: int) -> bool:
+    def _try_read_cached(self, number: int) -> bool:
         piece = self._pieces[number]
         if self._n < number or self._open[0] != piece.index:
             return False  # the thread is busy, or has to open the file
@@ -252,11 +254,11 @@ class _Reader(_Worker):
                 return False
         except OSError:
             return False  # it would block, or the filesystem does not support the flag
-        self._add(buffer)
+        self._update_checksum(buffer)
         self._n += 1
         return True
 
-    def has(self, number: int) -> bool:
+    def has_read(self, number: int) -> bool:
         if self._error:
             raise self._error
         return self._n > number
@@ -266,7 +268,7 @@ class _Reader(_Worker):
         if self._open[1] >= 0:
             os.close(self._open[1])
 
-    def _handle(self, piece: _Piece, buffer: memoryview) -> None:
+    def _handle_piece(self, piece: _BroadcastPiece, buffer: memoryview) -> None:
         try:
             if piece.index < 0:
                 # Without the checksum no node publishes its copy of these bytes.
@@ -274,21 +276,21 @@ class _Reader(_Worker):
                     raise CorruptError(f"{path}: {CHANGED}", HINT)
                 struct.pack_into("<I", buffer, 0, self._sum)
             else:
-                self._read(piece, buffer)
-                self._add(buffer)
+                self._read_from_file(piece, buffer)
+                self._update_checksum(buffer)
         except (OSError, CorruptError) as error:
             self._error = error
         else:
             self._n += 1
 
-    def _read(self, piece: _Piece, buffer: memoryview) -> None:
+    def _read_from_file(self, piece: _BroadcastPiece, buffer: memoryview) -> None:
         path = self._sources[piece.index]
         if self._open[0] != piece.index:
             if self._open[1] >= 0:
                 os.close(self._open[1])
             self._open = piece.index, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             os.posix_fadvise(self._open[1], 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            self._in_memory = kind(Path(path)) in IN_MEMORY
+            self._in_memory = find_filesystem_kind(Path(path)) in IN_MEMORY
         done = 0
         while done < piece.length:
             n = os.preadv(self._open[1], [buffer[done:]], piece.offset + done)
@@ -298,19 +300,19 @@ class _Reader(_Worker):
 
 
 @dataclass(frozen=True)
-class _Reading:
-    reader: _Reader
+class _PendingRead:
+    reader: _PieceReader
     number: int
 
     def Test(self) -> bool:
-        return self.reader.has(self.number)
+        return self.reader.has_read(self.number)
 
 
-class _Writer(_Worker):
+class _PieceWriter(_PieceWorker):
     """The writer of this process's copies, which also compares the checksum."""
 
     def __init__(
-        self, pieces: Sequence[_Piece], buffers: Sequence[memoryview], step: threading.Event, targets: Sequence[int | None],
+        self, pieces: Sequence[_BroadcastPiece], buffers: Sequence[memoryview], step: threading.Event, targets: Sequence[int | None],
         *, check: bool, threaded: bool,
     ) -> None:  # fmt: skip
         self._targets, self._check = targets, check
@@ -319,21 +321,21 @@ class _Writer(_Worker):
         self.error = ""
         super().__init__(pieces, buffers, step, "write copies", threaded=threaded)
 
-    def _handle(self, piece: _Piece, buffer: memoryview) -> None:
+    def _handle_piece(self, piece: _BroadcastPiece, buffer: memoryview) -> None:
         if not self.error:  # after an error pieces are still forwarded
             try:
-                self._write(piece, buffer)
+                self._write_piece(piece, buffer)
             except OSError as error:
                 self.error = error.strerror or str(error)
         self.written += 1
 
-    def _write(self, piece: _Piece, buffer: memoryview) -> None:
+    def _write_piece(self, piece: _BroadcastPiece, buffer: memoryview) -> None:
         if piece.index < 0:
             if self._check and struct.unpack("<I", buffer)[0] != self._sum:
                 self.error = "bytes were changed on the way"
             return
         if self._check:
-            self._add(buffer)
+            self._update_checksum(buffer)
         target = self._targets[piece.index]
         done = 0
         while target is not None and done < piece.length:

@@ -27,7 +27,7 @@ FETCH = ".fetch"
 ABOUT = ".about"
 
 
-class File(Protocol):
+class CacheSource(Protocol):
     """The source of a copy."""
 
     @property
@@ -40,7 +40,7 @@ class File(Protocol):
     def mode(self) -> int: ...
 
 
-class NoRoom(OSError):
+class NoRoomError(OSError):
     """The copies do not fit into their folder."""
 
     def __init__(self, text: str) -> None:
@@ -48,28 +48,28 @@ class NoRoom(OSError):
 
 
 @dataclass(frozen=True)
-class Part:
+class PartialCopy:
     """An incomplete copy, locked by this process."""
 
-    file: File
+    file: CacheSource
     path: Path
     descriptor: int
 
 
 @dataclass(frozen=True)
-class Busy:
+class BusyCopy:
     """A copy that another process fetches, as a descriptor to wait on."""
 
     descriptor: int
 
     def wait(self) -> None:
         """Wait until the other process has fetched the copy, or given up."""
-        lock.wait_for(self.descriptor, fcntl.LOCK_SH)
+        lock.wait_for_flock(self.descriptor, fcntl.LOCK_SH)
         os.close(self.descriptor)
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """A copy in the cache folder, complete or not."""
 
     path: Path
@@ -83,70 +83,70 @@ class Entry:
         return not self.path.name.endswith((PART, FETCH))
 
 
-def entries(folder: Path) -> Iterator[Entry]:
+def scan_entries(folder: Path) -> Iterator[CacheEntry]:
     """Yield each copy, complete or not, with its use. Removes files that no process can continue."""
     names = os.listdir(folder)
     for name in names:
         if name == LOCK:
             continue
         if name.endswith(ABOUT):
-            if not _is_needed(name, names):
+            if not _is_provenance_needed(name, names):
                 (folder / name).unlink()
-        elif entry := _entry(folder / name):
+        elif entry := _inspect_entry(folder / name):
             yield entry
 
 
-def _is_needed(name: str, names: list[str]) -> bool:
+def _is_provenance_needed(name: str, names: list[str]) -> bool:
     """Tell whether the copy of this provenance file exists, complete or not."""
     copy = name[: -len(ABOUT)]
     return copy[1:] in names or any(each.startswith(f"{copy}.") and each.endswith(FETCH) for each in names)
 
 
-def _entry(path: Path) -> Entry | None:
+def _inspect_entry(path: Path) -> CacheEntry | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:  # in a group's folder: unreadable for this user
         return None
     try:
         in_use = not _can_lock(descriptor)
-        if not in_use and _is_of_no_use(path.name):
+        if not in_use and _is_unresumable(path.name):
             path.unlink()
             return None
         about = os.fstat(descriptor)
         # Reserved bytes count as used.
         size = max(about.st_size, about.st_blocks * 512) if path.name.endswith(FETCH) else about.st_size
-        return Entry(path, size, about.st_atime_ns, _unwritten(about), in_use)
+        return CacheEntry(path, size, about.st_atime_ns, _count_unwritten_bytes(about), in_use)
     finally:
         os.close(descriptor)
 
 
-def _is_of_no_use(name: str) -> bool:
+def _is_unresumable(name: str) -> bool:
     """Tell whether an unlocked file cannot be continued.
 
     Never by another process (``PART``), or not after a restart of the machine, when unsynced bytes may be missing
     (``FETCH``).
     """
-    return name.endswith(PART) or (name.endswith(FETCH) and not name.endswith(boot() + FETCH))
+    return name.endswith(PART) or (name.endswith(FETCH) and not name.endswith(read_boot_id() + FETCH))
 
 
-def about_of(path: Path) -> Path:
+def make_provenance_path(path: Path) -> Path:
     """Return the path of a copy's provenance file."""
     return path.with_name(f".{path.name}{ABOUT}")
 
 
-def remove(path: Path) -> None:
+def unlink_copy(path: Path) -> None:
     """Remove a copy and its provenance file."""
     path.unlink()
-    about_of(path).unlink(missing_ok=True)
+    make_provenance_path(path).unlink(missing_ok=True)
 
 
-def free_bytes(folder: Path) -> int:
+def count_free_bytes(folder: Path) -> int:
     """Return the bytes that this user can still write on the filesystem of a folder."""
     about = os.statvfs(folder)
     return about.f_bavail * about.f_frsize
 
 
-def reserve(descriptor: int, size: int) -> None:
+def reserve_bytes(descriptor: int, size: int) -> None:
     """Reserve disk space for a file without changing its length, where the filesystem supports it.
 
     Raises:
@@ -154,10 +154,10 @@ def reserve(descriptor: int, size: int) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.fallocate(descriptor, 1, ctypes.c_long(0), ctypes.c_long(size)) and ctypes.get_errno() == errno.ENOSPC:
-        raise NoRoom(f"no room for {size} bytes of databases")
+        raise NoRoomError(f"no room for {size} bytes of databases")
 
 
-def boot() -> str:
+def read_boot_id() -> str:
     """Return an id of the current start of this machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
@@ -165,7 +165,7 @@ def boot() -> str:
         return os.urandom(4).hex()
 
 
-def high(descriptor: int) -> int:
+def move_above_soft_limit(descriptor: int) -> int:
     """Move a descriptor above the soft limit, if allowed: a database may have more files than that limit.
 
     The limit itself stays unchanged, also for the tools.
@@ -182,11 +182,11 @@ def high(descriptor: int) -> int:
     return moved
 
 
-def _unwritten(about: os.stat_result) -> int:
+def _count_unwritten_bytes(about: os.stat_result) -> int:
     """Count the bytes of a file that have no disk space yet."""
     return max(0, about.st_size - about.st_blocks * 512)
 
 
 def _can_lock(descriptor: int) -> bool:
     """Tell whether no process uses the copy; False where the filesystem has no locks, so that the copy stays."""
-    return lock.flock(descriptor, fcntl.LOCK_EX) is True
+    return lock.try_flock(descriptor, fcntl.LOCK_EX) is True

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.own import open_private, replace_whole
+from millrace.own import open_private_folder, replace_file
 from millrace.storage.cache_files import LOCK
 
 #: Prefix of the name of a folder of copies.
@@ -28,24 +28,24 @@ GROUP = "group"
 
 
 @dataclass(frozen=True)
-class Whose:
+class CacheFolder:
     """A folder of copies, and whether the members of a group share it."""
 
     folder: Path
     is_shared: bool = False
 
     @property
-    def bits(self) -> int:
+    def sharing_bits(self) -> int:
         """Mode bits by which others may read a copy."""
         return stat.S_IRGRP if self.is_shared else 0
 
-    def gate(self) -> int:
+    def open_lock_file(self) -> int:
         """Open the file to lock while the folder is changed; in a group the folder itself, as all members can."""
         if self.is_shared:
             return os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def growing(self, path: Path) -> int:
+    def open_growing_copy(self, path: Path) -> int:
         """Open a copy that is fetched: for writing, or for reading if it is another member's."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -53,25 +53,25 @@ class Whose:
             if not self.is_shared:
                 raise
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        self.open_up(descriptor)
+        self.grant_group_read(descriptor)
         return descriptor
 
-    def write(self, path: Path, content: bytes) -> None:
+    def write_small_file(self, path: Path, content: bytes) -> None:
         """Write a small file atomically."""
-        replace_whole(path, content, 0o600)
-        path.chmod(0o600 | self.bits)
+        replace_file(path, content, 0o600)
+        path.chmod(0o600 | self.sharing_bits)
 
-    def is_others(self, descriptor: int) -> bool:
+    def is_foreign(self, descriptor: int) -> bool:
         """Tell whether a file belongs to another member."""
         return self.is_shared and os.fstat(descriptor).st_uid != os.geteuid()
 
-    def open_up(self, descriptor: int) -> None:
+    def grant_group_read(self, descriptor: int) -> None:
         """Let other members read a file of this user."""
-        if self.is_shared and not self.is_others(descriptor):
-            os.fchmod(descriptor, 0o600 | self.bits)
+        if self.is_shared and not self.is_foreign(descriptor):
+            os.fchmod(descriptor, 0o600 | self.sharing_bits)
 
 
-def own_folder(place: Path) -> Path:
+def make_own_folder(place: Path) -> Path:
     """Return this user's folder of copies in ``place``; make it if missing.
 
     Another user may have taken its predictable name. Then a folder with a random suffix is made, which the next job
@@ -82,12 +82,12 @@ def own_folder(place: Path) -> Path:
         usual.mkdir(mode=0o700)
     for folder in (usual, *sorted(place.glob(f"{usual.name}-*"))):
         with suppress(OSError):
-            os.close(open_private(folder))
+            os.close(open_private_folder(folder))
             return folder
     return Path(tempfile.mkdtemp(prefix=f"{usual.name}-", dir=place))
 
 
-def of_group(place: Path) -> Whose | None:
+def find_group_folder(place: Path) -> CacheFolder | None:
     """Return the group folder of copies in ``place`` that the site has made for this user; None: there is none.
 
     It is root's, passes its group on (setgid), lets members remove files of others (not sticky), and is closed to all
@@ -102,10 +102,10 @@ def of_group(place: Path) -> Whose | None:
     is_so = stat.S_ISDIR(about.st_mode) and about.st_uid == 0 and about.st_mode & bits == bits
     is_closed = not about.st_mode & (stat.S_IRWXO | stat.S_ISVTX)
     is_member = about.st_gid in (os.getegid(), *os.getgroups())
-    return Whose(folder, True) if is_so and is_closed and is_member else None
+    return CacheFolder(folder, True) if is_so and is_closed and is_member else None
 
 
-def is_as_told(descriptor: int, about: Path) -> bool:
+def has_recorded_digest(descriptor: int, about: Path) -> bool:
     """Tell whether another member's copy has the SHA-256 digest in its provenance file ``about``."""
     try:
         told = msgspec.json.decode(about.read_bytes())["sha256"]

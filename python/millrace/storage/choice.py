@@ -11,71 +11,73 @@ from contextlib import closing, suppress
 
 from millrace import replicas
 from millrace.errors import MillraceError, RefusedError
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 from millrace.plan import cores
-from millrace.plan.costs import Offer, cheapest
+from millrace.plan.costs import ReadOffer, choose_cheapest_offer
 from millrace.storage import cost_table, locations
-from millrace.storage.clients.base import About
+from millrace.storage.clients.base import FileStatus
 
 
-class Found(Frozen, frozen=True):
+class PlaceStatus(FrozenValue, frozen=True):
     """A place that may have the file, and its answer."""
 
     place: str
-    about: About | None
+    about: FileStatus | None
     #: Why the file cannot be read from there; empty: it can.
     why_not: str = ""
 
 
-def absolute(name: str) -> str:
+def make_absolute(name: str) -> str:
     """Return a URL as it is, a path as an absolute one."""
     return name if replicas.is_url(name) else os.path.abspath(name)
 
 
-def look(name: str, rules: Sequence[replicas.Replica]) -> list[Found]:
+def query_places(name: str, rules: Sequence[replicas.ReplicaRule]) -> list[PlaceStatus]:
     """Ask all places of a file in parallel: the named one first, then those of the rules.
 
     The first that answers defines the bytes. A place with another size or checksum is marked as unusable.
     """
-    places = [name, *replicas.of(name, rules)]
+    places = [name, *replicas.find_replicas(name, rules)]
     with ThreadPoolExecutor(len(places)) as pool:
-        found = list(pool.map(_ask, places))
+        found = list(pool.map(_query_place, places))
     original = next((each.about for each in found if each.about), None)
-    return [_compare(each, original) for each in found]
+    return [_compare_with_original(each, original) for each in found]
 
 
-def offers(found: Sequence[Found], readers: int, environ: Mapping[str, str]) -> list[Offer]:
+def list_offers(found: Sequence[PlaceStatus], readers: int, environ: Mapping[str, str]) -> list[ReadOffer]:
     """List the costs of the bytes at the places that have them.
 
     Args:
         readers: Number of readers of the whole run. On a node's own filesystem only the cores of this node count.
     """
-    table = cost_table.read(environ)
-    here = min(readers, cores.usable(environ)[0])
+    table = cost_table.read_cost_table(environ)
+    here = min(readers, cores.count_usable_cores(environ)[0])
     made = []
     for each in found:
         if each.about and not each.why_not:
-            cost, when = cost_table.cost_of(each.place, table)
-            own = cost_table.nature(each.place) in ("memory", "disk")
+            cost, when = cost_table.find_cost(each.place, table)
+            own = cost_table.classify_place(each.place) in ("memory", "disk")
             day = time.strftime("%Y-%m-%d", time.localtime(when)) if when else ""
-            made.append(Offer(place=each.place, size=each.about.size, cost=cost, readers=here if own else readers, measured=day))  # fmt: skip
+            made.append(ReadOffer(place=each.place, size=each.about.size, cost=cost, readers=here if own else readers, measured=day))  # fmt: skip
     return made
 
 
-def best(name: str, readers: int, rules: Sequence[replicas.Replica], environ: Mapping[str, str]) -> Offer:
+def find_cheapest_place(
+    name: str, readers: int, rules: Sequence[replicas.ReplicaRule], environ: Mapping[str, str]
+) -> ReadOffer:
     """Return the place from which the bytes of a file cost least.
 
     Raises:
         RefusedError: No place has the file.
     """
-    found = look(absolute(name), rules)
-    if offer := cheapest(offers(found, readers, environ)):
+    found = query_places(make_absolute(name), rules)
+    if offer := choose_cheapest_offer(list_offers(found, readers, environ)):
         return offer
-    why = "; ".join(f"{replicas.shown(each.place)}: {each.why_not}" for each in found)
-    raise RefusedError(f"{replicas.shown(name)}: no place has it ({why})", "see: millrace data locate")
+    why = "; ".join(f"{replicas.redact_place(each.place)}: {each.why_not}" for each in found)
+    raise RefusedError(f"{replicas.redact_place(name)}: no place has it ({why})", "see: millrace data locate")
 
 
-def examples(rules: Sequence[replicas.Replica]) -> list[str]:
+def list_example_files(rules: Sequence[replicas.ReplicaRule]) -> list[str]:
     """List one large file at each place of the rules that can be listed."""
     found = []
     for place in dict.fromkeys(place for rule in rules for place in rule.at):
@@ -83,36 +85,38 @@ def examples(rules: Sequence[replicas.Replica]) -> list[str]:
             found.append(place)
             continue
         folder, _, pattern = place.rpartition("/")
-        with suppress(MillraceError), closing(locations.at(folder + "/")) as location:
-            names = fnmatch.filter(location.names(), pattern)[:16]
-            found.append(max((f"{folder}/{name}" for name in names), key=_size, default=""))
+        with suppress(MillraceError), closing(locations.open_location(folder + "/")) as location:
+            names = fnmatch.filter(location.list_names(), pattern)[:16]
+            found.append(max((f"{folder}/{name}" for name in names), key=_query_size, default=""))
     return [place for place in found if place]
 
 
-def _size(place: str) -> int:
+def _query_size(place: str) -> int:
     with suppress(MillraceError):
-        return locations.about(place).size
+        return locations.query_file_status(place).size
     return 0
 
 
-def _ask(place: str) -> Found:
+def _query_place(place: str) -> PlaceStatus:
     try:
-        return Found(place=place, about=locations.about(place))
+        return PlaceStatus(place=place, about=locations.query_file_status(place))
     except MillraceError as error:
-        return Found(place=place, about=None, why_not=error.message.removeprefix(f"{replicas.shown(place)}: "))
+        return PlaceStatus(
+            place=place, about=None, why_not=error.message.removeprefix(f"{replicas.redact_place(place)}: ")
+        )
 
 
-def _compare(found: Found, original: About | None) -> Found:
+def _compare_with_original(found: PlaceStatus, original: FileStatus | None) -> PlaceStatus:
     if not found.about or not original:
         return found
     why_not = ""
     if found.about.size != original.size:
         why_not = f"has {found.about.size:,} bytes, not {original.size:,}"
-    elif _differ(found.about.checksum, original.checksum):
+    elif _has_other_bytes(found.about.checksum, original.checksum):
         why_not = "has another checksum"
-    return Found(place=found.place, about=found.about, why_not=why_not)
+    return PlaceStatus(place=found.place, about=found.about, why_not=why_not)
 
 
-def _differ(one: str, other: str) -> bool:
+def _has_other_bytes(one: str, other: str) -> bool:
     """Tell whether two checksums of the same kind differ; False for different kinds."""
     return one != other and one.partition(":")[0] == other.partition(":")[0]

@@ -15,14 +15,14 @@ import msgspec
 
 from millrace import lock, state
 from millrace.errors import MillraceError
-from millrace.own import replace_whole
+from millrace.own import replace_file
 from millrace.plan import costs
-from millrace.plan.filesystems import IN_MEMORY, SHARED, is_of_any_speed, kind
+from millrace.plan.filesystems import IN_MEMORY, SHARED, find_filesystem_kind, has_unknown_speed
 from millrace.replicas import is_url
-from millrace.storage.probe import Measured, probe_quickly
+from millrace.storage.probe import MeasuredCost, measure_place_quickly
 
 
-def server(place: str) -> str:
+def find_server(place: str) -> str:
     """Return the resource that readers of a place share: the server of a URL, or the mount point of a path."""
     if is_url(place):
         parts = urlsplit(place)
@@ -33,45 +33,47 @@ def server(place: str) -> str:
     return path
 
 
-def nature(place: str) -> str:
+def classify_place(place: str) -> str:
     """Classify a place into one of ``millrace.plan.costs.GUESSES``."""
     if is_url(place):
         return "network"
-    found = kind(Path(place))
+    found = find_filesystem_kind(Path(place))
     return "memory" if found in IN_MEMORY else "shared" if found in SHARED else "disk"
 
 
-def cost_of(place: str, table: Mapping[str, Measured]) -> tuple[costs.Cost, float]:
+def find_cost(place: str, table: Mapping[str, MeasuredCost]) -> tuple[costs.ReadCost, float]:
     """Return the cost of a place and the time of its measurement, 0 for a guess."""
-    if measured := table.get(server(place)):
+    if measured := table.get(find_server(place)):
         return measured.cost, measured.when
-    return costs.guess(nature(place)), 0.0
+    return costs.guess_read_cost(classify_place(place)), 0.0
 
 
-def path_of(environ: Mapping[str, str]) -> Path | None:
+def find_table_path(environ: Mapping[str, str]) -> Path | None:
     """Return the path of this node's table, existing or not; None for a user without a home folder."""
-    folder = state.cache(environ)
+    folder = state.find_cache_folder(environ)
     return folder / f"costs-{socket.gethostname()}.json" if folder else None
 
 
-def read(environ: Mapping[str, str]) -> dict[str, Measured]:
+def read_cost_table(environ: Mapping[str, str]) -> dict[str, MeasuredCost]:
     """Read the measurements, by server; empty if the file is missing or invalid."""
-    path = path_of(environ)
+    path = find_table_path(environ)
     with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Measured]) if path else {}
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, MeasuredCost]) if path else {}
     return {}
 
 
-def add(measured: Measured, environ: Mapping[str, str]) -> None:
+def add_measurement(measured: MeasuredCost, environ: Mapping[str, str]) -> None:
     """Add a measurement to the table; write errors are ignored."""
-    if path := path_of(environ):
+    if path := find_table_path(environ):
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with _alone(path):
-                replace_whole(path, msgspec.json.encode({**read(environ), server(measured.place): measured}))
+            with _lock_table(path):
+                replace_file(
+                    path, msgspec.json.encode({**read_cost_table(environ), find_server(measured.place): measured})
+                )
 
 
-def measure_unknown(place: str, size: int, environ: Mapping[str, str]) -> dict[str, Measured]:
+def measure_unknown_place(place: str, size: int, environ: Mapping[str, str]) -> dict[str, MeasuredCost]:
     """Read the table; first measure a place quickly if its kind tells nothing and it is not in the table.
 
     A network share, or a filesystem in user space, may be faster than a disk or slower than a long-distance line.
@@ -80,37 +82,42 @@ def measure_unknown(place: str, size: int, environ: Mapping[str, str]) -> dict[s
         place: A file there.
         size: Its bytes; a place of a small file is not measured.
     """
-    table = read(environ)
-    if size < LEAST_BYTES or is_url(place) or server(place) in table or not is_of_any_speed(kind(Path(place))):
+    table = read_cost_table(environ)
+    if (
+        size < MIN_TRANSFER_BYTES
+        or is_url(place)
+        or find_server(place) in table
+        or not has_unknown_speed(find_filesystem_kind(Path(place)))
+    ):
         return table
     with suppress(MillraceError, OSError):
-        measured = probe_quickly(place)
-        add(measured, environ)
-        table[server(place)] = measured
+        measured = measure_place_quickly(place)
+        add_measurement(measured, environ)
+        table[find_server(place)] = measured
     return table
 
 
 #: Fewest bytes of a transfer that measure a place, and the weight of the last transfer against the earlier ones.
-LEAST_BYTES, SHARE = 4 << 20, 0.3
+MIN_TRANSFER_BYTES, SHARE = 4 << 20, 0.3
 
 
-def learn(place: str, n_bytes: int, seconds: float, environ: Mapping[str, str]) -> None:
+def learn_from_transfer(place: str, n_bytes: int, seconds: float, environ: Mapping[str, str]) -> None:
     """Correct the measured cost of a place by a transfer of one reader; a place without a measurement gets none."""
-    measured = read(environ).get(server(place))
-    if measured and n_bytes >= LEAST_BYTES and seconds > 0:
-        add(
+    measured = read_cost_table(environ).get(find_server(place))
+    if measured and n_bytes >= MIN_TRANSFER_BYTES and seconds > 0:
+        add_measurement(
             msgspec.structs.replace(
-                measured, cost=costs.corrected(measured.cost, n_bytes, seconds, SHARE), when=time.time()
+                measured, cost=costs.correct_read_cost(measured.cost, n_bytes, seconds, SHARE), when=time.time()
             ),
             environ,
         )
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _lock_table(path: Path) -> Iterator[None]:
     descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        lock.wait_for(descriptor, fcntl.LOCK_EX)
+        lock.wait_for_flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -18,21 +18,21 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from millrace.errors import CorruptError, MillraceError
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 from millrace.storage import cost_table, locations
-from millrace.storage.cache import Cache
-from millrace.storage.cache_files import Busy, File, NoRoom, Part
-from millrace.storage.clients.base import About, Location, LocationError, UnreachableError
-from millrace.storage.piece import Piece
+from millrace.storage.cache import NodeCache
+from millrace.storage.cache_files import BusyCopy, CacheSource, NoRoomError, PartialCopy
+from millrace.storage.clients.base import FileLocation, FileStatus, LocationError, UnreachableError
+from millrace.storage.piece import PieceLocation
 
 #: Failures in a row, without progress, after which a download is given up.
-TRIES = 5
+MAX_TRIES = 5
 
 #: Pause before the second try; it doubles before each further one.
 PAUSE_SECONDS = 0.2
 
 
-class Remote(Frozen, frozen=True):
+class RemoteFile(FrozenValue, frozen=True):
     """One version of a file at a place."""
 
     place: str
@@ -48,10 +48,10 @@ class Remote(Frozen, frozen=True):
         """Name of its copies, the same as long as the file is unchanged."""
         words = f"{self.place}\0{self.version}" + ("" if self.first is None else f"\0{self.first}")
         digest = hashlib.sha256(words.encode(errors="surrogateescape")).hexdigest()
-        return f"{digest[:24]}.{self.size:x}-{base_name(self.place)[-80:]}"
+        return f"{digest[:24]}.{self.size:x}-{extract_base_name(self.place)[-80:]}"
 
 
-class Kept(Frozen, frozen=True):
+class CopyProvenance(FrozenValue, frozen=True):
     """The provenance of a copy."""
 
     #: The source, without credentials.
@@ -62,18 +62,18 @@ class Kept(Frozen, frozen=True):
     when: float
 
 
-def base_name(place: str) -> str:
+def extract_base_name(place: str) -> str:
     """Return the file's name without its folder."""
     return os.path.basename(unquote(urlsplit(place, allow_fragments=False).path)) or "file"
 
 
-def remote(place: str, about: About, first: int | None = None) -> Remote:
+def make_remote_file(place: str, about: FileStatus, first: int | None = None) -> RemoteFile:
     """Make the remote file, or piece of a file, of the version in ``about``."""
-    return Remote(place=place, size=about.size, version=about.version, mtime_ns=about.mtime_ns, first=first)
+    return RemoteFile(place=place, size=about.size, version=about.version, mtime_ns=about.mtime_ns, first=first)
 
 
-def fetch(
-    place: str, cache: Cache, budget: int, pause: Callable[[float], None] = time.sleep, wanted: About | None = None,
+def fetch_to_cache(
+    place: str, cache: NodeCache, budget: int, pause: Callable[[float], None] = time.sleep, wanted: FileStatus | None = None,
     first: int | None = None,
 ) -> Path:  # fmt: skip
     """Return the copy of a file, held until the cache is closed; download it if missing.
@@ -86,76 +86,80 @@ def fetch(
     Raises:
         MillraceError: It cannot be read, does not fit, or changed during the download.
     """
-    with closing(_at(place, first, wanted)) as location:
-        about = location.about()
+    with closing(_open_piece(place, first, wanted)) as location:
+        about = location.query_status()
         if wanted and (about.size, about.version) != (wanted.size, wanted.version):
-            raise location.changed()
+            raise location.make_changed_error()
         if not about.version:
             raise LocationError(
                 f"{location.shown}: its server tells neither ETag nor date, so nobody could say whether a copy is up to date",
                 "copy it by hand, or bring it to another server",
             )
-        file = remote(place, about, first)
+        file = make_remote_file(place, about, first)
         while True:
             try:
-                claimed = cache.claim(file, budget)
-            except NoRoom as error:
-                raise no_room(file, location.shown, file.size) from error
+                claimed = cache.claim_copy(file, budget)
+            except NoRoomError as error:
+                raise make_no_room_error(file, location.shown, file.size) from error
             if claimed is None:
-                return cache.path_of(file)
-            if isinstance(claimed, Busy):
+                return cache.make_copy_path(file)
+            if isinstance(claimed, BusyCopy):
                 claimed.wait()
             else:
-                _fill(location, about, claimed, cache, pause)
-                cache.finish(claimed)
+                _fill_part(location, about, claimed, cache, pause)
+                cache.publish_part(claimed)
 
 
-def _at(place: str, first: int | None, wanted: About | None) -> Location:
-    location = locations.at(place)
-    return Piece(location, first, wanted.size) if first is not None and wanted else location
+def _open_piece(place: str, first: int | None, wanted: FileStatus | None) -> FileLocation:
+    location = locations.open_location(place)
+    return PieceLocation(location, first, wanted.size) if first is not None and wanted else location
 
 
-def _fill(location: Location, about: About, part: Part, cache: Cache, pause: Callable[[float], None]) -> None:
+def _fill_part(
+    location: FileLocation, about: FileStatus, part: PartialCopy, cache: NodeCache, pause: Callable[[float], None]
+) -> None:
     """Complete a copy. After an error it is kept for another process to continue, or dropped if it is wrong."""
     try:
         began, there = time.monotonic(), os.fstat(part.descriptor).st_size
-        _download(location, about, part.descriptor, pause)
-        cost_table.learn(location.url, about.size - there, time.monotonic() - began, os.environ)
-        digest = _check(location, about, part.descriptor)
+        _download_missing(location, about, part.descriptor, pause)
+        cost_table.learn_from_transfer(location.url, about.size - there, time.monotonic() - began, os.environ)
+        digest = _check_copy(location, about, part.descriptor)
         os.fsync(part.descriptor)
-        kept = Kept(place=location.shown, version=about.version, sha256=digest, when=time.time())
-        cache.tell(part.file, msgspec.json.encode(kept))
+        kept = CopyProvenance(place=location.shown, version=about.version, sha256=digest, when=time.time())
+        cache.write_provenance(part.file, msgspec.json.encode(kept))
     except CorruptError:
-        cache.drop(part)
+        cache.discard_part(part)
         raise
     except OSError as error:
-        cache.drop(part)
-        if is_full(error):
-            raise no_room(part.file, location.shown, part.file.size) from error
+        cache.discard_part(part)
+        if is_disk_full(error):
+            raise make_no_room_error(part.file, location.shown, part.file.size) from error
         raise
     except BaseException:
-        cache.leave(part)
+        cache.release_part(part)
         raise
 
 
-def _download(location: Location, about: About, descriptor: int, pause: Callable[[float], None]) -> None:
+def _download_missing(
+    location: FileLocation, about: FileStatus, descriptor: int, pause: Callable[[float], None]
+) -> None:
     """Append the missing bytes; the length of the copy is the number of bytes fetched."""
     failed = 0
     while (began := os.fstat(descriptor).st_size) < about.size:
         at = began
         try:
-            for piece in location.stream(at, about.size - at, about):
-                at += append(descriptor, piece, at)
+            for piece in location.stream_bytes(at, about.size - at, about):
+                at += append_piece(descriptor, piece, at)
             if at < about.size:
-                raise location.short(at, about.size)
+                raise location.make_short_error(at, about.size)
         except UnreachableError:
             failed = 1 if at > began else failed + 1
-            if failed >= TRIES:
+            if failed >= MAX_TRIES:
                 raise
             pause(PAUSE_SECONDS * 2**failed)
 
 
-def append(descriptor: int, piece: bytes, at: int) -> int:
+def append_piece(descriptor: int, piece: bytes, at: int) -> int:
     """Write all of a piece at an offset; return its length."""
     done = 0
     while done < len(piece):
@@ -163,32 +167,32 @@ def append(descriptor: int, piece: bytes, at: int) -> int:
     return done
 
 
-def _check(location: Location, about: About, descriptor: int) -> str:
+def _check_copy(location: FileLocation, about: FileStatus, descriptor: int) -> str:
     """Compare size and checksum of a copy; return its SHA-256."""
     if os.fstat(descriptor).st_size != about.size:
         raise CorruptError(f"{location.shown}: gave more than {about.size:,} bytes", "try again, or use another place")
-    digest = digest_of(descriptor, "sha256")
+    digest = hash_file(descriptor, "sha256")
     kind, _, wanted = about.checksum.partition(":")
-    if kind and wanted != (digest if kind == "sha256" else digest_of(descriptor, kind)):
+    if kind and wanted != (digest if kind == "sha256" else hash_file(descriptor, kind)):
         raise CorruptError(
             f"{location.shown}: what came has another checksum than the server says", "try again, or use another place"
         )
     return digest
 
 
-def digest_of(descriptor: int, kind: str) -> str:
+def hash_file(descriptor: int, kind: str) -> str:
     """Compute the digest of a whole file."""
     with open(os.dup(descriptor), "rb", buffering=0) as file:
         file.seek(0)
         return hashlib.file_digest(file, kind).hexdigest()
 
 
-def is_full(error: OSError) -> bool:
+def is_disk_full(error: OSError) -> bool:
     """Tell whether an error means that the disk or the quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def no_room(file: File, place: str, size: int) -> MillraceError:
+def make_no_room_error(file: CacheSource, place: str, size: int) -> MillraceError:
     """Make the error for a copy that does not fit."""
     words = f"for its {size:,} bytes" if size else "for what is in it"
     return MillraceError(

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.plan import memory, workplace
-from millrace.plan.filesystems import IN_MEMORY, SHARED, kind
+from millrace.plan.filesystems import IN_MEMORY, SHARED, find_filesystem_kind
 from millrace.plan.staging import DISK_SHARE, MEMORY_SHARE
-from millrace.storage.cache import Cache
+from millrace.storage.cache import NodeCache
 
 
-def in_memory() -> Path | None:
+def find_memory_folder() -> Path | None:
     """Return the folder for copies in memory; None: there is none."""
     for place in workplace.MEMORY:
         if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
@@ -20,19 +20,23 @@ def in_memory() -> Path | None:
     return None
 
 
-def on_disk() -> Path | None:
+def find_disk_folder() -> Path | None:
     """Return the folder for temporary files if it is on the node's own disk, else None."""
-    place = Path(workplace.temporary())
-    return None if kind(place) in SHARED | IN_MEMORY else place
+    place = Path(workplace.find_temporary_folder())
+    return None if find_filesystem_kind(place) in SHARED | IN_MEMORY else place
 
 
-def place(way: str) -> Path:
+def resolve_cache_folder(way: str) -> Path:
     """Return the folder that ``ram``, ``disk`` or an absolute path means.
 
     Raises:
         RefusedError: There is no such folder.
     """
-    found = Path(way) if way.startswith("/") else {"ram": in_memory, "disk": on_disk}.get(way, lambda: None)()
+    found = (
+        Path(way)
+        if way.startswith("/")
+        else {"ram": find_memory_folder, "disk": find_disk_folder}.get(way, lambda: None)()
+    )
     if found is None or not found.is_dir():
         raise RefusedError(
             f"{way}: no place for copies here", "name ram, disk, or the absolute path of a folder that is there"
@@ -40,12 +44,12 @@ def place(way: str) -> Path:
     return found
 
 
-def budget(cache: Cache) -> int:
+def compute_budget_bytes(cache: NodeCache) -> int:
     """Compute the most bytes that all copies in a folder may fill.
 
     Half of the memory, or nine tenths of the disk space that is free or used by idle copies, plus the copies in use.
     """
-    if kind(cache.folder) in IN_MEMORY:
-        return int(MEMORY_SHARE * memory.usable()[0])
-    now = cache.look([])
+    if find_filesystem_kind(cache.folder) in IN_MEMORY:
+        return int(MEMORY_SHARE * memory.read_usable_memory()[0])
+    now = cache.hold_and_survey([])
     return int(DISK_SHARE * (now.free + now.idle)) + now.busy

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace.errors import LostError
-from millrace.own import open_private
+from millrace.own import open_private_folder
 
 #: A folder in which daemons on all nodes can make one.
 PLACE = Path("/tmp")
@@ -31,7 +31,7 @@ NAME = re.compile(rf"{PREFIX}[0-9a-f]{{16}}-[0-9a-f]{{16}}")
 VARIABLE = "MILLRACE_MPI_FOLDER"
 
 #: Age from which an unlocked folder is that of a dead start.
-BEGUN_SECONDS = 600.0
+START_GRACE_SECONDS = 600.0
 
 
 class LauncherFolder:
@@ -41,15 +41,15 @@ class LauncherFolder:
         self.path = PLACE / f"{PREFIX}{token}-{os.urandom(8).hex()}"
         # The name is random: it is not taken by chance.
         self.path.mkdir(mode=0o700)
-        self._held = _hold(self.path)
+        self._held = _lock_folder(self.path)
 
     def close(self) -> None:
         """Remove the folder."""
-        remove(self.path)
+        remove_own_folder(self.path)
         os.close(self._held)
 
 
-def check(environ: Mapping[str, str]) -> None:
+def hold_start_folder(environ: Mapping[str, str]) -> None:
     """Hold the folder of the start that this rank belongs to; do nothing if it has none.
 
     Raises:
@@ -57,7 +57,7 @@ def check(environ: Mapping[str, str]) -> None:
     """
     if path := environ.get(VARIABLE):
         try:
-            _hold(Path(path))  # never closed: the lock ends with the process
+            _lock_folder(Path(path))  # never closed: the lock ends with the process
         except OSError as error:
             raise LostError(
                 f"{path}: the folder of the MPI launcher cannot be trusted: {error.strerror}",
@@ -65,44 +65,44 @@ def check(environ: Mapping[str, str]) -> None:
             ) from error
 
 
-def _hold(path: Path) -> int:
-    folder = open_private(path)
+def _lock_folder(path: Path) -> int:
+    folder = open_private_folder(path)
     with suppress(OSError):  # without locks, nothing is swept
         fcntl.flock(folder, fcntl.LOCK_SH)
     return folder
 
 
-def beginning(token: str) -> str:
+def make_path_prefix(token: str) -> str:
     """Return the prefix of the paths of a job's folders, which marks its daemons by their arguments."""
     return f"{PLACE}/{PREFIX}{token}-"
 
 
-def sweep_job(token: str) -> None:
+def sweep_job_folders(token: str) -> None:
     """Remove the folders of a job whose processes on this node have all ended."""
-    for path in _named():
-        if str(path).startswith(beginning(token)):
-            remove(path)
+    for path in _list_folders():
+        if str(path).startswith(make_path_prefix(token)):
+            remove_own_folder(path)
 
 
-def sweep_dead() -> None:
+def sweep_dead_folders() -> None:
     """Remove folders that dead jobs of this user have left, after scancel or the loss of a node."""
-    for path in _named():
+    for path in _list_folders():
         with suppress(OSError):  # another's, in use, or removed just now
-            folder = open_private(path)
+            folder = open_private_folder(path)
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if time.time() - os.fstat(folder).st_mtime > BEGUN_SECONDS:
+                if time.time() - os.fstat(folder).st_mtime > START_GRACE_SECONDS:
                     shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(folder)
 
 
-def _named() -> list[Path]:
+def _list_folders() -> list[Path]:
     return [path for path in PLACE.glob(f"{PREFIX}*") if NAME.fullmatch(path.name)]
 
 
-def remove(path: Path) -> None:
+def remove_own_folder(path: Path) -> None:
     """Remove a folder if it belongs to this user alone."""
     with suppress(OSError):
-        os.close(open_private(path))
+        os.close(open_private_folder(path))
         shutil.rmtree(path, ignore_errors=True)

@@ -9,20 +9,20 @@ import importlib
 from contextlib import closing
 from urllib.parse import unquote, urlsplit
 
-from millrace.replicas import check_place, is_url, shown
-from millrace.storage.clients.base import About, Location
+from millrace.replicas import check_place, is_url, redact_place
+from millrace.storage.clients.base import FileLocation, FileStatus
 
 #: Module and class, by the scheme of the URL.
 CLIENTS = {
-    "hdfs": ("hdfs", "Hdfs"),
-    "http": ("http", "Http"),
-    "https": ("http", "Http"),
-    "s3": ("s3", "S3"),
-    "sftp": ("sftp", "Sftp"),
+    "hdfs": ("hdfs", "HdfsLocation"),
+    "http": ("http", "HttpLocation"),
+    "https": ("http", "HttpLocation"),
+    "s3": ("s3", "S3Location"),
+    "sftp": ("sftp", "SftpLocation"),
 }
 
 
-def at(place: str) -> Location:
+def open_location(place: str) -> FileLocation:
     """Open the location of a path or URL, a file or folder. Sends no request yet.
 
     Raises:
@@ -31,19 +31,21 @@ def at(place: str) -> Location:
     check_place(place)
     parts = urlsplit(place, allow_fragments=False)
     if not is_url(place) or parts.scheme == "file":
-        from millrace.storage.clients.local import Local
+        from millrace.storage.clients.local import LocalLocation
 
-        return Local(unquote(parts.path) if is_url(place) else place, place)
+        return LocalLocation(unquote(parts.path) if is_url(place) else place, place)
     module, name = CLIENTS[parts.scheme]
-    made: Location = getattr(importlib.import_module(f"millrace.storage.clients.{module}"), name)(place, shown(place))
+    made: FileLocation = getattr(importlib.import_module(f"millrace.storage.clients.{module}"), name)(
+        place, redact_place(place)
+    )
     return made
 
 
-def about(place: str) -> About:
+def query_file_status(place: str) -> FileStatus:
     """Ask for the current size and version of the file at a place.
 
     Raises:
         MillraceError: The place cannot be asked, and why.
     """
-    with closing(at(place)) as location:
-        return location.about()
+    with closing(open_location(place)) as location:
+        return location.query_status()

@@ -20,7 +20,7 @@ CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_BIND, MS_REC, MS_SLAVE = 1 << 12, 1 << 14, 1 << 19
 
 
-class View:
+class CopyMounts:
     """The namespaces in which each copy is mounted over its file.
 
     Args:
@@ -59,14 +59,14 @@ class View:
             os.close(self.namespaces.pop())
 
 
-def why_not(folder: str) -> str:
+def find_mount_problem(folder: str) -> str:
     """Return why files cannot be mounted over others here; empty: they can. ``folder``: for a trial."""
     names = [os.path.join(folder, name) for name in ("copy", "file")]
     try:
         for name in names:
             with open(name, "wb"):
                 pass
-        View([(names[0], names[1])]).close()
+        CopyMounts([(names[0], names[1])]).close()
     except OSError as error:
         return f"a copy cannot take their place there ({error.strerror or error})"
     finally:
@@ -76,7 +76,7 @@ def why_not(folder: str) -> str:
     return ""
 
 
-def make(pairs: list[list[str]]) -> list[str]:
+def make_namespaces(pairs: list[list[str]]) -> list[str]:
     """Enter new namespaces and mount the copies; return the names of the namespaces.
 
     Raises:
@@ -88,23 +88,23 @@ def make(pairs: list[list[str]]) -> list[str]:
             raise OSError(0, "this is a changed root")  # which entering a namespace would undo
     names = ["mnt"]
     try:
-        _call("unshare", CLONE_NEWNS)
+        _call_libc("unshare", CLONE_NEWNS)
     except PermissionError:
-        _call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
+        _call_libc("unshare", CLONE_NEWUSER | CLONE_NEWNS)
         names = ["user", "mnt"]
         for name, text in (("uid_map", f"{user} {user} 1"), ("setgroups", "deny"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w") as table:
                 table.write(text)
     # Later mounts of the system (automounts) are seen here too; ours are not seen outside.
-    _call("mount", b"none", b"/", None, MS_REC | MS_SLAVE, None)
+    _call_libc("mount", b"none", b"/", None, MS_REC | MS_SLAVE, None)
     for copy, file in pairs:
-        _call("mount", os.fsencode(copy), os.fsencode(file), None, MS_BIND, None)
+        _call_libc("mount", os.fsencode(copy), os.fsencode(file), None, MS_BIND, None)
         if not os.path.samefile(copy, file):
             raise OSError(0, f"{file}: was not replaced")
     return names
 
 
-def _call(name: str, *arguments: object) -> None:
+def _call_libc(name: str, *arguments: object) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     words = [ctypes.c_ulong(each) if isinstance(each, int) else each for each in arguments]
     if getattr(library, name)(*words):
@@ -115,7 +115,7 @@ def _call(name: str, *arguments: object) -> None:
 def main() -> None:
     """Make namespaces for the pairs on standard input, and keep them until it is closed."""
     try:
-        said: object = make(json.loads(sys.stdin.readline()))
+        said: object = make_namespaces(json.loads(sys.stdin.readline()))
     except OSError as error:
         said = error.strerror or str(error)
     print(json.dumps(said), flush=True)

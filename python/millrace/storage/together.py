@@ -21,16 +21,16 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from millrace.errors import MillraceError, RefusedError
-from millrace.replicas import shown
+from millrace.replicas import redact_place
 from millrace.storage import blocks
 from millrace.storage.clients.base import PIECE_BYTES, UnreachableError
-from millrace.storage.clients.hdfs import Hdfs
+from millrace.storage.clients.hdfs import HdfsLocation
 
 #: Groups that are written at the same time.
-WRITTEN_AT_ONCE = 8
+MAX_CONCURRENT_WRITES = 8
 
 #: Timeout of a DataNode for one step of a write.
-PATIENCE_SECONDS = 300.0
+TIMEOUT_SECONDS = 300.0
 
 _ELSE = "make a folder of this machine, and copy that: hdfs dfs -put, which places each file by itself"
 
@@ -44,7 +44,7 @@ class DataNode(NamedTuple):
     free: int
 
 
-class Placed(NamedTuple):
+class GroupPlacement(NamedTuple):
     """The placement that was achieved."""
 
     #: Number of groups that each DataNode has written.
@@ -53,8 +53,8 @@ class Placed(NamedTuple):
     n_together: int
 
 
-class NewFolder:
-    """A new HDFS folder: complete when ``put`` returns, otherwise absent. Use as a context.
+class NewHdfsFolder:
+    """A new HDFS folder: complete when ``write_groups`` returns, otherwise absent. Use as a context.
 
     Args:
         url: Of HDFS; at most an empty folder may exist there.
@@ -65,33 +65,33 @@ class NewFolder:
     """
 
     def __init__(self, url: str, environ: Mapping[str, str]) -> None:
-        self._url, self._shown, self._environ = url.rstrip("/"), shown(url), environ
-        self._folder = Hdfs(self._url, self._shown)
+        self._url, self._shown, self._environ = url.rstrip("/"), redact_place(url), environ
+        self._folder = HdfsLocation(self._url, self._shown)
         self._stops = False
-        known = blocks.settings(environ)
-        self._begun = self._folder.begin_folder()
+        known = blocks.read_hadoop_settings(environ)
+        self._begun = self._folder.create_unfinished_folder()
         try:
-            self._redirect, name_node = self._asked(blocks.name_nodes(self._url, known))
-            self._nodes = data_nodes(_live(name_node, self._shown), urlsplit(self._redirect).scheme)
+            self._redirect, name_node = self._find_redirect(blocks.list_name_nodes(self._url, known))
+            self._nodes = parse_data_nodes(_read_live_nodes(name_node, self._shown), urlsplit(self._redirect).scheme)
             if not self._nodes:
                 raise UnreachableError(f"{self._shown}: no DataNode takes new blocks", "see: hdfs dfsadmin -report")
         except BaseException:
             self.__exit__()
             raise
 
-    def __enter__(self) -> NewFolder:
+    def __enter__(self) -> NewHdfsFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(MillraceError):  # if it cannot be removed now, the next run does it
-            self._folder.discard(self._begun)
+            self._folder.discard_write(self._begun)
 
-    def _asked(self, name_nodes: Sequence[str]) -> tuple[str, str]:
+    def _find_redirect(self, name_nodes: Sequence[str]) -> tuple[str, str]:
         """Return the URL to which a NameNode redirects a write, and the address of that NameNode."""
         why = "no NameNode is known of it"
         for node in name_nodes:
             try:
-                where = blocks.redirected(f"{node}/webhdfs/v1{quote(self._begun)}/x", "CREATE")
+                where = blocks.request_write_redirect(f"{node}/webhdfs/v1{quote(self._begun)}/x", "CREATE")
             except (OSError, ValueError) as error:
                 why = f"{node}: {error}"
                 continue
@@ -100,7 +100,7 @@ class NewFolder:
             why = f"{node}: it is no NameNode, but a gateway"
         raise RefusedError(f"{self._shown}: which DataNode gets a file cannot be chosen: {why}", f"set dfs.namenode.http-address in HADOOP_CONF_DIR/hdfs-site.xml; or {_ELSE}")  # fmt: skip
 
-    def put(self, groups: Sequence[Sequence[Path]], others: Sequence[Path]) -> Placed:
+    def write_groups(self, groups: Sequence[Sequence[Path]], others: Sequence[Path]) -> GroupPlacement:
         """Write each group through one DataNode, check that all files are complete, and publish the folder.
 
         Args:
@@ -109,37 +109,37 @@ class NewFolder:
         Raises:
             MillraceError: A file cannot be written, and why.
         """
-        chosen = spread([sum(path.stat().st_size for path in files) for files in groups], self._nodes)
-        with ThreadPoolExecutor(WRITTEN_AT_ONCE) as pool:
+        chosen = spread_groups([sum(path.stat().st_size for path in files) for files in groups], self._nodes)
+        with ThreadPoolExecutor(MAX_CONCURRENT_WRITES) as pool:
             try:
-                written = [pool.submit(self._put, *each) for each in zip(groups, chosen, strict=True)]
+                written = [pool.submit(self._write_files, *each) for each in zip(groups, chosen, strict=True)]
                 nodes = [each.result() for each in written]
-                self._put(others, self._nodes[0])
+                self._write_files(others, self._nodes[0])
             except BaseException:
                 self._stops = True
                 pool.shutdown(cancel_futures=True)
                 raise
         wanted = {path.name: path.stat().st_size for files in (*groups, others) for path in files}
-        if self._folder.sizes(self._begun) != wanted:
+        if self._folder.list_sizes(self._begun) != wanted:
             raise UnreachableError(f"{self._shown}: not all that was sent has arrived", "try again")
-        self._folder.end_folder(self._begun)
-        return Placed([*Counter(nodes).values()], self._n_together(groups))
+        self._folder.publish_folder(self._begun)
+        return GroupPlacement([*Counter(nodes).values()], self._count_colocated(groups))
 
-    def _put(self, files: Sequence[Path], node: DataNode) -> str:
+    def _write_files(self, files: Sequence[Path], node: DataNode) -> str:
         """Write through ``node``, or through another one if it does not answer; return the name of the writer."""
         others = [each for each in self._nodes if each != node]
         for each in (node, *others):
             try:
                 for path in files:
-                    self._write(path, each)
+                    self._write_file(path, each)
                 return each.name
             except urllib.error.HTTPError as error:
-                raise self._told(error) from error
+                raise self._translate_error(error) from error
             except OSError as error:
                 why = f"{each.name}: {error}"
         raise UnreachableError(f"{self._shown}: no DataNode could be written to: {why}", "see: hdfs dfsadmin -report")
 
-    def _write(self, path: Path, node: DataNode) -> None:
+    def _write_file(self, path: Path, node: DataNode) -> None:
         parts = urlsplit(self._redirect)
         query = parts.query.replace("overwrite=false", "overwrite=true")  # a part left by another DataNode
         query = query.replace("createparent=true", "createparent=false")  # a late write after the folder was removed
@@ -147,38 +147,38 @@ class NewFolder:
             netloc=node.address, path=f"/webhdfs/v1{quote(self._begun)}/{quote(path.name)}", query=query
         )
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(path.stat().st_size)}
-        request = urllib.request.Request(urlunsplit(place), self._pieces(path), headers, method="PUT")
-        with blocks.OPENER.open(request, timeout=PATIENCE_SECONDS) as answer:
+        request = urllib.request.Request(urlunsplit(place), self._read_pieces(path), headers, method="PUT")
+        with blocks.OPENER.open(request, timeout=TIMEOUT_SECONDS) as answer:
             answer.read()
 
-    def _pieces(self, path: Path) -> Iterator[bytes]:
+    def _read_pieces(self, path: Path) -> Iterator[bytes]:
         with path.open("rb", buffering=0) as file:
             while piece := file.read(PIECE_BYTES):
                 if self._stops:
                     raise InterruptedError("another file could not be written")
                 yield piece
 
-    def _told(self, error: urllib.error.HTTPError) -> MillraceError:
+    def _translate_error(self, error: urllib.error.HTTPError) -> MillraceError:
         """Translate the error of a DataNode into a message of Millrace."""
         with error:
             said = error.read()
         try:
             found: dict[str, Any] = json.loads(said)["RemoteException"]
-            return self._folder.refusal(f"{found['exception']}: {found['message'].strip().splitlines()[0]}")
+            return self._folder.make_refusal_error(f"{found['exception']}: {found['message'].strip().splitlines()[0]}")
         except (ValueError, LookupError, TypeError):
-            return self._folder.refusal(str(error))
+            return self._folder.make_refusal_error(str(error))
 
-    def _n_together(self, groups: Sequence[Sequence[Path]]) -> int:
+    def _count_colocated(self, groups: Sequence[Sequence[Path]]) -> int:
         urls = [[f"{self._url}/{quote(path.name)}" for path in files] for files in groups]
-        found = blocks.of_files([url for own in urls for url in own], self._environ)
-        return sum(bool(blocks.common(found[url] for url in own)) for own in urls)
+        found = blocks.locate_blocks([url for own in urls for url in own], self._environ)
+        return sum(bool(blocks.find_common_hosts(found[url] for url in own)) for own in urls)
 
 
-def _live(name_node: str, place: str) -> str:
+def _read_live_nodes(name_node: str, place: str) -> str:
     """Ask a NameNode for its live DataNodes; return its JSON text."""
     question = f"{name_node}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
     try:
-        with blocks.OPENER.open(question, timeout=blocks.PATIENCE_SECONDS) as answer:
+        with blocks.OPENER.open(question, timeout=blocks.TIMEOUT_SECONDS) as answer:
             live: str = json.load(answer)["beans"][0]["LiveNodes"]
             return live
     except (OSError, ValueError, LookupError) as error:
@@ -187,10 +187,10 @@ def _live(name_node: str, place: str) -> str:
         ) from error
 
 
-def data_nodes(live: str, scheme: str) -> list[DataNode]:
+def parse_data_nodes(live: str, scheme: str) -> list[DataNode]:
     """Parse a NameNode's list of live DataNodes; keep those that take new blocks. Pure.
 
-    >>> data_nodes('{"n1:9866": {"infoAddr": "10.0.0.1:9864", "remaining": 7, "adminState": "In Service"}, "n2:9866": '
+    >>> parse_data_nodes('{"n1:9866": {"infoAddr": "10.0.0.1:9864", "remaining": 7, "adminState": "In Service"}, "n2:9866": '
     ...     '{"infoAddr": "10.0.0.2:9864", "remaining": 7, "adminState": "Decommissioned"}}', "http")
     [DataNode(name='n1', address='10.0.0.1:9864', free=7)]
     """
@@ -202,11 +202,11 @@ def data_nodes(live: str, scheme: str) -> list[DataNode]:
     ]
 
 
-def spread(sizes: Sequence[int], nodes: Sequence[DataNode]) -> list[DataNode]:
+def spread_groups(sizes: Sequence[int], nodes: Sequence[DataNode]) -> list[DataNode]:
     """Choose a DataNode for each group of files: sizes balanced, more free space preferred. Pure.
 
     >>> one, two = DataNode("one", "", 100), DataNode("two", "", 200)
-    >>> [each.name for each in spread([10, 10, 8, 9], [one, two])]
+    >>> [each.name for each in spread_groups([10, 10, 8, 9], [one, two])]
     ['two', 'one', 'one', 'two']
     """
     given = dict.fromkeys(nodes, 0)

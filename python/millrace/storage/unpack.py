@@ -19,12 +19,12 @@ import msgspec
 
 from millrace import _core
 from millrace.errors import CorruptError
-from millrace.model import Frozen
-from millrace.replicas import shown
+from millrace.model import FrozenValue
+from millrace.replicas import redact_place
 from millrace.storage import fetch
-from millrace.storage.cache import Cache
-from millrace.storage.cache_files import Busy, NoRoom, Part
-from millrace.storage.clients.base import About
+from millrace.storage.cache import NodeCache
+from millrace.storage.cache_files import BusyCopy, NoRoomError, PartialCopy
+from millrace.storage.clients.base import FileStatus
 
 #: Suffixes of a compressed file.
 PACKED = (".gz", ".bgz", ".bz2", ".xz", ".zst")
@@ -41,7 +41,7 @@ PIECE_BYTES = 8 << 20
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarError, _core.RecordError)
 
 
-class Member(Frozen, frozen=True):
+class UnpackedFile(FrozenValue, frozen=True):
     """One file of a packed one, or the list of all its files."""
 
     place: str
@@ -70,58 +70,60 @@ def is_packed(name: str) -> bool:
     return name.endswith(PACKED) and ".tar." not in name
 
 
-def plain_name(name: str) -> str:
+def strip_packed_suffix(name: str) -> str:
     """Return the name without the suffix of a compressed file."""
     return name[: name.rindex(".")] if is_packed(name) else name
 
 
-def contents(place: str, about: About, cache: Cache, budget: int) -> list[Member]:
+def unpack_to_cache(place: str, about: FileStatus, cache: NodeCache, budget: int) -> list[UnpackedFile]:
     """Return the files of a packed one, unpacked and held until the cache is closed.
 
     Raises:
         MillraceError: It cannot be read, is damaged, or does not fit.
     """
-    everything = Member(place=place, version=about.version, name="", mtime_ns=about.mtime_ns)
+    everything = UnpackedFile(place=place, version=about.version, name="", mtime_ns=about.mtime_ns)
     while True:
         try:
-            claimed = cache.claim(everything, budget)
-        except NoRoom as error:
-            raise fetch.no_room(everything, place, about.size) from error
-        if isinstance(claimed, Busy):
+            claimed = cache.claim_copy(everything, budget)
+        except NoRoomError as error:
+            raise fetch.make_no_room_error(everything, place, about.size) from error
+        if isinstance(claimed, BusyCopy):
             claimed.wait()
         elif claimed is None:
-            found = msgspec.json.decode(cache.path_of(everything).read_bytes(), type=list[Member])
-            if all(cache.take(member) for member in found):
+            found = msgspec.json.decode(cache.make_copy_path(everything).read_bytes(), type=list[UnpackedFile])
+            if all(cache.hold_copy(member) for member in found):
                 return found
-            cache.forget(everything.key)  # one of them was evicted: unpack all again
+            cache.forget_copy(everything.key)  # one of them was evicted: unpack all again
         else:
-            _fill(about, everything, claimed, cache, budget)
+            _unpack_all(about, everything, claimed, cache, budget)
 
 
-def _fill(about: About, everything: Member, part: Part, cache: Cache, budget: int) -> None:
+def _unpack_all(about: FileStatus, everything: UnpackedFile, part: PartialCopy, cache: NodeCache, budget: int) -> None:
     """Unpack all files, and write the list of them."""
     try:
-        packed = fetch.fetch(everything.place, cache, budget, wanted=about)
-        members = [_unpacked(pieces, member, cache, budget) for member, pieces in _streams(packed, everything)]
+        packed = fetch.fetch_to_cache(everything.place, cache, budget, wanted=about)
+        members = [
+            _keep_unpacked(pieces, member, cache, budget) for member, pieces in _open_streams(packed, everything)
+        ]
         listed = msgspec.json.encode(members)
         os.ftruncate(part.descriptor, 0)
         os.pwrite(part.descriptor, listed, 0)
         os.fsync(part.descriptor)
-        _tell(everything, hashlib.sha256(listed).hexdigest(), cache)
+        _write_provenance(everything, hashlib.sha256(listed).hexdigest(), cache)
     except _DAMAGED as error:
-        cache.drop(part)
+        cache.discard_part(part)
         raise CorruptError(
-            f"{shown(everything.place)}: cannot be unpacked: {error}", "see whether it is whole at its place"
+            f"{redact_place(everything.place)}: cannot be unpacked: {error}", "see whether it is whole at its place"
         ) from error
     except BaseException:
-        cache.drop(part)
+        cache.discard_part(part)
         raise
-    cache.finish(part)
-    cache.forget(packed.name)  # unless another process reads it
+    cache.publish_part(part)
+    cache.forget_copy(packed.name)  # unless another process reads it
 
 
-def _streams(packed: Path, everything: Member) -> Iterator[tuple[Member, Iterator[bytes]]]:
-    name = fetch.base_name(everything.place)
+def _open_streams(packed: Path, everything: UnpackedFile) -> Iterator[tuple[UnpackedFile, Iterator[bytes]]]:
+    name = fetch.extract_base_name(everything.place)
     if name.endswith(ARCHIVE):
         with tarfile.open(packed, "r|gz") as archive:
             for entry in archive:
@@ -130,16 +132,16 @@ def _streams(packed: Path, everything: Member) -> Iterator[tuple[Member, Iterato
                     member = os.path.basename(entry.name)
                     yield (
                         msgspec.structs.replace(everything, name=member, mtime_ns=int(entry.mtime) * 10**9),
-                        _read(stream),
+                        _read_pieces(stream),
                     )
     elif name.endswith(".zst"):
-        yield msgspec.structs.replace(everything, name=plain_name(name)), _pieces(packed)
+        yield msgspec.structs.replace(everything, name=strip_packed_suffix(name)), _read_zstd_pieces(packed)
     else:
-        with _opened(packed, name) as stream:
-            yield msgspec.structs.replace(everything, name=plain_name(name)), _read(stream)
+        with _open_packed(packed, name) as stream:
+            yield msgspec.structs.replace(everything, name=strip_packed_suffix(name)), _read_pieces(stream)
 
 
-def _opened(packed: Path, name: str) -> IO[bytes]:
+def _open_packed(packed: Path, name: str) -> IO[bytes]:
     if name.endswith(".bz2"):
         return bz2.open(packed)
     if name.endswith(".xz"):
@@ -147,7 +149,7 @@ def _opened(packed: Path, name: str) -> IO[bytes]:
     return gzip.open(packed)  # type: ignore[return-value]
 
 
-def _pieces(packed: Path) -> Iterator[bytes]:
+def _read_zstd_pieces(packed: Path) -> Iterator[bytes]:
     """Yield the pieces that ``_core.Reader`` decompresses: Python before 3.14 cannot decompress zstd.
 
     Raises:
@@ -156,10 +158,10 @@ def _pieces(packed: Path) -> Iterator[bytes]:
     with packed.open("rb") as file:
         if file.read(len(ZSTD)) != ZSTD:
             raise EOFError("it is not in zstd's format")
-    yield from plain_pieces(packed, PIECE_BYTES)
+    yield from read_plain_pieces(packed, PIECE_BYTES)
 
 
-def plain_pieces(path: Path, size: int) -> Iterator[bytes]:
+def read_plain_pieces(path: Path, size: int) -> Iterator[bytes]:
     """Yield a file of lines, about ``size`` bytes at a time, decompressed if its first bytes say so.
 
     Raises:
@@ -172,36 +174,38 @@ def plain_pieces(path: Path, size: int) -> Iterator[bytes]:
             yield piece.read()
 
 
-def _read(stream: IO[bytes]) -> Iterator[bytes]:
+def _read_pieces(stream: IO[bytes]) -> Iterator[bytes]:
     while piece := stream.read(PIECE_BYTES):
         yield piece
 
 
-def _unpacked(pieces: Iterator[bytes], member: Member, cache: Cache, budget: int) -> Member:
+def _keep_unpacked(pieces: Iterator[bytes], member: UnpackedFile, cache: NodeCache, budget: int) -> UnpackedFile:
     """Write one unpacked file into the cache; return it with its size."""
-    claimed: Part | Busy | None
-    while isinstance(claimed := cache.claim(member, budget), Busy):
+    claimed: PartialCopy | BusyCopy | None
+    while isinstance(claimed := cache.claim_copy(member, budget), BusyCopy):
         claimed.wait()
     if claimed is None:
-        cache.forget(member.key)
-        return _unpacked(pieces, member, cache, budget)
+        cache.forget_copy(member.key)
+        return _keep_unpacked(pieces, member, cache, budget)
     try:
         os.ftruncate(claimed.descriptor, 0)
         digest, size = hashlib.sha256(), 0
         for piece in pieces:
             digest.update(piece)
-            size += fetch.append(claimed.descriptor, piece, size)
+            size += fetch.append_piece(claimed.descriptor, piece, size)
         os.fsync(claimed.descriptor)
-        _tell(member, digest.hexdigest(), cache)
+        _write_provenance(member, digest.hexdigest(), cache)
     except BaseException as error:
-        cache.drop(claimed)
-        if isinstance(error, OSError) and fetch.is_full(error):
-            raise fetch.no_room(member, member.place, 0) from error
+        cache.discard_part(claimed)
+        if isinstance(error, OSError) and fetch.is_disk_full(error):
+            raise fetch.make_no_room_error(member, member.place, 0) from error
         raise
-    cache.finish(claimed)
+    cache.publish_part(claimed)
     return msgspec.structs.replace(member, size=size)
 
 
-def _tell(member: Member, sha256: str, cache: Cache) -> None:
-    kept = fetch.Kept(place=shown(member.place), version=member.version, sha256=sha256, when=time.time())
-    cache.tell(member, msgspec.json.encode(kept))
+def _write_provenance(member: UnpackedFile, sha256: str, cache: NodeCache) -> None:
+    kept = fetch.CopyProvenance(
+        place=redact_place(member.place), version=member.version, sha256=sha256, when=time.time()
+    )
+    cache.write_provenance(member, msgspec.json.encode(kept))

@@ -7,14 +7,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from millrace.model import Fragmented
-from millrace.tasks import Rank, Slice
+from millrace.model import FragmentPlan
+from millrace.tasks import RankTask, SliceTask
 
 #: Output of the search of one fragment: a view of the journal, never all in memory.
-Found = bytes | memoryview
+FragmentOutput = bytes | memoryview
 
 
-class SliceOfCandidates(NamedTuple):
+class CandidateSlice(NamedTuple):
     """Path of a slice's database, relative to its folder (empty: no candidates), with its lowest and highest rank."""
 
     database: str
@@ -25,7 +25,9 @@ class SliceOfCandidates(NamedTuple):
 class DatabaseBackend(Protocol):
     """Protocol of one kind of database. Methods may start programs; they never change the user's files."""
 
-    def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
+    def prepare_fragments(
+        self, fragmented: FragmentPlan, folder: Path, cwd: Path, environ: Mapping[str, str]
+    ) -> Sequence[str]:
         """Write the files that the fragments need into the empty ``folder``, once on each node.
 
         Returns:
@@ -36,8 +38,13 @@ class DatabaseBackend(Protocol):
         """
         ...
 
-    def candidates(
-        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
+    def make_candidates(
+        self,
+        fragmented: FragmentPlan,
+        folder: Path,
+        cwd: Path,
+        environ: Mapping[str, str],
+        found: Sequence[FragmentOutput],
     ) -> str:
         """Make a database of the candidates of one batch in the empty ``folder``.
 
@@ -54,16 +61,16 @@ class DatabaseBackend(Protocol):
         """
         ...
 
-    def slice(
-        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice | Rank,
-    ) -> SliceOfCandidates | None:  # fmt: skip
+    def make_slice(
+        self, fragmented: FragmentPlan, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[FragmentOutput], part: SliceTask | RankTask,
+    ) -> CandidateSlice | None:  # fmt: skip
         """Make a database of a part of the candidates of one query: of a slice, or of a share that is to be ranked.
 
-        Only called if ``millrace.model.Fragmented.ranked`` is set.
+        Only called if ``millrace.model.FragmentPlan.ranked`` is set.
 
         Args:
             found: Outputs of the searches of the fragments; of the shares, for a slice if
-                ``millrace.model.Ranked.argv`` is set.
+                ``millrace.model.RankColumns.argv`` is set.
 
         Returns:
             None: the candidates cannot be ranked, or the search may not keep them all. Then the same holds for all
@@ -71,24 +78,24 @@ class DatabaseBackend(Protocol):
         """
         ...
 
-    def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
+    def list_patches(self, fragmented: FragmentPlan, folder: Path) -> Sequence[tuple[int, str, str]]:
         """Return the patches for the outputs of the search of the candidates in ``folder``.
 
         Returns:
             (index of the output, name of the patch as in ``crates/millrace-core/src/join/fragment``, absolute path of
-            the file that ``candidates`` has written for it).
+            the file that ``make_candidates`` has written for it).
         """
         ...
 
 
 @runtime_checkable
 class VolumeBackend(DatabaseBackend, Protocol):
-    """Protocol of a kind of database whose volumes a node may fetch (``millrace.model.Fragmented.volumes``)."""
+    """Protocol of a kind of database whose volumes a node may fetch (``millrace.model.FragmentPlan.volumes``)."""
 
-    def moved(
-        self, fragmented: Fragmented, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
-    ) -> Fragmented:
-        """Return ``fragmented`` with its files in ``folder``, where files of ``Fragmented.volumes`` have holes.
+    def relocate_files(
+        self, fragmented: FragmentPlan, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
+    ) -> FragmentPlan:
+        """Return ``fragmented`` with its files in ``folder``, where files of ``FragmentPlan.volumes`` have holes.
 
         Args:
             parts: Folder with a folder ``part0``, ``part1``... for each volume, with its files without holes.
@@ -97,8 +104,10 @@ class VolumeBackend(DatabaseBackend, Protocol):
         """
         ...
 
-    def looked_up(self, fragmented: Fragmented, folder: Path, found: Sequence[Found]) -> Iterable[tuple[str, int, int]]:
-        """Return the ranges of files with holes that ``candidates`` and ``slice`` will read.
+    def list_lookup_ranges(
+        self, fragmented: FragmentPlan, folder: Path, found: Sequence[FragmentOutput]
+    ) -> Iterable[tuple[str, int, int]]:
+        """Return the ranges of files with holes that ``make_candidates`` and ``make_slice`` will read.
 
         Args:
             folder: Folder of the candidates, still empty.
@@ -109,13 +118,13 @@ class VolumeBackend(DatabaseBackend, Protocol):
         """
         ...
 
-    def ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
+    def list_search_ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
         """Return the ranges (name, first, last), half-open, of files with holes that the candidates' search reads."""
         ...
 
 
-def find(fragmented: Fragmented) -> DatabaseBackend:
-    """Return the backend of the database: that of the family of tools named by the tag of ``Fragmented.about``."""
+def find_backend(fragmented: FragmentPlan) -> DatabaseBackend:
+    """Return the backend of the database: that of the family of tools named by the tag of ``FragmentPlan.about``."""
     assert fragmented.about is not None  # it is to be searched
     family = fragmented.about.__struct_config__.tag
     backend: DatabaseBackend = import_module(f"millrace.tools.{family}.backend").BACKEND

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from millrace.errors import RefusedError
-from millrace.model import Command, Frozen, OutputUse, ToolUse
+from millrace.model import FrozenValue, OutputUse, ToolUse, UserCommand
 
 #: Suffix of a folder that another phase still fills, in an ``InputUse.path`` of format ``files``.
 EACH = "/*"
@@ -22,10 +22,10 @@ OPENED = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 NUL = "\0"
 
 
-class Adapter(Protocol):
+class ToolAdapter(Protocol):
     """Protocol of an adapter: the knowledge of one family of programs."""
 
-    def understand(self, command: Command) -> ToolUse:
+    def understand_command(self, command: UserCommand) -> ToolUse:
         """Find input, outputs and databases in the tool's own arguments, and how its outputs join exactly.
 
         May read files, and may run the tool for its version or help; starts nothing else.
@@ -36,11 +36,11 @@ class Adapter(Protocol):
         ...
 
 
-#: Letters of queries times letters of a database that take about a second to search; see ``Fragmentable.least``.
-LEAST_CELLS = 2e10
+#: Letters of queries times letters of a database that take about a second to search; see ``DatabaseFacts.least``.
+MIN_FRAGMENT_CELLS = 2e10
 
 
-class Fragmentable(Frozen, frozen=True, kw_only=True):
+class DatabaseFacts(FrozenValue, frozen=True, kw_only=True):
     """Facts on a command's database, by which Millrace decides whether it is searched in fragments.
 
     If a database has to be read for its ``entries`` and ``residues``, these may be left to ``count``: often the queries
@@ -54,34 +54,34 @@ class Fragmentable(Frozen, frozen=True, kw_only=True):
     #: Bytes that a search of the whole database reads.
     bytes: int = 0
     #: Units of queries times ``residues`` below which a search of a fragment is mostly the tool's start.
-    least: float = LEAST_CELLS
+    least: float = MIN_FRAGMENT_CELLS
     #: CPU time of the search in fragments, candidates included, relative to that of the whole database.
     work: float = 1.0
     #: Why a search in fragments would not give the same bytes, in words; empty: it gives them.
     why_not: str = ""
     #: Returns the same with entries and residues, or with ``why_not``; None: they are known already.
-    count: Callable[[], Fragmentable] | None = None
+    count: Callable[[], DatabaseFacts] | None = None
 
 
 @runtime_checkable
-class Fragmenting(Protocol):
+class FragmentingAdapter(Protocol):
     """Protocol of an adapter that can search a database in fragments."""
 
-    def fragmentable(self, use: ToolUse, command: Command) -> Fragmentable:
+    def examine_database(self, use: ToolUse, command: UserCommand) -> DatabaseFacts:
         """Measure the database of a command, or say why it is not searched in fragments."""
         ...
 
-    def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
+    def plan_fragments(self, use: ToolUse, command: UserCommand, sizes: Sequence[int]) -> ToolUse:
         """Return ``use`` with its database searched in fragments.
 
         Args:
             sizes: Relative costs of the fragments; there are fewer if the database has fewer entries. Empty: the
-                volumes are the fragments, and their files are fetched later (``millrace.model.View.later``).
+                volumes are the fragments, and their files are fetched later (``millrace.model.RemoteFileView.later``).
         """
         ...
 
 
-class Parts(Frozen, frozen=True, kw_only=True):
+class FileNamePatterns(FrozenValue, frozen=True, kw_only=True):
     """Patterns of the names of files in a folder that one argument stands for.
 
     The patterns are regular expressions; an empty one matches no file.
@@ -104,34 +104,34 @@ class Parts(Frozen, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class Gathering(Protocol):
+class MultiFileAdapter(Protocol):
     """Protocol of an adapter with arguments that stand for several files each."""
 
-    def parts(self, argv: Sequence[str], at: int, name: str) -> Parts | None:
+    def describe_argument_files(self, argv: Sequence[str], at: int, name: str) -> FileNamePatterns | None:
         """Describe the files of the argument at index ``at``, with ``name`` as its last part; None: one such file."""
         ...
 
-    def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
+    def read_file_references(self, name: str, read: Callable[[], bytes]) -> dict[str, FileNamePatterns]:
         """Describe the other files that the file ``name`` refers to, by name; ``read`` returns its bytes."""
         ...
 
 
-def one_file(name: str) -> Parts:
+def match_one_file(name: str) -> FileNamePatterns:
     """Describe a plain file."""
-    return Parts(needed=re.escape(name), pattern=re.escape(name), usual=(name,))
+    return FileNamePatterns(needed=re.escape(name), pattern=re.escape(name), usual=(name,))
 
 
-def with_suffixes(name: str, suffixes: Sequence[str]) -> Parts:
+def match_with_suffixes(name: str, suffixes: Sequence[str]) -> FileNamePatterns:
     """Describe a file and its companion files, whose names are longer by a suffix."""
     endings = "|".join(map(re.escape, suffixes))
-    return Parts(
+    return FileNamePatterns(
         needed=f"{re.escape(name)}({endings})?",
         pattern=f"{re.escape(name)}({endings})?",
         usual=(name, *(f"{name}{each}" for each in suffixes)),
     )
 
 
-def file_records(names: Sequence[str], command: Command) -> list[str] | None:
+def expand_file_records(names: Sequence[str], command: UserCommand) -> list[str] | None:
     """List the files that ``names`` stand for, each of them one record; None: it is one plain file.
 
     ``names`` is a folder, a quoted glob, a file with one name a line, or several files. The order is that in which a
@@ -140,7 +140,7 @@ def file_records(names: Sequence[str], command: Command) -> list[str] | None:
     if len(names) > 1:
         return list(names)
     name, path = names[0], command.cwd / names[0]
-    if grows(name, command):
+    if is_still_growing(name, command):
         return [name.removesuffix(EACH).rstrip("/") + EACH] if path.is_dir() or name.endswith(EACH) else None
     if path.is_dir():
         with os.scandir(path) as entries:
@@ -151,30 +151,30 @@ def file_records(names: Sequence[str], command: Command) -> list[str] | None:
     if not path.exists():
         found = sorted(glob.glob(name, root_dir=command.cwd))
         return found if glob.has_magic(name) and found else None
-    return _names_in(path, command.cwd)
+    return _read_name_list(path, command.cwd)
 
 
-def is_stream(path: str) -> bool:
+def is_stream_path(path: str) -> bool:
     """Tell whether a path as typed is a device or an open file descriptor (``/dev/stdout``, ``/proc/self/fd/1``)."""
     return path.startswith(("/dev/", "/proc/"))
 
 
-def opened(path: str) -> int | None:
+def parse_fd_path(path: str) -> int | None:
     """Return the file descriptor that a path such as ``/dev/stdin`` stands for; None: it is another path.
 
-    >>> opened("/dev/stdin"), opened("/proc/self/fd/1"), opened("/dev/fd/63"), opened("/dev/null")
+    >>> parse_fd_path("/dev/stdin"), parse_fd_path("/proc/self/fd/1"), parse_fd_path("/dev/fd/63"), parse_fd_path("/dev/null")
     (0, 1, 63, None)
     """
     numbered = OPENED.fullmatch(path)
     return int(numbered[1]) if numbered else {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}.get(path)
 
 
-def grows(name: str, command: Command) -> bool:
+def is_still_growing(name: str, command: UserCommand) -> bool:
     """Tell whether another phase of the job still writes this file, or files into this folder."""
     return os.path.normpath(name.removesuffix(EACH)) in command.growing
 
 
-def _names_in(path: Path, cwd: Path) -> list[str] | None:
+def _read_name_list(path: Path, cwd: Path) -> list[str] | None:
     """Read the names of files from a list, one a line; None: the file is no such list."""
     found = []
     with path.open("rb") as lines:
@@ -189,8 +189,8 @@ def _names_in(path: Path, cwd: Path) -> list[str] | None:
     return found or None
 
 
-def record_output(
-    name: str, typed: str, files: Sequence[str], command: Command, *, volatile: tuple[str, ...] = ()
+def describe_record_output(
+    name: str, typed: str, files: Sequence[str], command: UserCommand, *, volatile: tuple[str, ...] = ()
 ) -> OutputUse:
     """Describe the output for many files of a tool that reads one file and writes one.
 
@@ -207,13 +207,13 @@ def record_output(
     else:
         return OutputUse(name=name, path=typed, volatile=volatile)
     for file in files:
-        place = record_path(template, file)
+        place = expand_record_path(template, file)
         if _is_same_file(os.path.join(command.cwd, place), os.path.join(command.cwd, file)):
             raise RefusedError(f"{place} would be overwritten by its own result", "name another folder")
     return OutputUse(name=name, path=template, layout="record", volatile=volatile)
 
 
-def record_path(template: str, file: str) -> str:
+def expand_record_path(template: str, file: str) -> str:
     """Return the path of the output of ``file``, as the user would type it."""
     name = os.path.basename(file)
     dot = name.rfind(".")

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class Call(NamedTuple):
+class ProgramCall(NamedTuple):
     """A program with its arguments, joins and inputs."""
 
     program: str
@@ -31,35 +31,35 @@ class Call(NamedTuple):
         return pairwise(["", *self.arguments])
 
 
-class Rule(NamedTuple):
+class CallRule(NamedTuple):
     """A way to call a program that depends on the whole input."""
 
     #: Completes "PROGRAM ...".
     why: str
     #: The alternative that works.
     instead: str
-    when: Callable[[Call], bool] = lambda call: True
+    when: Callable[[ProgramCall], bool] = lambda call: True
     #: With these joins, and an input of one of these formats, the call is exact; both empty: it never is.
     joins: frozenset[str] = frozenset()
     formats: frozenset[str] = frozenset()
 
-    def applies(self, call: Call) -> bool:
+    def should_refuse(self, call: ProgramCall) -> bool:
         """Tell whether the rule refuses ``call``, as it depends on the whole input."""
-        return self.when(call) and not ((self.joins or self.formats) and self._is_met(call))
+        return self.when(call) and not ((self.joins or self.formats) and self._has_joins_and_formats(call))
 
-    def _is_met(self, call: Call) -> bool:
+    def _has_joins_and_formats(self, call: ProgramCall) -> bool:
         return self.joins.issubset(call.joins) and not (self.formats and self.formats.isdisjoint(call.formats()))
 
 
 # Conditions of rules: each function makes a predicate of calls
 
 
-def verb(*names: str) -> Callable[[Call], bool]:
+def has_verb(*names: str) -> Callable[[ProgramCall], bool]:
     """Match calls with one of these sub-commands."""
     return lambda call: call.verb in names
 
 
-def option(*names: str, others: Sequence[str] = ()) -> Callable[[Call], bool]:
+def has_option(*names: str, others: Sequence[str] = ()) -> Callable[[ProgramCall], bool]:
     """Match calls with one of these options: a letter also in a group (``-xvf``), a long one also abbreviated.
 
     Args:
@@ -68,10 +68,10 @@ def option(*names: str, others: Sequence[str] = ()) -> Callable[[Call], bool]:
     letters = "".join(name[1] for name in names if len(name) == 2)
     attached = f"-[A-Za-z]*[{letters}]" if letters else None
 
-    def given(call: Call) -> bool:
+    def given(call: ProgramCall) -> bool:
         return any(
             word.partition("=")[0] in names
-            or (word.partition("=")[0] not in others and is_short_for(word.partition("=")[0], names))
+            or (word.partition("=")[0] not in others and is_abbreviated_option(word.partition("=")[0], names))
             or (attached is not None and re.match(attached, word) is not None)
             for word in call.arguments
         )
@@ -79,42 +79,42 @@ def option(*names: str, others: Sequence[str] = ()) -> Callable[[Call], bool]:
     return given
 
 
-def is_short_for(word: str, names: Sequence[str]) -> bool:
+def is_abbreviated_option(word: str, names: Sequence[str]) -> bool:
     """Tell whether GNU programs take ``word`` as an abbreviation of one of the long options.
 
-    >>> is_short_for("--max", ("-m", "--max-count")), is_short_for("--m", ("--max-count",)), is_short_for("--", ("--x",))
+    >>> is_abbreviated_option("--max", ("-m", "--max-count")), is_abbreviated_option("--m", ("--max-count",)), is_abbreviated_option("--", ("--x",))
     (True, True, False)
     """
     return word != "--" and word.startswith("--") and any(name.startswith(word) for name in names)
 
 
-def exactly(*names: str) -> Callable[[Call], bool]:
+def has_exact_word(*names: str) -> Callable[[ProgramCall], bool]:
     """Match calls with one of these words, alone or before ``=``."""
     return lambda call: any(word in names or word.partition("=")[0] in names for word in call.arguments)
 
 
-def operand(*takes_a_word: str) -> Callable[[Call], bool]:
+def has_operand(*takes_a_word: str) -> Callable[[ProgramCall], bool]:
     """Match calls with an argument that is neither an option nor the value of one of these options."""
     return lambda call: any(not word.startswith("-") and before not in takes_a_word for before, word in call.pairs)
 
 
-def text(pattern: str) -> Callable[[Call], bool]:
+def has_pattern(pattern: str) -> Callable[[ProgramCall], bool]:
     """Match calls with an argument in which ``pattern`` is found."""
     return lambda call: any(re.search(pattern, word) for word in call.arguments)
 
 
-def both(*conditions: Callable[[Call], bool]) -> Callable[[Call], bool]:
+def has_all(*conditions: Callable[[ProgramCall], bool]) -> Callable[[ProgramCall], bool]:
     return lambda call: all(condition(call) for condition in conditions)
 
 
-def either(*conditions: Callable[[Call], bool]) -> Callable[[Call], bool]:
+def has_any(*conditions: Callable[[ProgramCall], bool]) -> Callable[[ProgramCall], bool]:
     return lambda call: any(condition(call) for condition in conditions)
 
 
-def without(condition: Callable[[Call], bool]) -> Callable[[Call], bool]:
+def has_not(condition: Callable[[ProgramCall], bool]) -> Callable[[ProgramCall], bool]:
     return lambda call: not condition(call)
 
 
-def value(names: tuple[str, ...], pattern: str) -> Callable[[Call], bool]:
+def has_option_value(names: tuple[str, ...], pattern: str) -> Callable[[ProgramCall], bool]:
     """Match calls in which the word behind one of these options matches ``pattern`` as a whole."""
     return lambda call: any(before in names and re.fullmatch(pattern, word) is not None for before, word in call.pairs)

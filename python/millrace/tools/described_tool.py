@@ -14,19 +14,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.model import CostHint, InputUse, OutputUse, ToolUse, UserCommand
 from millrace.tools import joins
-from millrace.tools.base import file_records, record_output
-from millrace.tools.calls import Call
-from millrace.tools.description import Database, Description, Input, Need, Output, Refusal, Use, options_of
-from millrace.tools.everyday import refusal
+from millrace.tools.base import describe_record_output, expand_file_records
+from millrace.tools.calls import ProgramCall
+from millrace.tools.description import (
+    DescribedDatabase,
+    DescribedInput,
+    DescribedNeed,
+    DescribedOutput,
+    DescribedRefusal,
+    DescribedUse,
+    ToolDescription,
+    build_options,
+)
+from millrace.tools.everyday import find_refusal
 from millrace.tools.generic import ADAPTER as GENERIC
-from millrace.tools.interpreters import runs_scripts
-from millrace.tools.options import Tokens, Word, count_of, last, scan
-from millrace.tools.version import first_line
+from millrace.tools.interpreters import can_run_scripts
+from millrace.tools.options import CommandTokens, CommandWord, find_last_use, parse_count, scan_options
+from millrace.tools.version import read_version_line
 
 
-class Described:
+class DescribedAdapter:
     """The adapter of one description.
 
     Args:
@@ -34,69 +43,71 @@ class Described:
         ours: Whether it is shipped with Millrace.
     """
 
-    def __init__(self, description: Description, *, ours: bool) -> None:
+    def __init__(self, description: ToolDescription, *, ours: bool) -> None:
         self.description, self.ours = description, ours
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``millrace.tools.base.Adapter.understand``."""
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``millrace.tools.base.ToolAdapter.understand_command``."""
         about, program = self.description, Path(command.argv[0]).name
         if about.refused:
             raise RefusedError(f"{program} {about.refused}", about.instead)
         if command.inputs or command.outputs:
-            return GENERIC.understand(command)  # inputs and outputs that the user names take precedence
+            return GENERIC.understand_command(command)  # inputs and outputs that the user names take precedence
         use, first = about.use, 1
         if about.verb:
             verb = next(iter(command.argv[1:]), "")
             if verb not in about.verb:
-                return GENERIC.understand(command)
-            use, first = about.use_of(verb), 2
-        found = scan(command.argv, options_of(about, use), program, first=first)
-        _check(use, found, program)
-        return self._tool_use(use, found, command)
+                return GENERIC.understand_command(command)
+            use, first = about.merge_verb_use(verb), 2
+        found = scan_options(command.argv, build_options(about, use), program, first=first)
+        _check_use(use, found, program)
+        return self._build_tool_use(use, found, command)
 
-    def _tool_use(self, use: Use, found: Sequence[Word], command: Command) -> ToolUse:
+    def _build_tool_use(self, use: DescribedUse, found: Sequence[CommandWord], command: UserCommand) -> ToolUse:
         about, program = self.description, Path(command.argv[0]).name
-        tokens = Tokens(command.argv)
-        inputs = _inputs(use, found, command, tokens, program)
+        tokens = CommandTokens(command.argv)
+        inputs = _build_inputs(use, found, command, tokens, program)
         several = [item.path for item in inputs if item.format == "files"]
-        files = [name for typed in several for name in file_records([typed], command) or ()]
-        call = Call(
+        files = [name for typed in several for name in expand_file_records([typed], command) or ()]
+        call = ProgramCall(
             program,
             command.argv[1:],
-            joins.ways((*use.stdout, *command.joins)),
+            joins.list_asked_ways((*use.stdout, *command.joins)),
             lambda: {item.format for item in inputs},
         )
-        if not several and (known := refusal(call)):
+        if not several and (known := find_refusal(call)):
             raise RefusedError(f"{program} {known[0]}", known[1])
-        outputs = joins.joined(_outputs(use, found, command, tokens, files, inputs), command.joins)
-        threads = last(found, _name(use, use.threads)) if use.threads else None
+        outputs = joins.apply_asked_joins(_build_outputs(use, found, command, tokens, files, inputs), command.joins)
+        threads = find_last_use(found, _resolve_option_name(use, use.threads)) if use.threads else None
         return ToolUse(
             adapter=about.programs[0] if self.ours else f"file:{about.programs[0]}",
-            argv=tokens.done(),
+            argv=tokens.build_arguments(),
             inputs=inputs,
             outputs=outputs,
-            databases=_databases(use, found, command),
-            threads=max(1, count_of(threads, program)) if threads else 1,
+            databases=_list_databases(use, found, command),
+            threads=max(1, parse_count(threads, program)) if threads else 1,
             cost=CostHint(startup_seconds=about.startup_seconds, max_records=1 if several else 0),
             failures_said=about.failures_said,
-            version=first_line(command, *about.version) if about.version and not runs_scripts(command.exe) else "",
+            version=read_version_line(command, *about.version)
+            if about.version and not can_run_scripts(command.exe)
+            else "",
             tested=about.tested,
             is_doubtful=self.ours and not several,
             notes=() if self.ours else (f"{program} is described by a file of yours",),
         )
 
 
-def _name(use: Use, option: str) -> str:
+def _resolve_option_name(use: DescribedUse, option: str) -> str:
     """Return the main name of an option, which may be an alias."""
     return dict(pair.split("=") for pair in use.names.split()).get(option, option)
 
 
-def _given(use: Use, found: Sequence[Word], options: str) -> list[Word]:
-    names = {_name(use, option) for option in options.split()}
+def _list_given_options(use: DescribedUse, found: Sequence[CommandWord], options: str) -> list[CommandWord]:
+    names = {_resolve_option_name(use, option) for option in options.split()}
     return [word for word in found if word.name in names]
 
 
-def _check(use: Use, found: Sequence[Word], program: str) -> None:
+def _check_use(use: DescribedUse, found: Sequence[CommandWord], program: str) -> None:
     for rule in use.refuse:
         _check_refusal(rule, use, found, program)
     for need in use.need:
@@ -104,13 +115,13 @@ def _check(use: Use, found: Sequence[Word], program: str) -> None:
     _check_operands(use, found, program)
 
 
-def _check_operands(use: Use, found: Sequence[Word], program: str) -> None:
+def _check_operands(use: DescribedUse, found: Sequence[CommandWord], program: str) -> None:
     operands = [word for word in found if not word.name]
-    every: tuple[Input | Output | Database, ...] = (*use.input, *use.output, *use.database)
+    every: tuple[DescribedInput | DescribedOutput | DescribedDatabase, ...] = (*use.input, *use.output, *use.database)
     places = {*use.operands, *(each.operand for each in every)}
     wanted = [place.option.split()[0] for place in use.input if place.option]
     instead = "give one file at a time, or all in one: cat A B | millrace run -- ..."
-    if wanted and not any(_place(place, use, found, program) for place in use.input):
+    if wanted and not any(_find_place_word(place, use, found, program) for place in use.input):
         instead = f"if that is the input, name it with {'-' if len(wanted[0]) == 1 else '--'}{wanted[0]}"
     for number, word in enumerate(operands, start=1):
         if number not in places and number - len(operands) - 1 not in places:
@@ -120,28 +131,33 @@ def _check_operands(use: Use, found: Sequence[Word], program: str) -> None:
             )
 
 
-def _check_refusal(rule: Refusal, use: Use, found: Sequence[Word], program: str) -> None:
-    if rule.unless_with and _has_value(_given(use, found, rule.unless_with), rule.with_value):
+def _check_refusal(rule: DescribedRefusal, use: DescribedUse, found: Sequence[CommandWord], program: str) -> None:
+    if rule.unless_with and _has_option_value(_list_given_options(use, found, rule.unless_with), rule.with_value):
         return
-    for word in _given(use, found, rule.option):
+    for word in _list_given_options(use, found, rule.option):
         if not (rule.unless and word.values and re.fullmatch(rule.unless, word.value)):
             raise RefusedError(f"{program}: {word.typed} {rule.why}", rule.instead)
 
 
-def _check_need(need: Need, use: Use, found: Sequence[Word], program: str) -> None:
-    if not _has_value(_given(use, found, need.option), need.value):
+def _check_need(need: DescribedNeed, use: DescribedUse, found: Sequence[CommandWord], program: str) -> None:
+    if not _has_option_value(_list_given_options(use, found, need.option), need.value):
         raise RefusedError(f"{program} {need.why}", need.instead)
 
 
-def _has_value(given: Sequence[Word], value: str) -> bool:
+def _has_option_value(given: Sequence[CommandWord], value: str) -> bool:
     """Tell whether one of these options has a value that matches, or takes none."""
     return any(not value or not word.values or re.fullmatch(value, word.value) for word in given)
 
 
-def _place(place: Input | Output | Database, use: Use, found: Sequence[Word], program: str) -> Word | None:
+def _find_place_word(
+    place: DescribedInput | DescribedOutput | DescribedDatabase,
+    use: DescribedUse,
+    found: Sequence[CommandWord],
+    program: str,
+) -> CommandWord | None:
     """Return the word for an input, output or database; None: the command has none."""
     if place.option:
-        given = _given(use, found, place.option)
+        given = _list_given_options(use, found, place.option)
         if len(given) > 1 and given[0].typed != given[1].typed:
             raise RefusedError(f"{program}: {given[0].typed} and {given[1].typed} are both given", "give one of them")
         if len(given) > 1:
@@ -152,7 +168,7 @@ def _place(place: Input | Output | Database, use: Use, found: Sequence[Word], pr
     return operands[at] if place.operand and 0 <= at < len(operands) else None
 
 
-def _check_one_file(word: Word, command: Command, program: str) -> None:
+def _check_one_file(word: CommandWord, command: UserCommand, program: str) -> None:
     names = word.value.split(",")
     if len(names) > 1 and all((command.cwd / name).is_file() for name in names):
         raise RefusedError(
@@ -161,26 +177,28 @@ def _check_one_file(word: Word, command: Command, program: str) -> None:
         )
 
 
-def _inputs(use: Use, found: Sequence[Word], command: Command, tokens: Tokens, program: str) -> tuple[InputUse, ...]:
+def _build_inputs(
+    use: DescribedUse, found: Sequence[CommandWord], command: UserCommand, tokens: CommandTokens, program: str
+) -> tuple[InputUse, ...]:
     inputs: list[InputUse] = []
     for place in use.input:
-        word = _place(place, use, found, program)
+        word = _find_place_word(place, use, found, program)
         if word is None or word.value == "-":
             continue
         _check_one_file(word, command, program)
         form = command.format or place.format
         if place.each_file or place.why_not_one:
-            names = file_records([word.value], command)
+            names = expand_file_records([word.value], command)
             if names is None and place.why_not_one:
                 raise RefusedError(
                     f"{program} {place.why_not_one}",
                     f"put each into a file of its own, and name the folder in the place of {word.value}",
                 )
             if names is not None:
-                tokens.input(word, len(inputs))
+                tokens.mark_input(word, len(inputs))
                 inputs.append(InputUse(path=word.value, format="files"))
                 continue
-        tokens.input(word, len(inputs))
+        tokens.mark_input(word, len(inputs))
         inputs.append(InputUse(path=word.value, format=form))
     if not inputs:
         if not command.stdin_is_data or any(place.why_not_one for place in use.input):
@@ -190,39 +208,44 @@ def _inputs(use: Use, found: Sequence[Word], command: Command, tokens: Tokens, p
     return tuple(inputs)
 
 
-def _outputs(
-    use: Use, found: Sequence[Word], command: Command, tokens: Tokens, files: Sequence[str], inputs: Sequence[InputUse]
+def _build_outputs(
+    use: DescribedUse,
+    found: Sequence[CommandWord],
+    command: UserCommand,
+    tokens: CommandTokens,
+    files: Sequence[str],
+    inputs: Sequence[InputUse],
 ) -> tuple[OutputUse, ...]:
     outputs: list[OutputUse] = []
-    join = joins.for_inputs(inputs)
+    join = joins.choose_default_join(inputs)
     for place in use.output:
-        word = _place(place, use, found, Path(command.argv[0]).name)
+        word = _find_place_word(place, use, found, Path(command.argv[0]).name)
         if word is None or word.value in ("-", "/dev/null"):
             continue
-        tokens.output(word, len(outputs))
+        tokens.mark_output(word, len(outputs))
         name = place.option.split()[0] if place.option else f"operand{place.operand}"
         if files:
-            outputs.append(record_output(name, word.value, files, command))
+            outputs.append(describe_record_output(name, word.value, files, command))
         else:
-            outputs.append(OutputUse(name=name, path=word.value, join=joins.together(*place.join or (join,))))
-    outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=joins.together(*use.stdout or (join,))))
+            outputs.append(OutputUse(name=name, path=word.value, join=joins.combine_joins(*place.join or (join,))))
+    outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=joins.combine_joins(*use.stdout or (join,))))
     return tuple(outputs)
 
 
-def _beside(pattern: str, path: str) -> list[str]:
+def _glob_beside(pattern: str, path: str) -> list[str]:
     """List the files that match a pattern in which ``{}`` stands for a path."""
     return sorted(glob.glob(pattern.replace("{}", glob.escape(path))))
 
 
-def _databases(use: Use, found: Sequence[Word], command: Command) -> tuple[Path, ...]:
+def _list_databases(use: DescribedUse, found: Sequence[CommandWord], command: UserCommand) -> tuple[Path, ...]:
     paths: list[Path] = []
     for place in use.database:
-        word = _place(place, use, found, Path(command.argv[0]).name)
+        word = _find_place_word(place, use, found, Path(command.argv[0]).name)
         if word is None:
             continue
         whole = os.path.join(command.cwd, word.value.removeprefix(place.prefix))
-        there = _beside(place.files, whole) if place.files else [whole]
-        if place.refused_with and _beside(place.refused_with, whole):
+        there = _glob_beside(place.files, whole) if place.files else [whole]
+        if place.refused_with and _glob_beside(place.refused_with, whole):
             raise RefusedError(f"{word.value} {place.why}", place.instead)
         if not there or not os.path.exists(there[0]):
             raise RefusedError(f"{word.value}: no such file", f"check what {word.typed} names")

@@ -15,18 +15,18 @@ import msgspec
 from millrace.errors import RefusedError
 from millrace.tools import joins
 from millrace.tools.interpreters import is_interpreter
-from millrace.tools.options import Options, words
+from millrace.tools.options import OptionTable, split_words
 
 #: Most words, and form of each, with which a description may ask a program for its version.
 MAX_VERSION_WORDS = 2
 VERSION_WORD = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
 
 
-class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+class _DescriptionTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """Base of all tables: unknown keys are refused."""
 
 
-class Input(_Table, frozen=True, kw_only=True):
+class DescribedInput(_DescriptionTable, frozen=True, kw_only=True):
     """One input that is cut into records: an option's value, an operand, or standard input."""
 
     #: Names of the option, separated by spaces.
@@ -41,7 +41,7 @@ class Input(_Table, frozen=True, kw_only=True):
     why_not_one: str = ""
 
 
-class Output(_Table, frozen=True, kw_only=True):
+class DescribedOutput(_DescriptionTable, frozen=True, kw_only=True):
     """One file that the tool writes."""
 
     option: str = ""
@@ -50,7 +50,7 @@ class Output(_Table, frozen=True, kw_only=True):
     join: tuple[str, ...] = ()
 
 
-class Database(_Table, frozen=True, kw_only=True):
+class DescribedDatabase(_DescriptionTable, frozen=True, kw_only=True):
     """One database, which every task reads whole."""
 
     option: str = ""
@@ -65,7 +65,7 @@ class Database(_Table, frozen=True, kw_only=True):
     instead: str = ""
 
 
-class Refusal(_Table, frozen=True, kw_only=True):
+class DescribedRefusal(_DescriptionTable, frozen=True, kw_only=True):
     """An option that is refused, with the reason and an alternative."""
 
     #: The refused options, separated by spaces.
@@ -80,7 +80,7 @@ class Refusal(_Table, frozen=True, kw_only=True):
     instead: str = "leave it out"
 
 
-class Need(_Table, frozen=True, kw_only=True):
+class DescribedNeed(_DescriptionTable, frozen=True, kw_only=True):
     """An option without which the result is not exact."""
 
     #: The options, of which one is needed, separated by spaces.
@@ -91,7 +91,7 @@ class Need(_Table, frozen=True, kw_only=True):
     instead: str
 
 
-class Use(_Table, frozen=True, kw_only=True):
+class DescribedUse(_DescriptionTable, frozen=True, kw_only=True):
     """Options and operands of a program, or of one of its verbs."""
 
     #: Options without a value, with one, and with many, separated by spaces, besides those of the places below.
@@ -100,20 +100,20 @@ class Use(_Table, frozen=True, kw_only=True):
     many: str = ""
     #: ``SHORT=LONG``, separated by spaces: two names of one option.
     names: str = ""
-    input: tuple[Input, ...] = ()
-    output: tuple[Output, ...] = ()
-    database: tuple[Database, ...] = ()
+    input: tuple[DescribedInput, ...] = ()
+    output: tuple[DescribedOutput, ...] = ()
+    database: tuple[DescribedDatabase, ...] = ()
     #: Joins of standard output.
     stdout: tuple[str, ...] = ()
     #: Option for the number of threads.
     threads: str = ""
     #: Positions, from 1, of operands that are no files, such as a pattern.
     operands: tuple[int, ...] = ()
-    refuse: tuple[Refusal, ...] = ()
-    need: tuple[Need, ...] = ()
+    refuse: tuple[DescribedRefusal, ...] = ()
+    need: tuple[DescribedNeed, ...] = ()
 
 
-class Description(_Table, frozen=True, kw_only=True):
+class ToolDescription(_DescriptionTable, frozen=True, kw_only=True):
     """Content of one description file."""
 
     #: Names of the program.
@@ -122,7 +122,7 @@ class Description(_Table, frozen=True, kw_only=True):
     #: Arguments that print its version, and the releases that were compared.
     version: tuple[str, ...] = ()
     tested: tuple[str, ...] = ()
-    #: Its option syntax: see ``millrace.tools.options.Options``.
+    #: Its option syntax: see ``millrace.tools.options.OptionTable``.
     dashes: Literal["alike", "tell", "one"] = "tell"
     equals: bool = True
     attached: bool = False
@@ -135,28 +135,30 @@ class Description(_Table, frozen=True, kw_only=True):
     startup_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.01
     #: Words on standard error that mean failure.
     failures_said: tuple[str, ...] = ()
-    use: Use = Use()
+    use: DescribedUse = DescribedUse()
     #: Uses by the first argument, each in addition to ``use``.
-    verb: dict[str, Use] = {}
+    verb: dict[str, DescribedUse] = {}
 
-    def use_of(self, verb: str) -> Use:
+    def merge_verb_use(self, verb: str) -> DescribedUse:
         """Return ``use`` merged with that of a verb; for any other word, ``use`` alone."""
         if verb not in self.verb:
             return self.use
-        pairs = [(name, getattr(self.use, name), getattr(self.verb[verb], name)) for name in Use.__struct_fields__]
+        pairs = [
+            (name, getattr(self.use, name), getattr(self.verb[verb], name)) for name in DescribedUse.__struct_fields__
+        ]
         joined = {name: f"{of_all} {own}" if isinstance(own, str) else of_all + own for name, of_all, own in pairs}
         return msgspec.structs.replace(self.use, **joined | {"threads": self.verb[verb].threads or self.use.threads})
 
 
-def options_of(description: Description, use: Use) -> Options:
+def build_options(description: ToolDescription, use: DescribedUse) -> OptionTable:
     """Build the option table that parses a command of this use."""
     aliases = dict(pair.split("=") for pair in use.names.split())
-    every: tuple[Input | Output | Database, ...] = (*use.input, *use.output, *use.database)
+    every: tuple[DescribedInput | DescribedOutput | DescribedDatabase, ...] = (*use.input, *use.output, *use.database)
     places = " ".join(each.option for each in every)
-    flags, many = _renamed(use.flags, aliases), _renamed(use.many, aliases)
-    values = _renamed(f"{use.values} {places} {use.threads}", aliases)
-    refused = _renamed(_always_refused(use), aliases)
-    return Options(
+    flags, many = _resolve_aliases(use.flags, aliases), _resolve_aliases(use.many, aliases)
+    values = _resolve_aliases(f"{use.values} {places} {use.threads}", aliases)
+    refused = _resolve_aliases(_list_refused_options(use), aliases)
+    return OptionTable(
         flags=flags | (refused - values - many),
         values=values,
         many=many,
@@ -168,16 +170,16 @@ def options_of(description: Description, use: Use) -> Options:
     )
 
 
-def _always_refused(use: Use) -> str:
+def _list_refused_options(use: DescribedUse) -> str:
     """List the options that are refused in any case, so that it does not matter whether they take a value."""
     return " ".join(rule.option for rule in use.refuse if not rule.unless and not rule.unless_with)
 
 
-def _renamed(text: str, aliases: dict[str, str]) -> frozenset[str]:
-    return frozenset(aliases.get(name, name) for name in words(text))
+def _resolve_aliases(text: str, aliases: dict[str, str]) -> frozenset[str]:
+    return frozenset(aliases.get(name, name) for name in split_words(text))
 
 
-def read(path: Path) -> Description:
+def read_description(path: Path) -> ToolDescription:
     """Read and check a description.
 
     Raises:
@@ -187,10 +189,10 @@ def read(path: Path) -> Description:
         content = path.read_bytes()
     except OSError as error:
         raise RefusedError(f"{path}: no description of a tool: {error}", "see docs/tool-files.md") from error
-    return parse(content, path)
+    return parse_description(content, path)
 
 
-def parse(content: bytes, path: Path) -> Description:
+def parse_description(content: bytes, path: Path) -> ToolDescription:
     """Parse and check the content of a description.
 
     Args:
@@ -200,28 +202,28 @@ def parse(content: bytes, path: Path) -> Description:
         RefusedError: It is not valid.
     """
     try:
-        found = msgspec.convert(tomllib.loads(content.decode()), Description)
+        found = msgspec.convert(tomllib.loads(content.decode()), ToolDescription)
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$.")
         place = place.rstrip("`")
         where = f"{place}: " if place else ""
-        raise RefusedError(f"{path}: {where}{text[:1].lower()}{text[1:]}", _help(text, place)) from error
+        raise RefusedError(f"{path}: {where}{text[:1].lower()}{text[1:]}", _suggest_correction(text, place)) from error
     except (ValueError, RecursionError) as error:
         raise RefusedError(f"{path}: no description of a tool: {error}", "see docs/tool-files.md") from error
     _check_version_words(found, path)
     for use in (found.use, *found.verb.values()):
-        _check(use, path)
+        _check_use(use, path)
     return found
 
 
 #: Tables by their names in a file.
-_TABLES: dict[str, type[_Table]] = {
-    "": Description, "use": Use, "verb": Use, "input": Input, "output": Output, "database": Database, "refuse": Refusal,
-    "need": Need,
+_TABLES: dict[str, type[_DescriptionTable]] = {
+    "": ToolDescription, "use": DescribedUse, "verb": DescribedUse, "input": DescribedInput, "output": DescribedOutput, "database": DescribedDatabase, "refuse": DescribedRefusal,
+    "need": DescribedNeed,
 }  # fmt: skip
 
 
-def _help(text: str, place: str) -> str:
+def _suggest_correction(text: str, place: str) -> str:
     """Return a hint for a validation error at a place such as ``use.input[0]``."""
     name = re.sub(r"\[[^]]*\]", "", place).rpartition(".")[2]
     if text == "Expected `array`, got `str`":
@@ -237,7 +239,7 @@ def _help(text: str, place: str) -> str:
     return "see docs/tool-files.md"
 
 
-def _check_version_words(description: Description, path: Path) -> None:
+def _check_version_words(description: ToolDescription, path: Path) -> None:
     """Refuse words that may do more than ask for a version: ``millrace plan`` starts the program with them."""
     words_ = description.version
     if len(words_) > MAX_VERSION_WORDS or not all(VERSION_WORD.fullmatch(word) for word in words_):
@@ -252,16 +254,16 @@ def _check_version_words(description: Description, path: Path) -> None:
         )
 
 
-def _check(use: Use, path: Path) -> None:
-    every: tuple[Input | Output | Database, ...] = (*use.input, *use.output, *use.database)
+def _check_use(use: DescribedUse, path: Path) -> None:
+    every: tuple[DescribedInput | DescribedOutput | DescribedDatabase, ...] = (*use.input, *use.output, *use.database)
     for place in every:
-        if bool(place.option) == bool(place.operand) and not (isinstance(place, Input) and not place.option):
+        if bool(place.option) == bool(place.operand) and not (isinstance(place, DescribedInput) and not place.option):
             raise RefusedError(
                 f"{path}: a place has either an option or the number of an operand", "see docs/tool-files.md"
             )
     for join in (*use.stdout, *(each for output in use.output for each in output.join)):
         try:
-            joins.check(join)
+            joins.check_join(join)
         except RefusedError as error:
             raise RefusedError(f"{path}: {error.message}", error.hint) from error
     for text in (

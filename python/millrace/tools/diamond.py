@@ -22,21 +22,39 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, Content, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse
+from millrace.model import (
+    STANDSTILL_SECONDS,
+    CostHint,
+    InputUse,
+    OutputUse,
+    RequiredContent,
+    ThreadsArg,
+    ToolUse,
+    UserCommand,
+)
 from millrace.tools import joins
-from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
-from millrace.tools.version import first_line
+from millrace.tools.options import (
+    CommandTokens,
+    CommandWord,
+    OptionTable,
+    find_last_use,
+    find_only_use,
+    parse_count,
+    scan_options,
+    split_words,
+)
+from millrace.tools.version import read_version_line
 
-OPTIONS = Options(
+OPTIONS = OptionTable(
     attached=True,
-    flags=words(
+    flags=split_words(
         """header verbose log quiet range-culling faster fast mid-sensitive sensitive more-sensitive
         very-sensitive
         ultra-sensitive swipe iterate long-reads salltitles sallseqid no-self-hits skip-missing-seqids
         linsearch lin-stage1 freq-masking multiprocessing mp-init mp-recover no-ranking no-auto-append
         xml-blord-format no-unlink target-indexed ignore-warnings forwardonly"""
     ),
-    values=words(
+    values=split_words(
         """threads db out query tmpdir evalue comp-based-stats masking soft-masking motif-masking ext
         approx-id
         memory-limit strand un al unfmt alfmt unal max-target-seqs top max-hsps compress min-score id
@@ -45,7 +63,7 @@ OPTIONS = Options(
         seed-cut freq-sd id2 xdrop gapped-filter-evalue band shapes mp-query-chunk ext-chunk-size
         culling-overlap taxon-k range-cover dbsize stop-match-score tantan-minMaskProb file-buffer-size"""
     ),
-    many=words("outfmt header shape-mask"),
+    many=split_words("outfmt header shape-mask"),
     aliases={
         "p": "threads",
         "d": "db",
@@ -80,72 +98,72 @@ REFUSED = {
     "parallel-tmpdir": ("spreads the work itself", "leave --multiprocessing out: millrace does that"),
 }
 #: Join by output format; other formats are refused.
-JOINS = {"0": joins.header(3), "5": "diamond-xml", "6": joins.CONCAT, "101": joins.header(r"^@(HD|PG|mm|CO)\t"),
+JOINS = {"0": joins.make_header_join(3), "5": "diamond-xml", "6": joins.CONCAT, "101": joins.make_header_join(r"^@(HD|PG|mm|CO)\t"),
          "103": joins.CONCAT}  # fmt: skip
 #: Join for ``--header``, by its style.
-HEADERS = {"0": joins.CONCAT, "simple": joins.header(1), "verbose": joins.header(3)}
+HEADERS = {"0": joins.CONCAT, "simple": joins.make_header_join(1), "verbose": joins.make_header_join(3)}
 #: Removes the option of threads that Millrace has added to the command line in a header.
-ADDED = joins.restore(r"^(?:@PG\t|# Invocation:).*( -p [0-9]+)$")
+ADDED = joins.make_restore_join(r"^(?:@PG\t|# Invocation:).*( -p [0-9]+)$")
 NAMES = {"tab": "6", "xml": "5", "daa": "100", "sam": "101", "paf": "103"}
 #: Letters from which DIAMOND's choice of algorithm depends on the query; a little below its own 256 * 2**20.
-LARGE_DATABASE = 250_000_000
+LARGE_DATABASE_LETTERS = 250_000_000
 
 #: Start of a database file, and the known magic number and version. ``diamond dbinfo`` takes longer than some searches.
 HEADER, KNOWN_HEADER = struct.Struct("<QIIQQQ"), (0x24AF8A415EE186D, 3)
 PLACE_BYTES = 16
 
-#: See ``_cost``.
+#: See ``_estimate_cost``.
 START_SECONDS_PER_LETTER = 0.18e-6
-START_UNITS, START_LETTERS, MOST_START_UNITS = 1_500_000, 12, 20_000_000
+START_UNITS, START_LETTERS, MAX_START_UNITS = 1_500_000, 12, 20_000_000
 #: Least residues of a query that may stand alone in a batch. DIAMOND reports an error for an empty query among others
 #: and none for it alone, and on less than a codon alone 2.1.3 never ends.
-LEAST_RESIDUES = {"blastp": 1, "blastx": 3}
+MIN_QUERY_RESIDUES = {"blastp": 1, "blastx": 3}
 
 #: Residues of genes that take as long as one of proteins.
 OF_GENES = 2
 
 
-class Diamond:
+class DiamondAdapter:
     """Adapter for ``diamond blastp -q queries.faa -d nr -o hits.tsv``."""
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``Adapter.understand``."""
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``ToolAdapter.understand_command``."""
         work = command.argv[1] if len(command.argv) > 1 else ""
         if work not in ("blastp", "blastx"):
             raise RefusedError(
                 f"diamond {work}: only blastp and blastx work query by query",
                 "run other commands without millrace",
             )
-        found = scan(command.argv, OPTIONS, f"diamond {work}", first=2)
-        _check(found)
-        database = _database(found, command)
-        letters = _letters(database, command)
+        found = scan_options(command.argv, OPTIONS, f"diamond {work}", first=2)
+        _check_options(found)
+        database = _find_database(found, command)
+        letters = _read_letters(database, command)
         _check_algorithm(found, database, letters)
-        tokens = Tokens(command.argv)
-        source = _query(found, command, tokens)
-        threads = last(found, "threads")
-        n_threads = count_of(threads, "diamond") if threads else 0
+        tokens = CommandTokens(command.argv)
+        source = _find_query(found, command, tokens)
+        threads = find_last_use(found, "threads")
+        n_threads = parse_count(threads, "diamond") if threads else 0
         added = threads is None
-        outputs = _outputs(found, tokens, added)
+        outputs = _find_outputs(found, tokens, added)
         if added:
             # At the end: the header of SAM shows the command line, and the join removes these words again.
             tokens.append("-p", ThreadsArg())
         return ToolUse(
             adapter="diamond",
             still_seconds=STANDSTILL_SECONDS,
-            argv=tokens.done(),
+            argv=tokens.build_arguments(),
             inputs=(source,),
             outputs=outputs,
             databases=(database,),
             # -p 0 means all cores, too.
             threads=max(0, n_threads),
-            cost=_cost(letters or 0, max(1, n_threads), OF_GENES if work == "blastx" else 1),
-            version=first_line(command, "version"),
+            cost=_estimate_cost(letters or 0, max(1, n_threads), OF_GENES if work == "blastx" else 1),
+            version=read_version_line(command, "version"),
             tested=("2.1.3", "2.1.11", "2.2.8"),
         )
 
 
-def _cost(letters: int, threads: int, residues: int) -> CostHint:
+def _estimate_cost(letters: int, threads: int, residues: int) -> CostHint:
     """Estimate the cost of a task: it reads the whole database, sorts its seeds, and then needs little for each query.
 
     Measured with 2.1.3 on databases of 5 and 100 million letters, from ``--fast`` to ``--ultra-sensitive``: the start
@@ -155,18 +173,18 @@ def _cost(letters: int, threads: int, residues: int) -> CostHint:
     return CostHint(
         unit="residues",
         startup_seconds=(0.1 + START_SECONDS_PER_LETTER * letters) / threads,
-        start_units=residues * min(START_UNITS + letters // START_LETTERS, MOST_START_UNITS),
+        start_units=residues * min(START_UNITS + letters // START_LETTERS, MAX_START_UNITS),
     )
 
 
-def _check(found: Sequence[Word]) -> None:
+def _check_options(found: Sequence[CommandWord]) -> None:
     for word in found:
         if not word.name:
             raise RefusedError(f"diamond: '{word.typed}' stands alone", "name the queries with -q FILE")
         if word.name in REFUSED:
             why, hint = REFUSED[word.name]
             raise RefusedError(f"diamond: {word.typed} {why}", hint)
-    compress = last(found, "compress")
+    compress = find_last_use(found, "compress")
     if compress is not None and compress.value != "0":
         raise RefusedError(
             f"diamond: --compress {compress.value} makes one compressed stream of the whole output",
@@ -174,8 +192,8 @@ def _check(found: Sequence[Word]) -> None:
         )
 
 
-def _database(found: Sequence[Word], command: Command) -> Path:
-    word = once(found, "db", "diamond")
+def _find_database(found: Sequence[CommandWord], command: UserCommand) -> Path:
+    word = find_only_use(found, "db", "diamond")
     if word is None:
         raise RefusedError("diamond: no database", "name it with -d FILE")
     for name in (word.value, f"{word.value}.dmnd"):
@@ -187,13 +205,13 @@ def _database(found: Sequence[Word], command: Command) -> Path:
     )
 
 
-def _check_algorithm(found: Sequence[Word], database: Path, letters: int | None) -> None:
-    algorithm = last(found, "algo")
+def _check_algorithm(found: Sequence[CommandWord], database: Path, letters: int | None) -> None:
+    algorithm = find_last_use(found, "algo")
     if algorithm is not None and algorithm.value.lower() != "auto":
         return
-    if last(found, "swipe") is not None:
+    if find_last_use(found, "swipe") is not None:
         return
-    if letters is None or letters >= LARGE_DATABASE:
+    if letters is None or letters >= LARGE_DATABASE_LETTERS:
         size = f"has {letters} letters" if letters else "does not tell its size"
         raise RefusedError(
             f"diamond: {database.name} {size}; from 256 million on, the size of the whole query decides "
@@ -202,7 +220,7 @@ def _check_algorithm(found: Sequence[Word], database: Path, letters: int | None)
         )
 
 
-def letters_in_header(head: bytes) -> int | None:
+def parse_header_letters(head: bytes) -> int | None:
     """Read the number of letters from the first bytes of a DIAMOND database; None: the format is unknown.
 
     The fields are magic number, build, version of the format, sequences, letters, and the offset of the table of
@@ -225,19 +243,19 @@ def _refuse_cut_off(database: Path, head: bytes) -> None:
         )
 
 
-def _letters(database: Path, command: Command) -> int | None:
+def _read_letters(database: Path, command: UserCommand) -> int | None:
     try:
         with database.open("rb") as file:
             head = file.read(HEADER.size)
     except OSError:
-        return _asked_letters(database, command)
-    known = letters_in_header(head)
+        return _ask_dbinfo_letters(database, command)
+    known = parse_header_letters(head)
     if known is not None:
         _refuse_cut_off(database, head)
-    return _asked_letters(database, command) if known is None else known
+    return _ask_dbinfo_letters(database, command) if known is None else known
 
 
-def _asked_letters(database: Path, command: Command) -> int | None:
+def _ask_dbinfo_letters(database: Path, command: UserCommand) -> int | None:
     try:
         answer = subprocess.run(
             [command.exe, "dbinfo", "-d", database],
@@ -253,9 +271,9 @@ def _asked_letters(database: Path, command: Command) -> int | None:
     return int(match[1]) if match else None
 
 
-def _query(found: Sequence[Word], command: Command, tokens: Tokens) -> InputUse:
-    content = Content(least=LEAST_RESIDUES[command.argv[1]])
-    word = once(found, "query", "diamond")
+def _find_query(found: Sequence[CommandWord], command: UserCommand, tokens: CommandTokens) -> InputUse:
+    content = RequiredContent(least=MIN_QUERY_RESIDUES[command.argv[1]])
+    word = find_only_use(found, "query", "diamond")
     if word is None or word.value == "-":
         if not command.stdin_is_data:
             raise RefusedError("diamond: no queries", "name them with -q FILE")
@@ -263,14 +281,14 @@ def _query(found: Sequence[Word], command: Command, tokens: Tokens) -> InputUse:
     path = command.cwd / word.value
     if not path.exists():
         raise RefusedError(f"diamond: -q {word.value}: no such file")
-    tokens.input(word)
+    tokens.mark_input(word)
     stem = Path(word.value.removesuffix(".gz"))
     form = "fastq" if stem.suffix.lower() in (".fq", ".fastq") else "fasta"
     return InputUse(path=word.value, format=form, content=content)
 
 
-def _outputs(found: Sequence[Word], tokens: Tokens, added: bool) -> tuple[OutputUse, ...]:
-    form = last(found, "outfmt")
+def _find_outputs(found: Sequence[CommandWord], tokens: CommandTokens, added: bool) -> tuple[OutputUse, ...]:
+    form = find_last_use(found, "outfmt")
     kind = form.values[0].lower() if form else "6"
     kind = NAMES.get(kind, kind)
     if kind not in JOINS:
@@ -284,32 +302,32 @@ def _outputs(found: Sequence[Word], tokens: Tokens, added: bool) -> tuple[Output
         raise RefusedError(
             "diamond: qnum numbers the queries through the whole input", "leave it out: qseqid tells which query it is"
         )
-    unaligned = last(found, "unal")
+    unaligned = find_last_use(found, "unal")
     if (unaligned is not None and unaligned.value != "0") or (unaligned is None and kind in ("0", "5")):
         raise RefusedError(
             "diamond: a run without any hit leaves out its queries, so these are not reported alike",
             "add --unal 0, in the serial run too: only queries with hits are then reported",
         )
     join = JOINS[kind]
-    header = last(found, "header")
+    header = find_last_use(found, "header")
     if header is not None and kind == "6":
         style = header.values[0] if header.values else "verbose"
         if style not in HEADERS:
             raise RefusedError(f"diamond: --header {style} is not known", "use --header simple or --header verbose")
         join = HEADERS[style]
     if added and join in (JOINS["101"], HEADERS["verbose"]) and kind in ("6", "101"):
-        join = joins.together(join, ADDED)
-    out = once(found, "out", "diamond")
+        join = joins.combine_joins(join, ADDED)
+    out = find_only_use(found, "out", "diamond")
     outputs = [OutputUse(name="stdout", path="-", stdout=True, join=join)]
     if out is not None:
         outputs = [OutputUse(name="out", path=out.value, join=join)]
-        tokens.output(out, 0)
+        tokens.mark_output(out, 0)
     for name in ("un", "al"):
-        word = once(found, name, "diamond")
+        word = find_only_use(found, name, "diamond")
         if word is not None:
-            tokens.output(word, len(outputs))
+            tokens.mark_output(word, len(outputs))
             outputs.append(OutputUse(name=name, path=word.value, optional=True))
     return tuple(outputs)
 
 
-ADAPTER = Diamond()
+ADAPTER = DiamondAdapter()

@@ -12,10 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.options import Options, Tokens, once, scan, words
+from millrace.model import STANDSTILL_SECONDS, CostHint, InputUse, OutputUse, ToolUse, UserCommand
+from millrace.tools.options import CommandTokens, OptionTable, find_only_use, scan_options, split_words
 
-OPTIONS = Options(flags=words("v verbose help"), values=words("i o"))
+OPTIONS = OptionTable(flags=split_words("v verbose help"), values=split_words("i o"))
 #: Files that DOCK writes for each prefix, and the parameter that enables each (empty: always written).
 OUTPUTS = {"scored": "", "conformers": "write_conformations", "orients": "write_orientations"}
 #: Parameters that depend on other molecules: the accepted value, and the reason to refuse others.
@@ -26,13 +26,13 @@ ACROSS = {
 }
 
 
-class Dock6:
+class Dock6Adapter:
     """``dock6 -i dock.in -o dock.out``."""
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``Adapter.understand``."""
-        found = scan(command.argv, OPTIONS, "dock6")
-        source, log = once(found, "i", "dock6"), once(found, "o", "dock6")
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``ToolAdapter.understand_command``."""
+        found = scan_options(command.argv, OPTIONS, "dock6")
+        source, log = find_only_use(found, "i", "dock6"), find_only_use(found, "o", "dock6")
         if source is None:
             raise RefusedError("dock6: no parameter file", "name it with -i dock.in")
         parameters = read_parameters(source.value, command)
@@ -42,8 +42,8 @@ class Dock6:
                     f"{source.value}: {name} {parameters[name]}: {why}",
                     f"set {name} to {fine}; the scores are in the scored file, and can be sorted afterwards",
                 )
-        ligands = _relative(parameters, "ligand_atom_file", source.value)
-        prefix = _relative(parameters, "ligand_outfile_prefix", source.value)
+        ligands = _require_relative_path(parameters, "ligand_atom_file", source.value)
+        prefix = _require_relative_path(parameters, "ligand_outfile_prefix", source.value)
         if not (command.cwd / ligands).is_file():
             raise RefusedError(f"{source.value}: ligand_atom_file {ligands}: no such file")
         outputs = [
@@ -54,21 +54,21 @@ class Dock6:
             or parameters.get(asked_by, "no").lower() == "yes"
             or (name == "conformers" and parameters.get("num_scored_conformers", "1") not in ("0", "1"))
         ]
-        tokens = Tokens(command.argv)
+        tokens = CommandTokens(command.argv)
         # The log has times and totals of each batch, so none of it is promised to equal the serial log.
         volatile = (r"^.*\n?",)
         if log is not None:
-            tokens.output(log, len(outputs))
+            tokens.mark_output(log, len(outputs))
             outputs.append(OutputUse(name="log", path=log.value, volatile=volatile, optional=True))
         outputs.append(OutputUse(name="stdout", path="-", stdout=True, volatile=volatile))
         return ToolUse(
             adapter="dock6",
             still_seconds=STANDSTILL_SECONDS,
-            argv=tokens.done(),
+            argv=tokens.build_arguments(),
             # In no argument: dock.in names it, so each task finds its batch at this relative path.
             inputs=(InputUse(path=ligands, format="mol2"),),
             outputs=tuple(outputs),
-            databases=_shared(source.value, parameters, ligands, command),
+            databases=_list_shared_files(source.value, parameters, ligands, command),
             cost=CostHint(unit="bytes", startup_seconds=1.0),
             notes=(
                 f"{source.value} is used as it is: each task has its molecules in {ligands}",
@@ -78,7 +78,7 @@ class Dock6:
         )
 
 
-def read_parameters(name: str, command: Command) -> dict[str, str]:
+def read_parameters(name: str, command: UserCommand) -> dict[str, str]:
     """Read the parameters of a ``dock.in``: a name, blanks and a value on each line.
 
     Raises:
@@ -92,7 +92,7 @@ def read_parameters(name: str, command: Command) -> dict[str, str]:
     return {pair[0]: pair[1].strip() if len(pair) > 1 else "" for pair in pairs if pair}
 
 
-def _relative(parameters: dict[str, str], key: str, name: str) -> str:
+def _require_relative_path(parameters: dict[str, str], key: str, name: str) -> str:
     value = parameters.get(key, "")
     if not value:
         raise RefusedError(f"{name}: no {key}", "add it: dock6 would ask for it on the terminal")
@@ -104,7 +104,7 @@ def _relative(parameters: dict[str, str], key: str, name: str) -> str:
     return value
 
 
-def _shared(source: str, parameters: dict[str, str], ligands: str, command: Command) -> tuple[Path, ...]:
+def _list_shared_files(source: str, parameters: dict[str, str], ligands: str, command: UserCommand) -> tuple[Path, ...]:
     names = [
         source,
         *(value for key, value in parameters.items() if value != ligands and not key.endswith("prefix")),
@@ -117,4 +117,4 @@ def _shared(source: str, parameters: dict[str, str], ligands: str, command: Comm
     return tuple(found)
 
 
-ADAPTER = Dock6()
+ADAPTER = Dock6Adapter()

@@ -24,19 +24,19 @@ class VariableTable(NamedTuple):
     refused: Mapping[str, str] = {}
     passed: tuple[str, ...] = ()
 
-    def kind_of(self, name: str) -> str:
+    def classify_variable(self, name: str) -> str:
         """Return ``counted``, ``refused`` or ``passed``; empty: the tool is not known to read it."""
         kinds: tuple[tuple[str, Iterable[str]], ...] = (
             ("counted", self.counted), ("refused", self.refused), ("passed", self.passed),
         )  # fmt: skip
-        return next((kind for kind, names in kinds if _matching(name, names)), "")
+        return next((kind for kind, names in kinds if _find_matching_pattern(name, names)), "")
 
-    def deciding(self, environ: Mapping[str, str]) -> dict[str, str]:
+    def select_deciding(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the variables of ``environ`` that are counted or refused, with their values."""
-        return {name: environ[name] for name in environ if self.kind_of(name) in ("counted", "refused")}
+        return {name: environ[name] for name in environ if self.classify_variable(name) in ("counted", "refused")}
 
 
-def _matching(name: str, patterns: Iterable[str]) -> str:
+def _find_matching_pattern(name: str, patterns: Iterable[str]) -> str:
     return next((each for each in patterns if fnmatchcase(name, each)), "")
 
 
@@ -115,7 +115,8 @@ def check_variables(family: str, environ: Mapping[str, str]) -> None:
     """
     table = TABLES.get(family, VariableTable())
     for name in environ:
-        if table.kind_of(name) == "refused":
+        if table.classify_variable(name) == "refused":
             raise RefusedError(
-                f"the environment variable {name} {table.refused[_matching(name, table.refused)]}", f"unset {name}"
+                f"the environment variable {name} {table.refused[_find_matching_pattern(name, table.refused)]}",
+                f"unset {name}",
             )

@@ -19,10 +19,18 @@ from pathlib import Path
 
 from millrace import formats
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
+from millrace.model import STANDSTILL_SECONDS, CostHint, InputUse, OutputUse, ToolUse, UserCommand
 from millrace.tools import joins
-from millrace.tools.base import Parts, with_suffixes
-from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan
+from millrace.tools.base import FileNamePatterns, match_with_suffixes
+from millrace.tools.options import (
+    CommandTokens,
+    CommandWord,
+    OptionTable,
+    find_last_use,
+    find_only_use,
+    parse_count,
+    scan_options,
+)
 
 #: Index of the queries among the operands, and their format.
 QUERIES = {"cmscan": (1, "fasta"), "cmsearch": (0, "cm")}
@@ -37,45 +45,49 @@ REFUSED = {
 #: Files that all tasks read.
 SHARED = ("glist", "clanin")
 #: Lines of a table's trailer: ``#``, program, version, mode, query, target, options, ``[ok]``.
-TRAILER = 8
+TRAILER_LINES = 8
 
 _OPTION = re.compile(r"^ +--?(\w+)(?: (<\w>))? +:", re.MULTILINE)
 _VERSION = re.compile(r"^# (INFERNAL \S+.*)$", re.MULTILINE)
 
 
-class Infernal:
+class InfernalAdapter:
     """Adapter for ``cmscan --tblout hits.tbl Rfam.cm genome.fa`` and ``cmsearch ... models.cm genome.fa``."""
 
-    def parts(self, argv: Sequence[str], at: int, name: str) -> Parts:
-        """See ``Gathering.parts``: a file of models or sequences, with its pressed files and index."""
-        return with_suffixes(name, (*PRESSED, ".ssi"))
+    def describe_argument_files(self, argv: Sequence[str], at: int, name: str) -> FileNamePatterns:
+        """See ``MultiFileAdapter.describe_argument_files``: a file of models or sequences, with its pressed files and index."""
+        return match_with_suffixes(name, (*PRESSED, ".ssi"))
 
-    def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
-        """See ``Gathering.named_in``: such a file names no others."""
+    def read_file_references(self, name: str, read: Callable[[], bytes]) -> dict[str, FileNamePatterns]:
+        """See ``MultiFileAdapter.read_file_references``: such a file names no others."""
         return {}
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``Adapter.understand``. Run the program for its help, so that it checks all options."""
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``ToolAdapter.understand_command``. Run the program for its help, so that it checks all options."""
         program = command.tool
-        page = _ask(program, command)
-        found = scan(command.argv, _options(page), program)
-        _check(program, found)
+        page = _read_help_page(program, command)
+        found = scan_options(command.argv, _parse_help_options(page), program)
+        _check_options(program, found)
         files = [word for word in found if not word.name]
         if len(files) != 2:
             raise RefusedError(f"{program} needs two files after its options, found {len(files)}", f"see {program} -h")
         at, form = QUERIES[program]
         query, target = files[at], files[1 - at]
-        databases = _pressed(command, target) if program == "cmscan" else _sequences(program, command, target)
-        threads, env, added = _threads(found, command)
-        tokens = Tokens(command.argv)
+        databases = (
+            _find_pressed_models(command, target)
+            if program == "cmscan"
+            else _find_sequence_files(program, command, target)
+        )
+        threads, env, added = _choose_threads(found, command)
+        tokens = CommandTokens(command.argv)
         if query.value != "-":
-            tokens.input(query)
+            tokens.mark_input(query)
         return ToolUse(
             adapter="infernal",
             still_seconds=STANDSTILL_SECONDS,
-            inputs=(_query(program, form, query, command),),
-            outputs=_outputs(program, found, command, tokens, added),
-            argv=tokens.done(),
+            inputs=(_find_query(program, form, query, command),),
+            outputs=_find_outputs(program, found, command, tokens, added),
+            argv=tokens.build_arguments(),
             databases=(*databases, *(command.cwd / word.value for word in found if word.name in SHARED)),
             threads=threads,
             env=env,
@@ -86,7 +98,7 @@ class Infernal:
         )
 
 
-def _ask(program: str, command: Command) -> str:
+def _read_help_page(program: str, command: UserCommand) -> str:
     """Run the program with ``--devhelp`` and the user's options, so that it checks them, and return its help page.
 
     Raises:
@@ -109,33 +121,33 @@ def _ask(program: str, command: Command) -> str:
     return answer.stdout
 
 
-def _options(page: str) -> Options:
+def _parse_help_options(page: str) -> OptionTable:
     """Read the options of a help page, with Infernal's rules: before the files, and long ones may be shortened."""
     shown = {name: bool(takes) for name, takes in _OPTION.findall(page)}
-    return Options(
+    return OptionTable(
         flags=frozenset(name for name, takes in shown.items() if not takes),
         values=frozenset(name for name, takes in shown.items() if takes),
         dashes="tell", equals=True, shorten=True, together=True, ends=True, leading=True,
     )  # fmt: skip
 
 
-def _check(program: str, found: list[Word]) -> None:
+def _check_options(program: str, found: list[CommandWord]) -> None:
     for word in found:
         if word.name in REFUSED:
             why, hint = REFUSED[word.name]
             raise RefusedError(f"{program} {word.typed} {why}", hint)
-    seed = last(found, "seed")
-    if seed is not None and count_of(seed, program) == 0:
+    seed = find_last_use(found, "seed")
+    if seed is not None and parse_count(seed, program) == 0:
         raise RefusedError(
             f"{program} --seed 0 takes another seed in every run, so there is no output to be equal to",
             "leave --seed out or give any other number",
         )
-    form = last(found, "qformat")
+    form = find_last_use(found, "qformat")
     if form is not None and form.value.lower() != "fasta":
         raise RefusedError(f"{program} --qformat {form.value}: only FASTA queries are cut", "convert the queries first")
 
 
-def _pressed(command: Command, target: Word) -> list[Path]:
+def _find_pressed_models(command: UserCommand, target: CommandWord) -> list[Path]:
     pressed = [command.cwd / f"{target.value}{suffix}" for suffix in PRESSED]
     if missing := [path.name for path in pressed if not path.is_file()]:
         raise RefusedError(
@@ -145,7 +157,7 @@ def _pressed(command: Command, target: Word) -> list[Path]:
     return [path for path in (command.cwd / target.value, *pressed) if path.is_file()]
 
 
-def _sequences(program: str, command: Command, target: Word) -> list[Path]:
+def _find_sequence_files(program: str, command: UserCommand, target: CommandWord) -> list[Path]:
     database = command.cwd / target.value
     if target.value == "-" or database.suffix == ".gz" or not database.is_file():
         raise RefusedError(
@@ -156,7 +168,7 @@ def _sequences(program: str, command: Command, target: Word) -> list[Path]:
     return [database, index] if index.is_file() else [database]
 
 
-def _query(program: str, form: str, query: Word, command: Command) -> InputUse:
+def _find_query(program: str, form: str, query: CommandWord, command: UserCommand) -> InputUse:
     if query.value == "-":
         if form == "cm":
             raise RefusedError(f"{program}: models on standard input are not cut", "write them to a file first")
@@ -166,7 +178,7 @@ def _query(program: str, form: str, query: Word, command: Command) -> InputUse:
     path = command.cwd / query.value
     if not path.is_file():
         raise RefusedError(f"{program}: query file {query.value} not found", "check the path")
-    if formats.detect(str(path)) != form or path.stat().st_size == 0:
+    if formats.detect_format(str(path)) != form or path.stat().st_size == 0:
         what = "FASTA" if form == "fasta" else "a file of models (INFERNAL1/a)"
         raise RefusedError(f"{program}: query file {query.value} is not {what}", "convert the queries first")
     pressed = Path(f"{path}{PRESSED[0]}")
@@ -178,27 +190,32 @@ def _query(program: str, form: str, query: Word, command: Command) -> InputUse:
     return InputUse(path=query.value, format=form, hide=(*PRESSED, ".ssi") if form == "cm" else ())
 
 
-def _threads(found: list[Word], command: Command) -> tuple[int, dict[str, str], bool]:
+def _choose_threads(found: list[CommandWord], command: UserCommand) -> tuple[int, dict[str, str], bool]:
     """Return the threads of a task, the environment that sets them, and whether Millrace adds it."""
-    word = last(found, "cpu")
+    word = find_last_use(found, "cpu")
     asked = word.value if word else command.environ.get("INFERNAL_NCPU", "")
     if asked:
         return max(1, int(asked)) if asked.isdigit() else 1, {}, False
     return 1, {"INFERNAL_NCPU": "0"}, True
 
 
-def _outputs(program: str, found: list[Word], command: Command, tokens: Tokens, added: bool) -> tuple[OutputUse, ...]:
+def _find_outputs(
+    program: str, found: list[CommandWord], command: UserCommand, tokens: CommandTokens, added: bool
+) -> tuple[OutputUse, ...]:
     """Find the outputs: the report, a table, and the alignments of models with hits."""
     # The banner ends with an empty line.
-    report, table = [joins.header("^(#|$)"), joins.footer(1)], [joins.header_first(2), joins.footer(TRAILER)]
+    report, table = (
+        [joins.make_header_join("^(#|$)"), joins.make_footer_join(1)],
+        [joins.make_first_header_join(2), joins.make_footer_join(TRAILER_LINES)],
+    )
     if added:
         cores = str(os.sysconf("SC_NPROCESSORS_ONLN"))
-        report.append(joins.restore(r"^# number of worker threads: +(0 \[--cpu\])$", cores))
-        table.append(joins.restore(r"^# Option settings: .*?( --cpu 0) "))
+        report.append(joins.make_restore_join(r"^# number of worker threads: +(0 \[--cpu\])$", cores))
+        table.append(joins.make_restore_join(r"^# Option settings: .*?( --cpu 0) "))
     ways = {"o": ("out", report), "tblout": ("tblout", table), "A": ("alignment", [joins.CONCAT])}
     outputs: list[OutputUse] = []
-    if once(found, "o", program) is None:
-        outputs.append(_output("stdout", "-", report))
+    if find_only_use(found, "o", program) is None:
+        outputs.append(_describe_output("stdout", "-", report))
     taken: dict[Path, str] = {}
     for word in found:
         if word.name not in ways or word.value == "/dev/null":
@@ -208,14 +225,14 @@ def _outputs(program: str, found: list[Word], command: Command, tokens: Tokens, 
             raise RefusedError(f"{program}: {word.typed} {word.value} is not a file of its own", "name another file")
         taken[path] = word.name
         name, parts = ways[word.name]
-        tokens.output(word, len(outputs))
-        outputs.append(_output(name, word.value, parts))
+        tokens.mark_output(word, len(outputs))
+        outputs.append(_describe_output(name, word.value, parts))
     return tuple(outputs)
 
 
-def _output(name: str, path: str, parts: list[str]) -> OutputUse:
+def _describe_output(name: str, path: str, parts: list[str]) -> OutputUse:
     volatile = (r"^# CPU time: .*$",) if name in ("stdout", "out") else ()
-    return OutputUse(name=name, path=path, stdout=name == "stdout", join=joins.together(*parts), volatile=volatile)
+    return OutputUse(name=name, path=path, stdout=name == "stdout", join=joins.combine_joins(*parts), volatile=volatile)
 
 
-ADAPTER = Infernal()
+ADAPTER = InfernalAdapter()

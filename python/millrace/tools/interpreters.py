@@ -27,6 +27,6 @@ def is_interpreter(name: str) -> bool:
     return name in INTERPRETERS or re.sub(r"[-.0-9].*", "", name) in INTERPRETERS
 
 
-def runs_scripts(exe: Path) -> bool:
+def can_run_scripts(exe: Path) -> bool:
     """Tell whether a program is an interpreter, by its name or by that of the target of its links."""
     return is_interpreter(exe.name) or is_interpreter(os.path.basename(os.path.realpath(exe)))

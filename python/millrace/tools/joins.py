@@ -3,7 +3,7 @@
 *Exactness.* A join removes text that a program writes once a start (a header, a footer) from all batches but one, and
 only if it is the same in all of them; a batch that begins or ends otherwise stops the run
 (``crates/millrace-core/src/join/frame.rs``). It changes no other byte. An adapter composes its joins of the same parts,
-and of two whose exactness the adapter must ensure (``header_first``, ``restore``).
+and of two whose exactness the adapter must ensure (``make_first_header_join``, ``make_restore_join``).
 """
 
 from __future__ import annotations
@@ -61,22 +61,22 @@ CONCAT = "concat"
 SAM = "sam"
 
 
-def header(which: int | str = 1) -> str:
+def make_header_join(which: int | str = 1) -> str:
     """Make the join that keeps the first lines once: ``which`` lines, or all that match; the same in all batches."""
     return f"header:{which}"
 
 
-def header_first(which: int | str = 1) -> str:
+def make_first_header_join(which: int | str = 1) -> str:
     """Make the join that keeps the first lines of the first batch; others may differ, as in the widths of columns."""
     return f"header-first:{which}"
 
 
-def footer(which: int | str = 1) -> str:
+def make_footer_join(which: int | str = 1) -> str:
     """Make the join that keeps the last lines once: ``which`` lines, or all that match; the same in all batches."""
     return f"footer:{which}"
 
 
-def restore(added: str, text: str = "") -> str:
+def make_restore_join(added: str, text: str = "") -> str:
     """Make the join that restores the user's own command in header and footer, where Millrace has added options.
 
     In lines that match ``added``, group 1 becomes ``text``. Each batch must have such a line.
@@ -84,12 +84,12 @@ def restore(added: str, text: str = "") -> str:
     return f"restore:{added}\t{text}"
 
 
-def together(*parts: str) -> str:
+def combine_joins(*parts: str) -> str:
     """Combine parts into one join: a header, a footer, and the text to restore in them."""
     return "\n".join(parts)
 
 
-def joined(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUse, ...]:
+def apply_asked_joins(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUse, ...]:
     """Return ``outputs`` with the joins of the user's ``--join`` options.
 
     Raises:
@@ -97,7 +97,7 @@ def joined(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUs
     """
     ways: dict[str, dict[str, str]] = {}
     for text in asked:
-        output, how = _parse(text, outputs)
+        output, how = _parse_asked_join(text, outputs)
         if output.layout != "file":
             raise RefusedError(
                 f"--join {text}: the files of {output.path} are kept as they are", "leave it out for this output"
@@ -106,66 +106,66 @@ def joined(outputs: Sequence[OutputUse], asked: Sequence[str]) -> tuple[OutputUs
         name = how.partition(":")[0]
         if of_output and (name in of_output or {name, *of_output} not in _TOGETHER):
             raise RefusedError(
-                f"--join {text}: {_said(output)} has another: {next(iter(of_output.values()))}",
+                f"--join {text}: {_name_output(output)} has another: {next(iter(of_output.values()))}",
                 "give one for each output; only a header and a footer, or totals, go together",
             )
         of_output[name] = how
     return tuple(
-        msgspec.structs.replace(output, join=_spec(ways[output.name])) if output.name in ways else output
+        msgspec.structs.replace(output, join=_format_spec(ways[output.name])) if output.name in ways else output
         for output in outputs
     )
 
 
-def for_inputs(inputs: Sequence[InputUse]) -> str:
+def choose_default_join(inputs: Sequence[InputUse]) -> str:
     """Choose the join of outputs without ``--join``: the one that suits the format of the inputs."""
-    names = (item.format or formats.by_suffix(item.path) for item in inputs)
+    names = (item.format or formats.find_format_by_suffix(item.path) for item in inputs)
     return next((formats.FORMATS[name].join for name in names if name and formats.has_header(name)), CONCAT)
 
 
-def check(how: str) -> str:
+def check_join(how: str) -> str:
     """Check that ``how`` is a way to join, as the user writes it, and return it.
 
     Raises:
         RefusedError: It is none.
     """
-    return _checked(how, how)
+    return _check_way(how, how)
 
 
-def ways(asked: Sequence[str]) -> set[str]:
+def list_asked_ways(asked: Sequence[str]) -> set[str]:
     """List the names of the ways in ``--join`` texts, which need not be checked yet."""
     return {text.partition(":")[0].rpartition("=")[2] for text in asked}
 
 
-def words(join: str) -> str:
-    """Describe a join that ``joined`` made, in words."""
+def describe_join(join: str) -> str:
+    """Describe a join that ``apply_asked_joins`` made, in words."""
     return " and ".join(join.split("\n"))
 
 
-def _said(output: OutputUse) -> str:
+def _name_output(output: OutputUse) -> str:
     return "standard output" if output.path == "-" else output.path
 
 
-def _spec(ways: Mapping[str, str]) -> str:
+def _format_spec(ways: Mapping[str, str]) -> str:
     """Write a join as ``Frame::new`` reads it: header and footer on a line each, in this order."""
     return "\n".join(ways[name] for name in sorted(ways, reverse=True))
 
 
-def _parse(text: str, outputs: Sequence[OutputUse]) -> tuple[OutputUse, str]:
+def _parse_asked_join(text: str, outputs: Sequence[OutputUse]) -> tuple[OutputUse, str]:
     """Split ``[OUTPUT=]HOW`` into output and way, and check both."""
     if text.partition(":")[0] in WAYS:
-        return _only(text, outputs), _checked(text, text)
+        return _find_only_output(text, outputs), _check_way(text, text)
     for output in sorted(outputs, key=lambda each: -len(each.path)):
         for name in ("-", "stdout", "/dev/stdout") if output.stdout else (output.path,):
             if text.startswith(f"{name}="):
-                return output, _checked(text[len(name) + 1 :], text)
+                return output, _check_way(text[len(name) + 1 :], text)
     before, equal, _ = text.partition("=")
     if equal and ":" not in before:
         names = ", ".join("-" if output.stdout else output.path for output in outputs)
         raise RefusedError(f"--join {text}: no output {before}", f"outputs are: {names} (- is standard output)")
-    return _only(text, outputs), _checked(text, text)
+    return _find_only_output(text, outputs), _check_way(text, text)
 
 
-def _only(text: str, outputs: Sequence[OutputUse]) -> OutputUse:
+def _find_only_output(text: str, outputs: Sequence[OutputUse]) -> OutputUse:
     """Return the output of a text that names none: the only file, or standard output if there is no file."""
     files = [output for output in outputs if not output.stdout]
     if len(files) > 1:
@@ -175,7 +175,7 @@ def _only(text: str, outputs: Sequence[OutputUse]) -> OutputUse:
     return next(iter(files), outputs[-1])
 
 
-def _checked(how: str, text: str) -> str:
+def _check_way(how: str, text: str) -> str:
     name, colon, parameter = how.partition(":")
     if name not in WAYS:
         import difflib  # only for the refusal

@@ -12,13 +12,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.base import file_records, record_output
-from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
-from millrace.tools.version import first_line
+from millrace.model import STANDSTILL_SECONDS, CostHint, InputUse, OutputUse, ToolUse, UserCommand
+from millrace.tools.base import describe_record_output, expand_file_records
+from millrace.tools.options import (
+    CommandTokens,
+    CommandWord,
+    OptionTable,
+    find_last_use,
+    find_only_use,
+    parse_count,
+    scan_options,
+    split_words,
+)
+from millrace.tools.version import read_version_line
 
-OPTIONS = Options(
-    flags=words(
+OPTIONS = OptionTable(
+    flags=split_words(
         """6merpair 6mermultipair 10merpair 10mermultipair adhoc0 adhoc1 adhoc2 adjustdirection
         adjustdirectionaccurately alga algq allowshift amino anysymbol auto averagelinkage bestfirst
         blastpair bunkatsunashi clustalout compactmapout contrafold core coreext dafs dafspair dash debug
@@ -32,7 +41,7 @@ OPTIONS = Options(
         simplehillclimbing slarapair smoothing sp stepadd termgappenalty text treeout unweight version
         youngestlinkage"""
     ),
-    values=words(
+    values=split_words(
         """GEXP GOP LEXP LOP aamatrix add addfragments addfull addlong addprofile addtotop anchors bl codonpos
         codonscore compactmapoutfile corethr corewin dashserver ep exp gep gexp gop groupsize jtt kappa
         kimura laraparams last_e last_m lep lexp lhlimit lop mapoutfile maxambiguous maxiterate merge
@@ -44,60 +53,62 @@ OPTIONS = Options(
 _ONE_FAMILY = "names a file that belongs to one family, and there are many"
 _BESIDE = "writes a file beside each input by itself"
 REFUSED = {
-    **dict.fromkeys(words("add addfragments addfull addlong addprofile addtotop"), "adds to one alignment"),
-    **dict.fromkeys(words("anchors merge seed seedtable treein topin mapoutfile compactmapoutfile"), _ONE_FAMILY),
-    **dict.fromkeys(words("treeout nodeout distout mapout compactmapout debug progress"), _BESIDE),
-    **dict.fromkeys(words("dash dashserver"), "asks a server, whose answer changes with time"),
+    **dict.fromkeys(split_words("add addfragments addfull addlong addprofile addtotop"), "adds to one alignment"),
+    **dict.fromkeys(split_words("anchors merge seed seedtable treein topin mapoutfile compactmapoutfile"), _ONE_FAMILY),
+    **dict.fromkeys(split_words("treeout nodeout distout mapout compactmapout debug progress"), _BESIDE),
+    **dict.fromkeys(split_words("dash dashserver"), "asks a server, whose answer changes with time"),
     "randomchain": "chooses the order of sequences at random",
     "mpi": "starts processes of its own on other nodes",
-    **dict.fromkeys(words("help info version"), "only prints information"),
+    **dict.fromkeys(split_words("help info version"), "only prints information"),
 }
 #: Programs that refine by default.
-REFINING = words("linsi ginsi einsi fftnsi nwnsi qinsi xinsi")
-PROGRESSIVE = words("mafft fftns nwns")
+REFINING = split_words("linsi ginsi einsi fftnsi nwnsi qinsi xinsi")
+PROGRESSIVE = split_words("mafft fftns nwns")
 
 
-class Mafft:
+class MafftAdapter:
     """``mafft --auto families/ > alignments`` and ``mafft --out aln/ families/``."""
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``Adapter.understand``."""
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``ToolAdapter.understand_command``."""
         program = command.tool
-        found = scan(command.argv, OPTIONS, program)
+        found = scan_options(command.argv, OPTIONS, program)
         for word in found:
             if word.name in REFUSED:
                 raise RefusedError(
                     f"{program}: {word.typed} {REFUSED[word.name]}",
                     "leave it out, or run mafft family by family",
                 )
-        source, files = _families(found, command, program)
-        tokens = Tokens(command.argv)
-        tokens.input(source)
-        threads, notes = _threads(found, command, program, tokens)
-        out = once(found, "out", program)
+        source, files = _find_families(found, command, program)
+        tokens = CommandTokens(command.argv)
+        tokens.mark_input(source)
+        threads, notes = _choose_threads(found, command, program, tokens)
+        out = find_only_use(found, "out", program)
         if out is None:
             output = OutputUse(name="stdout", path="-", stdout=True)
         else:
-            output = record_output("out", out.value, files, command)
-            tokens.output(out, 0)
+            output = describe_record_output("out", out.value, files, command)
+            tokens.mark_output(out, 0)
         shared = [word.value for word in found if word.name in ("aamatrix", "textmatrix")]
         return ToolUse(
             adapter="mafft",
             still_seconds=STANDSTILL_SECONDS,
-            argv=tokens.done(),
+            argv=tokens.build_arguments(),
             inputs=(InputUse(path=source.value, format="files"),),
             outputs=(output,),
             databases=tuple(command.cwd / name for name in shared),
             threads=threads,
             # A shell script of many small programs.
             cost=CostHint(unit="bytes", startup_seconds=0.15, max_records=1),
-            version=first_line(command, "--version"),
+            version=read_version_line(command, "--version"),
             tested=("7.505",),
             notes=("one family a task: MAFFT aligns one file per run", *notes),
         )
 
 
-def _families(found: Sequence[Word], command: Command, program: str) -> tuple[Word, Sequence[str]]:
+def _find_families(
+    found: Sequence[CommandWord], command: UserCommand, program: str
+) -> tuple[CommandWord, Sequence[str]]:
     operands = [word for word in found if not word.name]
     if not operands or operands[-1].value == "-":
         raise RefusedError(
@@ -110,7 +121,7 @@ def _families(found: Sequence[Word], command: Command, program: str) -> tuple[Wo
             "name a folder, or put the glob in quotes",
         )
     source = operands[0]
-    files = file_records(source.values, command)
+    files = expand_file_records(source.values, command)
     if files is None:
         if not (command.cwd / source.value).exists():
             raise RefusedError(f"{program}: {source.value}: no such file or folder")
@@ -123,27 +134,29 @@ def _families(found: Sequence[Word], command: Command, program: str) -> tuple[Wo
     return source, files
 
 
-def _threads(found: Sequence[Word], command: Command, program: str, tokens: Tokens) -> tuple[int, tuple[str, ...]]:
+def _choose_threads(
+    found: Sequence[CommandWord], command: UserCommand, program: str, tokens: CommandTokens
+) -> tuple[int, tuple[str, ...]]:
     """Return the threads of one task, and notes; may replace ``--thread`` in the arguments.
 
     Raises:
         RefusedError: Refinement with several threads, which differs from run to run.
     """
-    word = last(found, "thread")
+    word = find_last_use(found, "thread")
     if word is None:
         return 1, ()
-    n_threads = count_of(word, program)
+    n_threads = parse_count(word, program)
     if n_threads in (0, 1):
         # MAFFT treats 0 and 1 differently, but both are deterministic, so the option stays as typed.
         return 1, ()
-    one = last(found, "threadit")
-    iterations = last(found, "maxiterate")
+    one = find_last_use(found, "threadit")
+    iterations = find_last_use(found, "maxiterate")
     refines = (
         program.removeprefix("mafft-") in REFINING
-        or last(found, "auto") is not None
-        or (iterations is not None and count_of(iterations, program) > 0)
+        or find_last_use(found, "auto") is not None
+        or (iterations is not None and parse_count(iterations, program) > 0)
     )
-    if refines and (one is None or count_of(one, program) != 0):
+    if refines and (one is None or parse_count(one, program) != 0):
         raise RefusedError(
             f"{program}: {word.typed} {word.value}: refinement with several threads differs from run to run",
             "leave --thread out (millrace fills the cores with families), or add --threadit 0",
@@ -151,9 +164,9 @@ def _threads(found: Sequence[Word], command: Command, program: str, tokens: Toke
     if n_threads > 1:
         return n_threads, ()
     # -1 means all cores: families fill them better, and the alignment is the same.
-    tokens.drop(word)
+    tokens.drop_option(word)
     tokens.insert(1, "--thread", "0" if refines else "1")
     return 1, ("--thread -1 becomes one thread a family: the alignment is the same, and families fill the cores",)
 
 
-ADAPTER = Mafft()
+ADAPTER = MafftAdapter()

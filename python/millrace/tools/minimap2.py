@@ -20,29 +20,38 @@ from pathlib import Path
 
 from millrace import formats
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse
+from millrace.model import STANDSTILL_SECONDS, CostHint, InputUse, OutputUse, ThreadsArg, ToolUse, UserCommand
 from millrace.tools import joins
-from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
-from millrace.tools.version import first_line
+from millrace.tools.options import (
+    CommandTokens,
+    CommandWord,
+    OptionTable,
+    find_last_use,
+    find_only_use,
+    parse_count,
+    scan_options,
+    split_words,
+)
+from millrace.tools.version import read_version_line
 
 #: Options of 2.24, without those that print debugging output of minimap2.
-OPTIONS = Options(
+OPTIONS = OptionTable(
     dashes="tell",
     equals=True,
     together=True,
     ends=True,
-    flags=words(
+    flags=split_words(
         """2 sam S no-self H X c Q help L Y y all-chain version no-kalloc no-long-join sr no-pairing idx-no-seq for-only
         rev-only MD eqx paf-no-hit no-end-flt hard-mask-level sam-hit-only qstrand no-hash-name secondary-seq splice"""
     ),
-    values=words(
+    values=split_words(
         """w k K t r f v g G I d T s x p M n z A B b O E m N u R F C o e U bucket-bits mb-size seed max-chain-skip
         min-dp-len cost-non-gt-ag frag secondary end-bonus splice-flank end-seed-pen heap-sort dual max-clip-ratio
         min-occ-floor lj-min-ratio score-N split-prefix cap-sw-mem max-qlen max-chain-iter junc-bed junc-bonus
         chain-gap-scale alt alt-drop mask-len cap-kalloc q-occ-frac chain-skip-scale max-intron-len min-count
         min-chain-score mask-level min-dp-score"""
     ),
-    optional=words("cs rmq"),
+    optional=split_words("cs rmq"),
     aliases={"a": "sam", "D": "no-self", "P": "all-chain", "h": "help", "V": "version"},
 )
 REFUSED = {
@@ -52,52 +61,52 @@ REFUSED = {
     "version": ("only prints information", "run it without millrace"),
 }
 #: Presets that map each read by itself, and those with fragments of several reads.
-ALONE = words(
+ALONE = split_words(
     """map-pb map-ont map10k map-hifi map-ccs asm5 asm10 asm20 splice splice:hq splice-hq cdna ava-pb ava-ont lr:hq
     map-iclr"""
 )
-TOGETHER = words("sr short")
+TOGETHER = split_words("sr short")
 #: Bases from which on a reference is indexed in parts, without ``-I``; later releases index more in one part.
 PART_BASES = 4_000_000_000
 INDEX = b"MMI\2"
 #: Maximum compression ratio of gzip.
-TIGHTEST = 1032
+MAX_GZIP_RATIO = 1032
 #: Flag of an index without sequences (``--idx-no-seq``).
 NO_SEQUENCES = 2
 FORMATS = ("fasta", "fastq")
 
 
-class Minimap2:
+class Minimap2Adapter:
     """Adapter for ``minimap2 -ax map-ont ref.fa reads.fq > out.sam``."""
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``Adapter.understand``."""
-        found = scan(command.argv, OPTIONS, "minimap2")
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``ToolAdapter.understand_command``."""
+        found = scan_options(command.argv, OPTIONS, "minimap2")
         for word in found:
             if word.name in REFUSED:
                 why, hint = REFUSED[word.name]
                 raise RefusedError(f"minimap2: {word.typed} {why}", hint)
         operands = [word for word in found if not word.name]
-        reference = _reference(operands, found, command)
-        tokens = Tokens(command.argv)
-        is_sam = last(found, "sam") is not None
-        inputs = _queries(operands[1:], _has_fragments(found), is_sam, command, tokens)
-        threads = last(found, "t")
+        reference = _find_reference(operands, found, command)
+        tokens = CommandTokens(command.argv)
+        is_sam = find_last_use(found, "sam") is not None
+        inputs = _find_queries(operands[1:], _has_fragments(found), is_sam, command, tokens)
+        threads = find_last_use(found, "t")
         join = joins.SAM if is_sam else joins.CONCAT
         if threads is None and is_sam:
-            join = joins.together(joins.SAM, joins.restore(r"^@PG\t.*?\tCL:.*?( -t [0-9]+)"))
-        output = _output(found, join, tokens)
+            join = joins.combine_joins(joins.SAM, joins.make_restore_join(r"^@PG\t.*?\tCL:.*?( -t [0-9]+)"))
+        output = _find_output(found, join, tokens)
         if threads is None:
             tokens.insert(1, "-t", ThreadsArg())
         size = reference.stat().st_size
         return ToolUse(
             adapter="minimap2",
             still_seconds=STANDSTILL_SECONDS,
-            argv=tokens.done(),
+            argv=tokens.build_arguments(),
             inputs=inputs,
             outputs=(output,),
             databases=(reference, *(command.cwd / word.value for word in found if word.name in ("junc-bed", "alt"))),
-            threads=max(1, count_of(threads, "minimap2")) if threads else 0,
+            threads=max(1, parse_count(threads, "minimap2")) if threads else 0,
             # Measured: the index of a million bases takes 0.1 s of CPU, as long as half a million bases of reads.
             cost=CostHint(unit="residues", startup_seconds=0.01 + size * 1e-7, start_units=1 + size // 2),
             # After a record that it cannot parse, minimap2 drops the following reads with only a warning.
@@ -105,13 +114,13 @@ class Minimap2:
                 r"(failed to parse the|wrong) FASTA/FASTQ record",
                 r"query files have different number of records",
             ),
-            version=first_line(command, "--version"),
+            version=read_version_line(command, "--version"),
             tested=("2.24-r1122",),
         )
 
 
-def _has_fragments(found: Sequence[Word]) -> bool:
-    preset, asked = last(found, "x"), last(found, "frag")
+def _has_fragments(found: Sequence[CommandWord]) -> bool:
+    preset, asked = find_last_use(found, "x"), find_last_use(found, "frag")
     if preset is not None and preset.value not in ALONE | TOGETHER:
         raise RefusedError(
             f"minimap2: -x {preset.value} is not known to map each read by itself",
@@ -127,22 +136,22 @@ def _has_fragments(found: Sequence[Word]) -> bool:
 # The reference
 
 
-def _reference(operands: Sequence[Word], found: Sequence[Word], command: Command) -> Path:
+def _find_reference(operands: Sequence[CommandWord], found: Sequence[CommandWord], command: UserCommand) -> Path:
     if len(operands) < 2:
         raise RefusedError("minimap2: needs a reference and reads", "as in: minimap2 -x map-ont ref.fa reads.fq")
     name = operands[0].value
     path = command.cwd / name
     if not path.is_file():
         raise RefusedError(f"minimap2: reference {name}: no such file", "name a file; each task reads it anew")
-    limit = last(found, "I")
-    most = _bases(limit) if limit else PART_BASES
+    limit = find_last_use(found, "I")
+    most = _parse_base_count(limit) if limit else PART_BASES
     if _is_index(path):
         if _has_several_parts(path):
             raise RefusedError(
                 f"minimap2: {name} is an index in several parts, each of which is mapped before the next",
                 f"make it in one, in the serial run too: minimap2 -I 100G -d {name} REFERENCE",
             )
-    elif _may_be_above(path, most):
+    elif _may_exceed_bases(path, most):
         raise RefusedError(
             f"minimap2: {name} may have {most} bases or more, and is then mapped in parts, one before the next",
             "give -I a size above that, in the serial run too: -I 100G",
@@ -150,7 +159,7 @@ def _reference(operands: Sequence[Word], found: Sequence[Word], command: Command
     return path
 
 
-def _bases(word: Word) -> int:
+def _parse_base_count(word: CommandWord) -> int:
     number = re.fullmatch(r"(\d+(?:\.\d*)?)([GgMmKk]?)", word.value)
     if not number:
         raise RefusedError(f"minimap2: {word.typed} needs a number, found '{word.value}'")
@@ -162,13 +171,13 @@ def _is_index(path: Path) -> bool:
         return file.read(4) == INDEX
 
 
-def _may_be_above(path: Path, most: int) -> bool:
+def _may_exceed_bases(path: Path, most: int) -> bool:
     """Tell whether a file of sequences may have ``most`` bases or more, by its number of uncompressed bytes."""
     size = path.stat().st_size
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b":
             return size >= most
-    if size * TIGHTEST < most:
+    if size * MAX_GZIP_RATIO < most:
         return False
     left = most
     with gzip.open(path) as unpacked:
@@ -197,8 +206,8 @@ def _has_several_parts(path: Path) -> bool:
 # Reads and output
 
 
-def _queries(
-    operands: Sequence[Word], together: bool, is_sam: bool, command: Command, tokens: Tokens
+def _find_queries(
+    operands: Sequence[CommandWord], together: bool, is_sam: bool, command: UserCommand, tokens: CommandTokens
 ) -> tuple[InputUse, ...]:
     if len(operands) > (2 if together else 1):
         raise RefusedError(
@@ -212,13 +221,13 @@ def _queries(
         )
     inputs = []
     for index, word in enumerate(operands):
-        inputs.append(_query(word, is_sam, command, operands))
+        inputs.append(_find_query(word, is_sam, command, operands))
         if word.value != "-":
-            tokens.input(word, index)
+            tokens.mark_input(word, index)
     return tuple(inputs)
 
 
-def _query(word: Word, is_sam: bool, command: Command, operands: Sequence[Word]) -> InputUse:
+def _find_query(word: CommandWord, is_sam: bool, command: UserCommand, operands: Sequence[CommandWord]) -> InputUse:
     if word.value == "-":
         if not command.stdin_is_data:
             raise RefusedError("minimap2: no reads: nothing comes in on standard input", "redirect a file: < FILE")
@@ -235,7 +244,7 @@ def _query(word: Word, is_sam: bool, command: Command, operands: Sequence[Word])
             f"minimap2: {word.value} is no file, and its format cannot be told",
             "pipe it in: PROGRAM | millrace run --format fasta -- minimap2 REFERENCE -",
         )
-    form = formats.detect(str(path))
+    form = formats.detect_format(str(path))
     if form not in FORMATS:
         raise RefusedError(f"minimap2: {word.value} is neither FASTA nor FASTQ", "name a file of reads")
     with path.open("rb") as file:
@@ -250,14 +259,14 @@ def _query(word: Word, is_sam: bool, command: Command, operands: Sequence[Word])
     return InputUse(path=word.value, format=form)
 
 
-def _output(found: Sequence[Word], join: str, tokens: Tokens) -> OutputUse:
-    word = once(found, "o", "minimap2")
+def _find_output(found: Sequence[CommandWord], join: str, tokens: CommandTokens) -> OutputUse:
+    word = find_only_use(found, "o", "minimap2")
     if word is None:
         return OutputUse(name="stdout", path="-", stdout=True, join=join)
     if word.value == "-":
         raise RefusedError("minimap2: -o - writes a file of this name", "leave it out for standard output")
-    tokens.output(word, 0)
+    tokens.mark_output(word, 0)
     return OutputUse(name="out", path=word.value, join=join)
 
 
-ADAPTER = Minimap2()
+ADAPTER = Minimap2Adapter()

@@ -14,18 +14,27 @@ import re
 from collections.abc import Sequence
 
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.base import file_records, join_names, record_output
-from millrace.tools.options import Options, Tokens, Word, count_of, last, once, scan, words
-from millrace.tools.version import first_line
+from millrace.model import STANDSTILL_SECONDS, CostHint, InputUse, OutputUse, ToolUse, UserCommand
+from millrace.tools.base import describe_record_output, expand_file_records, join_names
+from millrace.tools.options import (
+    CommandTokens,
+    CommandWord,
+    OptionTable,
+    find_last_use,
+    find_only_use,
+    parse_count,
+    scan_options,
+    split_words,
+)
+from millrace.tools.version import read_version_line
 
-V3_OUTPUTS = words(
+V3_OUTPUTS = split_words(
     """out log loga tree1 tree2 scorefile fastaout clwout clwstrictout htmlout msfout phyiout physout
     distmx1 distmx2"""
 )
-V3 = Options(
+V3 = OptionTable(
     fold_case=True,
-    flags=words(
+    flags=split_words(
         """anchors brenner clusteronly clw clwstrict core diags diags1 diags2 dimer fasta group html le
         maketree
         msf
@@ -33,7 +42,7 @@ V3 = Options(
         verbose version"""
     ),
     values=V3_OUTPUTS
-    | words(
+    | split_words(
         """in in1 in2 maxiters maxhours gapopen gapopen2 gapextend gapextend2 gapambig center smoothscoreceil
         minbestcolscore minsmoothscore objscore smoothwindow refinewindow fromwindow towindow savewindow
         windowoffset firstwindow anchorspacing maxtrees sueff distance distance1 distance2 weight weight1
@@ -41,15 +50,15 @@ V3 = Options(
         hydro hydrofactor spscore seqtype maxmb computeweights maxsubfam termgaps matrix"""
     ),
 )
-V3_OTHER_WORK = words("in1 in2 profile profdb pas brenner spscore computeweights")
+V3_OTHER_WORK = split_words("in1 in2 profile profdb pas brenner spscore computeweights")
 
-V5_COMMANDS = words("align super5")
-V5_OUTPUTS = words("output log")
-V5 = Options(
-    flags=words("quiet amino nt verbose stratified diversified input_order tree_order eadist allpairs"),
+V5_COMMANDS = split_words("align super5")
+V5_OUTPUTS = split_words("output log")
+V5 = OptionTable(
+    flags=split_words("quiet amino nt verbose stratified diversified input_order tree_order eadist allpairs"),
     values=V5_COMMANDS
     | V5_OUTPUTS
-    | words(
+    | split_words(
         """threads consiters refineiters randseed perturb perm replicates paircount maxcoarse maxcols minea
         super5_minea1 super4_minea1 super4_minea2 pctid perturb_var hmmin linkage guidetreein"""
     ),
@@ -66,20 +75,20 @@ LOG_VOLATILE = (
 )
 
 
-class Muscle:
+class MuscleAdapter:
     """``muscle3 -in families/ -out aln/`` and ``muscle -align families/ -output aln/``."""
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``Adapter.understand``."""
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``ToolAdapter.understand_command``."""
         program = command.tool
         typed = {argument.lstrip("-").lower() for argument in command.argv[1:] if argument.startswith("-")}
         # Both versions are called muscle: the options show for which one the command is written.
         is_v5 = program != "muscle3" and "in" not in typed and not typed & {"out", "in1", "in2"}
-        return _version5(command, program) if is_v5 else _version3(command, program)
+        return _understand_version5(command, program) if is_v5 else _understand_version3(command, program)
 
 
-def _version3(command: Command, program: str) -> ToolUse:
-    found = scan(command.argv, V3, program)
+def _understand_version3(command: UserCommand, program: str) -> ToolUse:
+    found = scan_options(command.argv, V3, program)
     for word in found:
         if not word.name:
             raise RefusedError(f"{program}: '{word.typed}' stands alone", "name the families with -in FOLDER")
@@ -95,23 +104,23 @@ def _version3(command: Command, program: str) -> ToolUse:
             )
         if word.name == "version":
             raise RefusedError(f"{program}: {word.typed} does no work", f"run {program} -version by itself")
-    source = once(found, "in", program)
+    source = find_only_use(found, "in", program)
     if source is None:
         raise RefusedError(
             f"{program}: no -in; standard input is one family, so there is nothing to spread",
             "put each family in a file of its own and name the folder: -in families/",
         )
-    files = _families(source, command, program)
-    tokens = Tokens(command.argv)
-    tokens.input(source)
-    outputs = _outputs(found, V3_OUTPUTS, files, command, tokens, program)
+    files = _find_families(source, command, program)
+    tokens = CommandTokens(command.argv)
+    tokens.mark_input(source)
+    outputs = _build_outputs(found, V3_OUTPUTS, files, command, tokens, program)
     if not any(each.name == "out" for each in outputs):
         outputs.append(OutputUse(name="stdout", path="-", stdout=True))
     shared = [word.value for word in found if word.name in ("matrix", "usetree", "usetree_nowarn")]
     return ToolUse(
         adapter="muscle",
         still_seconds=STANDSTILL_SECONDS,
-        argv=tokens.done(),
+        argv=tokens.build_arguments(),
         inputs=(InputUse(path=join_names(source.values), format="files"),),
         outputs=tuple(outputs),
         # A matrix may also be found through MUSCLE's own search path; then it is not watched.
@@ -119,15 +128,15 @@ def _version3(command: Command, program: str) -> ToolUse:
         cost=CostHint(unit="bytes", startup_seconds=0.002, max_records=1),
         # Status 1 is a wrong option; 2 is a fault of the family.
         fatal_statuses=(1,),
-        version=first_line(command, "-version"),
+        version=read_version_line(command, "-version"),
         tested=("3.8.1551",),
         notes=("one family a task: MUSCLE 3 aligns one file per run",),
     )
 
 
-def _version5(command: Command, program: str) -> ToolUse:
+def _understand_version5(command: UserCommand, program: str) -> ToolUse:
     # MUSCLE 5 accepts -name and --name alike.
-    found = scan(command.argv, V5, program) if _v5_known(command, program) else []
+    found = scan_options(command.argv, V5, program) if _has_known_v5_options(command, program) else []
     work = [word for word in found if word.name in V5_COMMANDS]
     if len(work) != 1:
         raise RefusedError(
@@ -137,19 +146,19 @@ def _version5(command: Command, program: str) -> ToolUse:
     for word in found:
         if not word.name:
             raise RefusedError(f"{program}: '{word.typed}' stands alone", "name the families with -align FOLDER")
-    seed = last(found, "randseed")
-    if seed is not None and count_of(seed, program) == 0:
+    seed = find_last_use(found, "randseed")
+    if seed is not None and parse_count(seed, program) == 0:
         raise RefusedError(f"{program}: {seed.typed} 0 takes the seed from the clock", "give another seed, like 1")
-    if once(found, "output", program) is None:
+    if find_only_use(found, "output", program) is None:
         raise RefusedError(f"{program}: no -output", "name a folder for the alignments: -output aln/")
     source = work[0]
-    files = _families(source, command, program)
-    tokens = Tokens(command.argv)
-    tokens.input(source)
-    outputs = _outputs(found, V5_OUTPUTS, files, command, tokens, program)
+    files = _find_families(source, command, program)
+    tokens = CommandTokens(command.argv)
+    tokens.mark_input(source)
+    outputs = _build_outputs(found, V5_OUTPUTS, files, command, tokens, program)
     notes = ["one family a task: MUSCLE 5 aligns one file per run"]
-    threads = last(found, "threads")
-    if source.name == "super5" and (threads is None or count_of(threads, program) != 1):
+    threads = find_last_use(found, "threads")
+    if source.name == "super5" and (threads is None or parse_count(threads, program) != 1):
         raise RefusedError(
             f"{program}: with several threads -super5 gives another alignment each time",
             "add -threads 1, or use -align, whose result is the same for any number of threads",
@@ -161,19 +170,19 @@ def _version5(command: Command, program: str) -> ToolUse:
     return ToolUse(
         adapter="muscle",
         still_seconds=STANDSTILL_SECONDS,
-        argv=tokens.done(),
+        argv=tokens.build_arguments(),
         inputs=(InputUse(path=join_names(source.values), format="files"),),
         outputs=tuple(outputs),
         databases=tuple(command.cwd / name for name in shared),
-        threads=max(1, count_of(threads, program)) if threads else 1,
+        threads=max(1, parse_count(threads, program)) if threads else 1,
         cost=CostHint(unit="bytes", startup_seconds=0.005, max_records=1),
-        version=first_line(command, "-version"),
+        version=read_version_line(command, "-version"),
         tested=("5.2",),
         notes=tuple(notes),
     )
 
 
-def _v5_known(command: Command, program: str) -> bool:
+def _has_known_v5_options(command: UserCommand, program: str) -> bool:
     known = V5.flags | V5.values
     for argument in command.argv[1:]:
         name = argument.lstrip("-")
@@ -185,8 +194,8 @@ def _v5_known(command: Command, program: str) -> bool:
     return True
 
 
-def _families(source: Word, command: Command, program: str) -> Sequence[str]:
-    files = file_records(source.values, command)
+def _find_families(source: CommandWord, command: UserCommand, program: str) -> Sequence[str]:
+    files = expand_file_records(source.values, command)
     if files is None:
         if not (command.cwd / source.value).exists():
             raise RefusedError(f"{program}: {source.typed} {source.value}: no such file or folder")
@@ -199,19 +208,19 @@ def _families(source: Word, command: Command, program: str) -> Sequence[str]:
     return files
 
 
-def _outputs(
-    found: Sequence[Word],
+def _build_outputs(
+    found: Sequence[CommandWord],
     names: frozenset[str],
     files: Sequence[str],
-    command: Command,
-    tokens: Tokens,
+    command: UserCommand,
+    tokens: CommandTokens,
     program: str,
 ) -> list[OutputUse]:
     outputs: list[OutputUse] = []
     for word in found:
         if word.name not in names:
             continue
-        once(found, word.name, program)
+        find_only_use(found, word.name, program)
         if "@" in word.value:
             raise RefusedError(
                 f"{program}: '@' in {word.typed} makes a file per replicate",
@@ -220,7 +229,7 @@ def _outputs(
         if word.name == "loga" and (command.cwd / word.value).is_file():
             raise RefusedError(f"{program}: {word.typed} would append to {word.value}", "name a new file")
         volatile = LOG_VOLATILE if word.name in ("log", "loga") else ()
-        use = record_output(word.name, word.value, files, command, volatile=volatile)
+        use = describe_record_output(word.name, word.value, files, command, volatile=volatile)
         outputs.append(
             OutputUse(
                 name=use.name,
@@ -230,8 +239,8 @@ def _outputs(
                 optional=word.name in MAYBE,
             )
         )
-        tokens.output(word, len(outputs) - 1)
+        tokens.mark_output(word, len(outputs) - 1)
     return outputs
 
 
-ADAPTER = Muscle()
+ADAPTER = MuscleAdapter()

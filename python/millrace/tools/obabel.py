@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.base import file_records, join_names
-from millrace.tools.options import Complaints, Options, Tokens, Word, scan, words
-from millrace.tools.version import first_line
+from millrace.model import STANDSTILL_SECONDS, CostHint, InputUse, OutputUse, ToolUse, UserCommand
+from millrace.tools.base import expand_file_records, join_names
+from millrace.tools.options import CommandTokens, CommandWord, OptionErrorTexts, OptionTable, scan_options, split_words
+from millrace.tools.version import read_version_line
 
 #: Record format of the input formats that can be cut.
 RECORDS = {
@@ -38,25 +38,25 @@ RECORDS = {
 #: Join by output format.
 JOINS = {
     **dict.fromkeys(
-        words("smi smiles can inchi inchikey sdf sd mol2 ml2 sy2 xyz txt fix report molreport nul"), "concat"
+        split_words("smi smiles can inchi inchikey sdf sd mol2 ml2 sy2 xyz txt fix report molreport nul"), "concat"
     ),
-    **dict.fromkeys(words("mol mdl"), "obabel-mol"),
-    **dict.fromkeys(words("pdb ent"), "obabel-pdb"),
+    **dict.fromkeys(split_words("mol mdl"), "obabel-mol"),
+    **dict.fromkeys(split_words("pdb ent"), "obabel-pdb"),
     "pdbqt": "obabel-pdbqt",
     "cml": "obabel-cml",
 }
 #: The second line of a MOL block has the minute in which it was written.
-VOLATILE = dict.fromkeys(words("sdf sd mol mdl"), (r"^ OpenBabel\d{10}",))
+VOLATILE = dict.fromkeys(split_words("sdf sd mol mdl"), (r"^ OpenBabel\d{10}",))
 
 #: Letters of ``-x`` that only change how each molecule is written, by output format; tested with each format in
 #: ``tests/exact/test_obabel_join.py``.
 WRITTEN = {
-    **dict.fromkeys(words("smi smiles"), "acUIhiknrtxRO"),
+    **dict.fromkeys(split_words("smi smiles"), "acUIhiknrtxRO"),
     "can": "ahinrt",
-    **dict.fromkeys(words("inchi inchikey"), "KtwalrsFM"),
-    **dict.fromkeys(words("sdf sd mol mdl"), "3amwvSAEH"),
-    **dict.fromkeys(words("mol2 ml2 sy2"), "lcu"),
-    **dict.fromkeys(words("pdb ent"), "no"),
+    **dict.fromkeys(split_words("inchi inchikey"), "KtwalrsFM"),
+    **dict.fromkeys(split_words("sdf sd mol mdl"), "3amwvSAEH"),
+    **dict.fromkeys(split_words("mol2 ml2 sy2"), "lcu"),
+    **dict.fromkeys(split_words("pdb ent"), "no"),
     "pdbqt": "brcphn",
     "cml": "aA",
 }
@@ -68,17 +68,17 @@ _COMPARED = {
 _DRAWN = {"C": "orders atoms at random, which goes on from molecule to molecule"}
 #: Letters of ``-x`` with effects beyond one molecule, by output format.
 WHOLE = {
-    **dict.fromkeys(words("inchi inchikey"), _COMPARED),
-    **dict.fromkeys(words("smi smiles"), _DRAWN),
+    **dict.fromkeys(split_words("inchi inchikey"), _COMPARED),
+    **dict.fromkeys(split_words("smi smiles"), _DRAWN),
     "cml": {"1": "writes CML 1, of which one molecule has another form than several"},
 }
 
 #: General options of one letter that change each molecule by itself.
 LETTERS = frozenset("bcdehkprsv")
 #: Options that keep only some molecules, so that the count cannot be checked.
-COUNTLESS = words("s v filter")
+COUNTLESS = split_words("s v filter")
 #: Long options (in lower case) that change each molecule by itself and repeat themselves.
-LONG = words(
+LONG = split_words(
     """add addfilename addnonpolarh addpolarh addtotitle append changecell crit cut delete delnonpolarh
     delpolarh energy ff filluc filter gen2d genalias highlight minimize neutralize newton noh partialcharge
     property rvdw rele sd steps title cg log freq errorlevel"""
@@ -117,25 +117,25 @@ HINTS = {
     "unique": "run obabel without it under millrace, then once with it on the result",
 }
 #: The rules of obabel. ``-O`` takes the next argument unless at least 3 letters are attached.
-_OPTIONS = Options(
-    flags=words("m"), values=words("i o f l O"), greedy=True, least_attached={"O": 3}, operands=("-:",),
-    complaints=Complaints(no_value=("{program}: {typed} needs a value", "")),
+_OPTIONS = OptionTable(
+    flags=split_words("m"), values=split_words("i o f l O"), greedy=True, least_attached={"O": 3}, operands=("-:",),
+    complaints=OptionErrorTexts(no_value=("{program}: {typed} needs a value", "")),
 )  # fmt: skip
 
 
-class Obabel:
+class ObabelAdapter:
     """Adapter for ``obabel ligands.mol2 -O ligands.sdf`` and ``obabel -ismi -ocan``."""
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``Adapter.understand``."""
-        found = scan(command.argv, _OPTIONS, "obabel")
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``ToolAdapter.understand_command``."""
+        found = scan_options(command.argv, _OPTIONS, "obabel")
         for word in found:
-            _check(word)
+            _check_option(word)
         names = {word.name for word in found}
         operands = [word for word in found if not word.name]
-        tokens = Tokens(command.argv)
-        typed_in, source = _input(found, operands, command, tokens)
-        output = _output(found, tokens)
+        tokens = CommandTokens(command.argv)
+        typed_in, source = _find_input(found, operands, command, tokens)
+        output = _find_output(found, tokens)
         countless = [word.typed for word in found if word.name in COUNTLESS]
         counts = source.format != "files" and "e" not in names
         if counts and countless:
@@ -152,20 +152,20 @@ class Obabel:
         return ToolUse(
             adapter="obabel",
             still_seconds=STANDSTILL_SECONDS,
-            argv=tokens.done(),
+            argv=tokens.build_arguments(),
             inputs=(source,),
             outputs=(output,),
             # Measured: 23 ms to start, 0.9 ms a molecule.
             cost=CostHint(unit="records", startup_seconds=0.025),
             env={"OMP_NUM_THREADS": "1"},
             records_said=r"^(\d+) molecules? converted\s*$" if counts else "",
-            version=first_line(command, "-V"),
+            version=read_version_line(command, "-V"),
             tested=("3.1.1",),
             notes=tuple(notes),
         )
 
 
-def _check_force_field(found: Sequence[Word]) -> None:
+def _check_force_field(found: Sequence[CommandWord]) -> None:
     """Refuse force fields whose results differ between serial runs.
 
     With MMFF94 some molecules (metformin) get other coordinates in each run; with UFF (erlotinib alone) other energies,
@@ -182,7 +182,7 @@ def _check_force_field(found: Sequence[Word]) -> None:
         raise RefusedError("obabel: UFF gives some molecules other coordinates and energies in each run", other)
 
 
-def _check(word: Word) -> None:
+def _check_option(word: CommandWord) -> None:
     """Refuse an option that is not known to treat each molecule by itself."""
     name = word.name if len(word.name) == 1 else word.name.lower()
     if name in ("", "i", "o", "O", "a", "x"):
@@ -203,21 +203,23 @@ def _check(word: Word) -> None:
         )
 
 
-def _input(found: Sequence[Word], operands: Sequence[Word], command: Command, tokens: Tokens) -> tuple[str, InputUse]:
+def _find_input(
+    found: Sequence[CommandWord], operands: Sequence[CommandWord], command: UserCommand, tokens: CommandTokens
+) -> tuple[str, InputUse]:
     types = [word.value.lower() for word in found if word.name == "i"]
     typed_in = types[-1] if types else ""
     if not operands:
-        return typed_in, InputUse(path="-", format=_record_format(typed_in), stdin=True)
+        return typed_in, InputUse(path="-", format=_get_record_format(typed_in), stdin=True)
     if any(word.value.startswith("-:") for word in operands):
         raise RefusedError("obabel: a molecule in the arguments is one molecule: nothing to spread", "put it in a file")
     names = [word.value for word in operands]
-    files = file_records(names, command) if len(names) > 1 or _is_several(names[0], command) else None
+    files = expand_file_records(names, command) if len(names) > 1 or _may_be_several_files(names[0], command) else None
     if files is None:
         if not (command.cwd / names[0]).exists():
             raise RefusedError(f"obabel: {names[0]}: no such file")
-        tokens.input(operands[0])
-        form = typed_in or _extension(names[0])
-        return typed_in, InputUse(path=names[0], format=_record_format(form))
+        tokens.mark_input(operands[0])
+        form = typed_in or _get_extension(names[0])
+        return typed_in, InputUse(path=names[0], format=_get_record_format(form))
     if not files:
         raise RefusedError(f"obabel: {names[0]} has no files in it")
     if [word.at for word in operands] != list(range(operands[0].at, operands[0].at + len(operands))):
@@ -225,21 +227,21 @@ def _input(found: Sequence[Word], operands: Sequence[Word], command: Command, to
             "obabel: options stand between the input files", "put all input files together, then the options"
         )
     for word in operands[1:]:
-        tokens.drop(word)
-    tokens.input(operands[0])
+        tokens.drop_option(word)
+    tokens.mark_input(operands[0])
     return typed_in, InputUse(path=join_names(names), format="files")
 
 
-def _is_several(name: str, command: Command) -> bool:
+def _may_be_several_files(name: str, command: UserCommand) -> bool:
     return (command.cwd / name).is_dir() or not (command.cwd / name).exists()
 
 
-def _extension(name: str) -> str:
+def _get_extension(name: str) -> str:
     path = Path(name)
     return (Path(path.stem) if path.suffix == ".gz" else path).suffix.lstrip(".").lower()
 
 
-def _record_format(form: str) -> str:
+def _get_record_format(form: str) -> str:
     if form not in RECORDS:
         raise RefusedError(
             f"obabel: an input of format '{form}' cannot be cut into molecules",
@@ -248,16 +250,16 @@ def _record_format(form: str) -> str:
     return RECORDS[form]
 
 
-def _output(found: Sequence[Word], tokens: Tokens) -> OutputUse:
+def _find_output(found: Sequence[CommandWord], tokens: CommandTokens) -> OutputUse:
     types = [word.value.lower() for word in found if word.name == "o"]
     files = [word for word in found if word.name == "O"]
     path = files[-1].value if files else "-"
-    form = types[-1] if types else _extension(path)
+    form = types[-1] if types else _get_extension(path)
     if path.endswith(".gz"):
         raise RefusedError("obabel: a .gz output is one gzip stream of the whole output", HINTS["z"])
     for word in found:
         if word.name == "x":
-            _check_written(word.typed.removeprefix("-x"), form)
+            _check_write_letters(word.typed.removeprefix("-x"), form)
     if form not in JOINS:
         raise RefusedError(
             f"obabel: output format '{form}' is not known to be joined exactly",
@@ -266,11 +268,11 @@ def _output(found: Sequence[Word], tokens: Tokens) -> OutputUse:
     volatile = VOLATILE.get(form, ())
     if not files:
         return OutputUse(name="stdout", path="-", stdout=True, join=JOINS[form], volatile=volatile)
-    tokens.output(files[-1], 0)
+    tokens.mark_output(files[-1], 0)
     return OutputUse(name="out", path=path, join=JOINS[form], volatile=volatile)
 
 
-def _check_written(letters: str, form: str) -> None:
+def _check_write_letters(letters: str, form: str) -> None:
     """Refuse letters of ``-x`` that have effects beyond one molecule."""
     for letter in letters:
         if letter not in WRITTEN.get(form, ""):
@@ -278,4 +280,4 @@ def _check_written(letters: str, form: str) -> None:
             raise RefusedError(f"obabel: -x{letter} {why}", "leave it out, or run this step without millrace")
 
 
-ADAPTER = Obabel()
+ADAPTER = ObabelAdapter()

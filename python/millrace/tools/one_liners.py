@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from millrace.tools.everyday import AWKS, SCRIPTED
-from millrace.tools.options import words
+from millrace.tools.options import split_words
 
 
-class Script(NamedTuple):
+class ScriptArguments(NamedTuple):
     """Scripts, operands and variables in the arguments of a command."""
 
     #: Texts of the scripts, in order.
@@ -28,15 +28,15 @@ class Script(NamedTuple):
     names: set[str]
 
 
-def is_script(program: str, arguments: Sequence[str]) -> bool:
+def is_script_command(program: str, arguments: Sequence[str]) -> bool:
     """Tell whether a command runs a one-line script; ``perl FILE`` is a program of the user's own.
 
-    >>> is_script("sed", ["p"]), is_script("perl", ["-lne", "print"]), is_script("perl", ["annotate.pl"])
+    >>> is_script_command("sed", ["p"]), is_script_command("perl", ["-lne", "print"]), is_script_command("perl", ["annotate.pl"])
     (True, True, False)
     """
     if program != "perl":
         return program in SCRIPTED
-    options = list(_options_before_operand(arguments))
+    options = list(_list_leading_options(arguments))
     return any(re.match("-[a-zA-Z0-9]*[npeE]", word) for word in options)
 
 
@@ -70,7 +70,7 @@ def is_certainly_by_line(
 # Arguments
 
 
-def _options_before_operand(arguments: Sequence[str]) -> Iterator[str]:
+def _list_leading_options(arguments: Sequence[str]) -> Iterator[str]:
     for word in arguments:
         if word == "--" or not word.startswith("-"):
             return
@@ -79,7 +79,7 @@ def _options_before_operand(arguments: Sequence[str]) -> Iterator[str]:
             return
 
 
-def _awk_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Script | None:
+def _parse_awk_arguments(arguments: Sequence[str], read_text: Callable[[str], str]) -> ScriptArguments | None:
     """Read ``[-F X] [-v NAME=X] [-f FILE | SCRIPT] [FILE]``."""
     texts, names, rest, left = list[str](), set[str](), list[str](), iter(arguments)
     for word in left:
@@ -100,11 +100,11 @@ def _awk_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Sc
     return (
         None
         if any(word.startswith("-") and word != "-" for word in [*texts[:1], *rest])
-        else Script(texts, rest, names)
+        else ScriptArguments(texts, rest, names)
     )
 
 
-def _sed_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Script | None:
+def _parse_sed_arguments(arguments: Sequence[str], read_text: Callable[[str], str]) -> ScriptArguments | None:
     """Read ``[-nEru] [-e SCRIPT | -f FILE | SCRIPT] [FILE]``, options also behind operands."""
     texts, rest, left = list[str](), list[str](), iter(arguments)
     for word in left:
@@ -118,17 +118,17 @@ def _sed_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Sc
             return None
         else:
             rest.append(word)
-    return Script(texts, rest, set()) if texts else Script(rest[:1], rest[1:], set())
+    return ScriptArguments(texts, rest, set()) if texts else ScriptArguments(rest[:1], rest[1:], set())
 
 
-def _perl_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Script | None:
+def _parse_perl_arguments(arguments: Sequence[str], read_text: Callable[[str], str]) -> ScriptArguments | None:
     """Read ``-ne SCRIPT [FILE]``, ``-pe``, and both with ``-l``."""
     first, script, files = arguments[:1], arguments[1:2], arguments[2:]
     is_plain = first and re.fullmatch("-l?[np]l?e", first[0]) and not any(word.startswith("-") for word in files)
-    return Script(list(script), list(files), set()) if is_plain else None
+    return ScriptArguments(list(script), list(files), set()) if is_plain else None
 
 
-def _jq_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Script | None:
+def _parse_jq_arguments(arguments: Sequence[str], read_text: Callable[[str], str]) -> ScriptArguments | None:
     """Read ``[-crSMCa] [--arg NAME X] [-f FILE | SCRIPT] [FILE]``."""
     texts, names, rest, left = list[str](), set[str](), list[str](), iter(arguments)
     is_file = False
@@ -145,7 +145,7 @@ def _jq_script(arguments: Sequence[str], read_text: Callable[[str], str]) -> Scr
         else:
             rest.append(word)
     texts = [read_text(word) if is_file else word for word in rest[:1]]
-    return Script(texts, rest[1:], names)
+    return ScriptArguments(texts, rest[1:], names)
 
 
 # awk
@@ -155,7 +155,7 @@ _AWK_SETTINGS = frozenset(("FS", "OFS", "ORS", "OFMT", "CONVFMT"))
 _AWK_SETTINGS_READ = frozenset(
     ("RS", "NR", "FNR", "NF", "RSTART", "RLENGTH", "SUBSEP", "IGNORECASE", "FIELDWIDTHS", "FPAT")
 )
-_AWK_WORDS = words(
+_AWK_WORDS = split_words(
     "print printf next if else NF length substr index sprintf tolower toupper int sqrt exp log sin cos atan2 match"
 )
 #: Functions that change their argument: a field or the line.
@@ -176,22 +176,22 @@ _AWK_SETTING = re.compile(r'\s*(?:(?P<name>\w+)\s*=\s*)+(?:"(?:[^"\\\n]|\\.)*"|F
 
 def _is_awk_by_line(text: str, names: set[str]) -> bool:
     while begin := _AWK_BEGIN.match(text):
-        if not all(_is_setting(each) for each in re.split(r"[;\n]", begin["body"]) if each.strip()):
+        if not all(_is_awk_setting(each) for each in re.split(r"[;\n]", begin["body"]) if each.strip()):
             return False
         text = text[begin.end() :]
     if not text.strip():
         return False
-    tokens = _awk_tokens(text)
-    return tokens is not None and _are_words_known(tokens, names) and _is_awk_structure_plain(tokens)
+    tokens = _tokenize_awk(text)
+    return tokens is not None and _has_only_known_words(tokens, names) and _has_plain_awk_structure(tokens)
 
 
-def _is_setting(statement: str) -> bool:
+def _is_awk_setting(statement: str) -> bool:
     return _AWK_SETTING.fullmatch(statement) is not None and all(
         name in _AWK_SETTINGS for name in re.findall(r"(\w+)\s*=", re.sub(r'"(?:[^"\\\n]|\\.)*"', "", statement))
     )
 
 
-def _awk_tokens(text: str) -> list[tuple[str, str]] | None:
+def _tokenize_awk(text: str) -> list[tuple[str, str]] | None:
     """Cut a script into tokens (kind, text); None: a token is unknown."""
     found, at = [("op", "\n")], 0
     text = re.sub(r"\\\n", " ", text) + "\n"
@@ -200,7 +200,7 @@ def _awk_tokens(text: str) -> list[tuple[str, str]] | None:
         if not token or not token.lastgroup:
             return None
         kind, at = token.lastgroup, token.end()
-        if token[kind] == "/" and not _is_operand(*found[-1]):
+        if token[kind] == "/" and not _is_awk_operand(*found[-1]):
             regex = _AWK_REGEX.match(text, at - 1)
             if not regex:
                 return None
@@ -209,7 +209,7 @@ def _awk_tokens(text: str) -> list[tuple[str, str]] | None:
     return [*found, ("op", "\n")]
 
 
-def _is_operand(kind: str, text: str) -> bool:
+def _is_awk_operand(kind: str, text: str) -> bool:
     return (
         kind in ("string", "number", "regex")
         or (kind == "name" and text not in ("print", "printf", "next", "else"))
@@ -217,7 +217,7 @@ def _is_operand(kind: str, text: str) -> bool:
     )
 
 
-def _are_words_known(tokens: Sequence[tuple[str, str]], names: set[str]) -> bool:
+def _has_only_known_words(tokens: Sequence[tuple[str, str]], names: set[str]) -> bool:
     used = {text for kind, text in tokens if kind == "name"}
     given = names - _AWK_SETTINGS
     # `sub` may change a variable, which would keep its value for the next line.
@@ -225,7 +225,7 @@ def _are_words_known(tokens: Sequence[tuple[str, str]], names: set[str]) -> bool
     return used <= known
 
 
-def _is_awk_structure_plain(tokens: Sequence[tuple[str, str]]) -> bool:
+def _has_plain_awk_structure(tokens: Sequence[tuple[str, str]]) -> bool:
     """Tell whether only fields are assigned, no other file is written, and no pattern is a range."""
     n_braces = n_brackets = 0
     is_printing = False
@@ -243,7 +243,7 @@ def _is_awk_structure_plain(tokens: Sequence[tuple[str, str]]) -> bool:
             return False  # a range of lines
         if text == ">" and is_outside and is_printing:
             return False  # another file
-        if text.endswith("=") and text not in ("==", "!=", "<=", ">=") and not _is_field_before(tokens, at):
+        if text.endswith("=") and text not in ("==", "!=", "<=", ">=") and not _is_awk_field_before(tokens, at):
             return False
         if text in ("+", "-") and behind == text:
             return False  # ++ and --
@@ -252,7 +252,7 @@ def _is_awk_structure_plain(tokens: Sequence[tuple[str, str]]) -> bool:
     return n_braces == n_brackets == 0
 
 
-def _is_field_before(tokens: Sequence[tuple[str, str]], at: int) -> bool:
+def _is_awk_field_before(tokens: Sequence[tuple[str, str]], at: int) -> bool:
     """Tell whether the tokens before this one are ``$N`` or ``$NF``."""
     return at >= 2 and tokens[at - 2][1] == "$" and (tokens[at - 1][0] == "number" or tokens[at - 1][1] == "NF")
 
@@ -260,19 +260,19 @@ def _is_field_before(tokens: Sequence[tuple[str, str]], at: int) -> bool:
 # sed
 
 
-def _pattern(end: str) -> str:
+def _make_sed_pattern(end: str) -> str:
     """Return a pattern for a regular expression that ends at ``end``; not empty, which means the last one again."""
     return rf"(?:[^\\\n\[{end}]|\\.|\[\^?\]?[^]\n{end}]*\])+"
 
 
-def _substitution(end: str) -> str:
-    return rf"s{end}{_pattern(end)}{end}(?:[^\\\n{end}]|\\.)*{end}[gpIi0-9]*"
+def _make_sed_substitution(end: str) -> str:
+    return rf"s{end}{_make_sed_pattern(end)}{end}(?:[^\\\n{end}]|\\.)*{end}[gpIi0-9]*"
 
 
 _SED_ENDS = ("/", r"\|", ",", "#", ":", "@", "!", "%", "_")
 _SED_COMMAND = re.compile(
-    rf"""[\s;}}]*(?:/{_pattern("/")}/I?\s*)?!?\s*(?:
-        [dp{{] | {"|".join(_substitution(end).replace("#", chr(92) + "#") for end in _SED_ENDS)}
+    rf"""[\s;}}]*(?:/{_make_sed_pattern("/")}/I?\s*)?!?\s*(?:
+        [dp{{] | {"|".join(_make_sed_substitution(end).replace("#", chr(92) + "#") for end in _SED_ENDS)}
       | y/(?:[^\\\n/]|\\.)+/(?:[^\\\n/]|\\.)+/
     )[ \t]*(?=[;\n}}]|$|(?<={{))""",
     re.VERBOSE,
@@ -315,7 +315,7 @@ def _is_perl_by_line(text: str, names: set[str]) -> bool:
 
 # jq
 
-_JQ_WORDS = words(
+_JQ_WORDS = split_words(
     """and or not if then elif else end as select map map_values length keys values has in contains inside startswith endswith
     test match capture split join ascii_downcase ascii_upcase tostring tonumber type add any all range floor ceil round sqrt
     pow log exp min max min_by max_by unique unique_by group_by sort sort_by reverse first last nth flatten to_entries
@@ -334,17 +334,17 @@ _JQ_KEYS = re.compile(r"\{(?:\s*\w+\s*,)*\s*\w+\s*(?=[}:])|(?<=,)\s*\w+\s*:(?!:)
 def _is_jq_by_line(text: str, names: set[str]) -> bool:
     codes = [code for string in _JQ_STRING.finditer(text) for code in re.findall(r"\\\(([^()\"]*)\)", string.group())]
     rest = _JQ_KEYS.sub(" . ", re.sub(r"(?<=\.)\s*\"\"", "", _JQ_STRING.sub('""', text)))
-    return all(_are_jq_tokens_known(part.replace('""', " ")) for part in (rest, *codes)) and bool(text.strip())
+    return all(_has_only_known_jq_tokens(part.replace('""', " ")) for part in (rest, *codes)) and bool(text.strip())
 
 
-def _are_jq_tokens_known(code: str) -> bool:
+def _has_only_known_jq_tokens(code: str) -> bool:
     if _JQ_TOKEN.sub("", code).strip():
         return False
     return all(token in _JQ_WORDS for token in _JQ_TOKEN.findall(code) if token[0].isalpha() or token[0] == "_")
 
 
-_SCRIPTS: dict[str, Callable[[Sequence[str], Callable[[str], str]], Script | None]] = {
-    "awk": _awk_script, "sed": _sed_script, "perl": _perl_script, "jq": _jq_script,
+_SCRIPTS: dict[str, Callable[[Sequence[str], Callable[[str], str]], ScriptArguments | None]] = {
+    "awk": _parse_awk_arguments, "sed": _parse_sed_arguments, "perl": _parse_perl_arguments, "jq": _parse_jq_arguments,
 }  # fmt: skip
 _GRAMMARS: dict[str, Callable[[str, set[str]], bool]] = {
     "awk": _is_awk_by_line, "sed": _is_sed_by_line, "perl": _is_perl_by_line, "jq": _is_jq_by_line,

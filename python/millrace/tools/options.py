@@ -12,10 +12,10 @@ from typing import Literal
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.model import Frozen, InputArg, OutputArg, Token
+from millrace.model import ArgumentToken, FrozenValue, InputArg, OutputArg
 
 
-class Word(Frozen, frozen=True, kw_only=True):
+class CommandWord(FrozenValue, frozen=True, kw_only=True):
     """One option with its values, or one operand, of a command."""
 
     #: The option's canonical name, without dashes; empty for an operand.
@@ -36,7 +36,7 @@ class Word(Frozen, frozen=True, kw_only=True):
         return self.values[0]
 
 
-class Complaints(Frozen, frozen=True, kw_only=True):
+class OptionErrorTexts(FrozenValue, frozen=True, kw_only=True):
     """Messages for options that cannot be read: problem and hint, with ``{program}``, ``{typed}`` and ``{name}``."""
 
     unknown: tuple[str, str] = (
@@ -48,7 +48,7 @@ class Complaints(Frozen, frozen=True, kw_only=True):
     twice: tuple[str, str] = ("{program}: {typed} is given twice", "give it once")
 
 
-class Options(Frozen, frozen=True, kw_only=True):
+class OptionTable(FrozenValue, frozen=True, kw_only=True):
     """Table of the options of a program, and its rules for reading them."""
 
     flags: frozenset[str] = frozenset()
@@ -66,7 +66,7 @@ class Options(Frozen, frozen=True, kw_only=True):
     attached: bool = False
     #: Whether several options of one letter may stand behind one dash, of which the last one may take a value.
     together: bool = False
-    #: Dashes before a name: ``alike``, any number; ``tell``, one before a letter and two before a longer name; ``one``,
+    #: Dashes before a name: ``alike``, any number; ``tell``, one before a letter and two before a longer name; ``read_value``,
     #: one before any name.
     dashes: Literal["alike", "tell", "one"] = "alike"
     #: Whether names are read without regard to case.
@@ -88,31 +88,33 @@ class Options(Frozen, frozen=True, kw_only=True):
     least_attached: dict[str, int] = msgspec.field(default_factory=dict)
     #: Beginnings of operands that look like options.
     operands: tuple[str, ...] = ()
-    complaints: Complaints = Complaints()
+    complaints: OptionErrorTexts = OptionErrorTexts()
 
     @property
-    def known(self) -> frozenset[str]:
+    def known_names(self) -> frozenset[str]:
         """Names of all options in the table."""
         return self.flags | self.values | self.many | self.optional
 
 
-def words(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     """Split a table that is written as running text into its words."""
     return frozenset(text.split())
 
 
-def scan(arguments: Sequence[str], options: Options, program: str, *, first: int = 1) -> list[Word]:
+def scan_options(arguments: Sequence[str], options: OptionTable, program: str, *, first: int = 1) -> list[CommandWord]:
     """Read ``arguments`` from index ``first`` as ``program`` itself would.
 
     Raises:
         RefusedError: An option is not in the table, or has no value.
     """
-    return list(scan_lazily(arguments, options, program, first=first))
+    return list(scan_options_lazily(arguments, options, program, first=first))
 
 
-def scan_lazily(arguments: Sequence[str], options: Options, program: str, *, first: int = 1) -> Iterator[Word]:
-    """Read as ``scan`` does, but word by word, so that a caller may refuse a word before the next one is read."""
-    reader = _Reader(arguments, options, program)
+def scan_options_lazily(
+    arguments: Sequence[str], options: OptionTable, program: str, *, first: int = 1
+) -> Iterator[CommandWord]:
+    """Read as ``scan_options`` does, but word by word, so that a caller may refuse a word before the next one is read."""
+    reader = _OptionReader(arguments, options, program)
     at, is_over = first, False
     while at < len(arguments):
         typed = arguments[at]
@@ -120,64 +122,66 @@ def scan_lazily(arguments: Sequence[str], options: Options, program: str, *, fir
             is_over, at = True, at + 1
         elif is_over or _is_operand(typed, options):
             is_over |= options.leading
-            yield Word(name="", typed=typed, at=at, values=(typed,), value_at=at)
+            yield CommandWord(name="", typed=typed, at=at, values=(typed,), value_at=at)
             at += 1
         else:
-            found, at = reader.read(at)
+            found, at = reader.read_option(at)
             yield from found
 
 
-class _Reader:
+class _OptionReader:
     """Reader of the options of one command."""
 
-    def __init__(self, arguments: Sequence[str], options: Options, program: str) -> None:
+    def __init__(self, arguments: Sequence[str], options: OptionTable, program: str) -> None:
         self.arguments, self.options, self.program = arguments, options, program
-        self.known = options.known
+        self.known = options.known_names
         self.seen: set[str] = set()
 
-    def read(self, at: int) -> tuple[list[Word], int]:
+    def read_option(self, at: int) -> tuple[list[CommandWord], int]:
         """Read the option at ``at``, or several behind one dash. Return them and the index of the next argument."""
         typed = self.arguments[at]
         if self.options.greedy:
-            return self._greedy(at)
+            return self._read_greedy(at)
         if self.options.together and not typed.startswith("--"):
-            return self._letters(at)
-        name, prefix = self._name(typed)
+            return self._read_letters(at)
+        name, prefix = self._split_name(typed)
         self._check_once(name, typed)
-        word, end = self._word(name, at, prefix)
+        word, end = self._read_values(name, at, prefix)
         return [word], end
 
-    def _letters(self, at: int) -> tuple[list[Word], int]:
+    def _read_letters(self, at: int) -> tuple[list[CommandWord], int]:
         typed = self.arguments[at]
-        found: list[Word] = []
+        found: list[CommandWord] = []
         for place, letter in enumerate(typed[1:], start=1):
             name = self.options.aliases.get(letter, letter)
             if name not in self.known:
-                raise self._refused(self.options.complaints.unknown, f"-{letter}", name)
+                raise self._make_refusal(self.options.complaints.unknown, f"-{letter}", name)
             self._check_once(name, typed)
             if name in self.options.flags:
-                found.append(Word(name=name, typed=typed, at=at))
+                found.append(CommandWord(name=name, typed=typed, at=at))
                 continue
-            word, end = self._word(name, at, typed[: place + 1] if typed[place + 1 :] else "")
+            word, end = self._read_values(name, at, typed[: place + 1] if typed[place + 1 :] else "")
             return [*found, word], end
         return found, at + 1
 
-    def _greedy(self, at: int) -> tuple[list[Word], int]:
+    def _read_greedy(self, at: int) -> tuple[list[CommandWord], int]:
         typed, options = self.arguments[at], self.options
         is_long = typed.startswith("--")
         name = typed.lstrip("-") if is_long else typed[1]
         if not is_long and name in options.flags:
-            return [Word(name=name, typed=typed, at=at)], at + 1
+            return [CommandWord(name=name, typed=typed, at=at)], at + 1
         if not is_long and name in options.values:
             attached = len(typed) - 2 >= options.least_attached.get(name, 1)
-            word, end = self._word(name, at, typed[:2] if attached else "")
+            word, end = self._read_values(name, at, typed[:2] if attached else "")
             return [word], end
         end = at + 1
         while end < len(self.arguments) and not self.arguments[end].startswith("-"):
             end += 1
-        return [Word(name=name, typed=typed, at=at, values=tuple(self.arguments[at + 1 : end]), value_at=at + 1)], end
+        return [
+            CommandWord(name=name, typed=typed, at=at, values=tuple(self.arguments[at + 1 : end]), value_at=at + 1)
+        ], end
 
-    def _word(self, name: str, at: int, prefix: str) -> tuple[Word, int]:
+    def _read_values(self, name: str, at: int, prefix: str) -> tuple[CommandWord, int]:
         """Read option ``name`` with its values, the first behind ``prefix``, and the index of the next argument."""
         typed, options = self.arguments[at], self.options
         if prefix:
@@ -191,11 +195,11 @@ class _Reader:
                 values.append(self.arguments[end])
                 end += 1
         if not values and name not in options.flags | options.optional:
-            raise self._refused(options.complaints.no_value, typed, name)
-        word = Word(name=name, typed=typed, at=at, values=tuple(values), value_at=value_at, prefix=prefix)
+            raise self._make_refusal(options.complaints.no_value, typed, name)
+        word = CommandWord(name=name, typed=typed, at=at, values=tuple(values), value_at=value_at, prefix=prefix)
         return word, end
 
-    def _name(self, typed: str) -> tuple[str, str]:
+    def _split_name(self, typed: str) -> tuple[str, str]:
         """Split off an option's canonical name and, if a value stands in the same argument, the text before it."""
         options = self.options
         dashes = "-" if options.dashes == "one" else typed[: len(typed) - len(typed.lstrip("-"))]
@@ -214,19 +218,19 @@ class _Reader:
         letter = options.aliases.get(name[:1], name[:1])
         if options.attached and dashes == "-" and letter in options.values | options.many:
             return letter, typed[:2]
-        raise self._refused(options.complaints.unknown, typed, name)
+        raise self._make_refusal(options.complaints.unknown, typed, name)
 
     def _check_once(self, name: str, typed: str) -> None:
         if self.options.once and name in self.seen:
-            raise self._refused(self.options.complaints.twice, typed, name)
+            raise self._make_refusal(self.options.complaints.twice, typed, name)
         self.seen.add(name)
 
-    def _refused(self, complaint: tuple[str, str], typed: str, name: str) -> RefusedError:
+    def _make_refusal(self, complaint: tuple[str, str], typed: str, name: str) -> RefusedError:
         problem, hint = (each.format(program=self.program, typed=typed, name=name) for each in complaint)
         return RefusedError(problem, hint)
 
 
-def _is_operand(argument: str, options: Options) -> bool:
+def _is_operand(argument: str, options: OptionTable) -> bool:
     is_dash = argument == "-" or (argument == "--" and options.dashes != "one")
     return is_dash or not argument.startswith("-") or argument.startswith(options.operands)
 
@@ -236,51 +240,51 @@ def _is_option(argument: str) -> bool:
     return len(argument) > 1 and argument[0] == "-" and not (argument[1].isdigit() or argument[1] == ".")
 
 
-class Tokens:
+class CommandTokens:
     """Arguments of a command, in which the places of inputs and outputs are marked one after another."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        self._tokens: list[Token | None] = list(arguments)
+        self._tokens: list[ArgumentToken | None] = list(arguments)
 
-    def input(self, word: Word, index: int = 0) -> None:
+    def mark_input(self, word: CommandWord, index: int = 0) -> None:
         """Mark the values of ``word`` as input ``index``: one place for all of them."""
         self.drop_values(word)
         self._tokens[word.value_at] = InputArg(index=index, prefix=word.prefix)
 
-    def output(self, word: Word, index: int) -> None:
+    def mark_output(self, word: CommandWord, index: int) -> None:
         """Mark the value of ``word`` as output ``index``."""
         self._tokens[word.value_at] = OutputArg(index=index, prefix=word.prefix)
 
-    def drop(self, word: Word) -> None:
+    def drop_option(self, word: CommandWord) -> None:
         """Remove an option and its values."""
         self.drop_values(word)
         self._tokens[word.at] = None
 
-    def drop_values(self, word: Word) -> None:
+    def drop_values(self, word: CommandWord) -> None:
         """Remove the values of an option."""
         for place in range(word.value_at, word.value_at + len(word.values)):
             self._tokens[place] = None
 
-    def insert(self, at: int, *tokens: Token) -> None:
+    def insert(self, at: int, *tokens: ArgumentToken) -> None:
         """Insert ``tokens`` before index ``at``. Do this last, as it shifts the indexes of words."""
         self._tokens[at:at] = tokens
 
-    def append(self, *tokens: Token) -> None:
+    def append(self, *tokens: ArgumentToken) -> None:
         """Append ``tokens``."""
         self._tokens.extend(tokens)
 
-    def done(self) -> tuple[Token, ...]:
+    def build_arguments(self) -> tuple[ArgumentToken, ...]:
         """Return the arguments as they are now."""
         return tuple(token for token in self._tokens if token is not None)
 
 
-def last(found: Iterable[Word], name: str) -> Word | None:
+def find_last_use(found: Iterable[CommandWord], name: str) -> CommandWord | None:
     """Return the last use of an option, which is the valid one; None: it is not used."""
     uses = [word for word in found if word.name == name]
     return uses[-1] if uses else None
 
 
-def once(found: Iterable[Word], name: str, program: str) -> Word | None:
+def find_only_use(found: Iterable[CommandWord], name: str, program: str) -> CommandWord | None:
     """Return the only use of an option that names a file; None: it is not used.
 
     Raises:
@@ -292,7 +296,7 @@ def once(found: Iterable[Word], name: str, program: str) -> Word | None:
     return uses[0] if uses else None
 
 
-def count_of(word: Word, program: str) -> int:
+def parse_count(word: CommandWord, program: str) -> int:
     """Read the value of an option as a whole number.
 
     Raises:

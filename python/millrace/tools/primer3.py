@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from millrace.tools.calls import Call
+from millrace.tools.calls import ProgramCall
 
 #: Options whose value is the next word.
 _WITH_VALUE = re.compile(r"--?(default_version|format_output|io_version|p3_settings_file|output|error)$")
@@ -13,11 +13,11 @@ _WITH_VALUE = re.compile(r"--?(default_version|format_output|io_version|p3_setti
 _OF_RECORD = re.compile(r"SEQUENCE_\w+=|P3_COMMENT=|=?\s*$")
 
 
-def sets_for_all(call: Call) -> bool:
+def has_global_settings(call: ProgramCall) -> bool:
     """Tell whether a record may set global tags, which hold for later records too; true if the input is unreadable.
 
     >>> def of(text: str, *arguments: str) -> bool:
-    ...     return sets_for_all(Call("primer3_core", arguments, (), read=lambda name: text))
+    ...     return has_global_settings(ProgramCall("primer3_core", arguments, (), read=lambda name: text))
     >>> of("SEQUENCE_ID=a\\nSEQUENCE_TEMPLATE=ACGT\\n=\\n"), of("SEQUENCE_ID=a\\nPRIMER_NUM_RETURN=1\\n=\\n", "in.txt"), of("")
     (False, True, True)
     """

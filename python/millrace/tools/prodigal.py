@@ -13,14 +13,14 @@ from pathlib import Path
 
 from millrace import formats
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, CostHint, InputUse, OutputUse, ToolUse
-from millrace.tools.base import file_records
-from millrace.tools.described_tool import Described
-from millrace.tools.description import read
-from millrace.tools.options import Options, Tokens, Word, once, scan
-from millrace.tools.version import first_line
+from millrace.model import STANDSTILL_SECONDS, CostHint, InputUse, OutputUse, ToolUse, UserCommand
+from millrace.tools.base import expand_file_records
+from millrace.tools.described_tool import DescribedAdapter
+from millrace.tools.description import read_description
+from millrace.tools.options import CommandTokens, CommandWord, OptionTable, find_only_use, scan_options
+from millrace.tools.version import read_version_line
 
-OPTIONS = Options(flags=frozenset("cmnq"), values=frozenset("adfgiops"), dashes="one", fold_case=True)
+OPTIONS = OptionTable(flags=frozenset("cmnq"), values=frozenset("adfgiops"), dashes="one", fold_case=True)
 #: Joins of the main output by ``-f``.
 MAIN = {"gbk": "prodigal:gbk", "gff": "prodigal:gff", "sco": "prodigal:sequences"}
 JOINS = {"a": "prodigal:genes", "d": "prodigal:genes", "s": "prodigal:sequences"}
@@ -28,15 +28,15 @@ JOINS = {"a": "prodigal:genes", "d": "prodigal:genes", "s": "prodigal:sequences"
 DESCRIPTION = Path(__file__).with_name("described") / "prodigal.toml"
 
 
-class Prodigal:
+class ProdigalAdapter:
     """``prodigal -p meta -i contigs.fa -o genes.gff -f gff -a proteins.faa``."""
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``Adapter.understand``."""
-        if not _is_for_one_file(command):
-            return described().understand(command)
-        found = scan(command.argv, OPTIONS, "prodigal")
-        mode, form, source = (once(found, name, "prodigal") for name in "pfi")
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``ToolAdapter.understand_command``."""
+        if not _is_single_file_command(command):
+            return make_genome_adapter().understand_command(command)
+        found = scan_options(command.argv, OPTIONS, "prodigal")
+        mode, form, source = (find_only_use(found, name, "prodigal") for name in "pfi")
         assert source and mode
         if mode.value != "meta":
             raise RefusedError(f"prodigal: -p {mode.value} is not known to millrace", "say -p meta")
@@ -46,54 +46,60 @@ class Prodigal:
         path = command.cwd / source.value
         if not path.is_file():
             raise RefusedError(f"prodigal: {source.value}: no such file", "check the path of -i")
-        if formats.detect(str(path)) != "fasta":
+        if formats.detect_format(str(path)) != "fasta":
             raise RefusedError(f"prodigal: {source.value} is not FASTA, and nothing else is cut", "convert it first")
-        tokens = Tokens(command.argv)
-        tokens.input(source)
+        tokens = CommandTokens(command.argv)
+        tokens.mark_input(source)
         return ToolUse(
             adapter="prodigal",
             still_seconds=STANDSTILL_SECONDS,
             inputs=(InputUse(path=source.value, format="fasta"),),
-            outputs=_outputs(found, tokens, MAIN[kind], command),
-            argv=tokens.done(),
+            outputs=_build_outputs(found, tokens, MAIN[kind], command),
+            argv=tokens.build_arguments(),
             cost=CostHint(unit="residues", startup_seconds=0.05),
-            version=first_line(command, "-v"),
+            version=read_version_line(command, "-v"),
             tested=("2.6.3",),
         )
 
 
-def _is_for_one_file(command: Command) -> bool:
+def _is_single_file_command(command: UserCommand) -> bool:
     """Tell whether the command seems to find genes in one file without training; its options are checked later."""
     argv = command.argv
     if command.inputs or command.outputs or command.joins:
         return False
     pairs = dict(pairwise(argv))
     name = pairs.get("-i") or pairs.get("-I", "")
-    return bool(name) and pairs.get("-p", pairs.get("-P", "")).startswith("m") and file_records([name], command) is None
+    return (
+        bool(name)
+        and pairs.get("-p", pairs.get("-P", "")).startswith("m")
+        and expand_file_records([name], command) is None
+    )
 
 
-def _outputs(found: Sequence[Word], tokens: Tokens, main: str, command: Command) -> tuple[OutputUse, ...]:
+def _build_outputs(
+    found: Sequence[CommandWord], tokens: CommandTokens, main: str, command: UserCommand
+) -> tuple[OutputUse, ...]:
     """Build the outputs: the main one, which alone shows an early stop of Prodigal, then proteins, genes and starts."""
     outputs = list[OutputUse]()
-    if once(found, "o", "prodigal") is None:
+    if find_only_use(found, "o", "prodigal") is None:
         outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=main))
     taken = set[Path]()
     for word in found:
         if word.name not in ("o", *JOINS):
             continue
-        once(found, word.name, "prodigal")
+        find_only_use(found, word.name, "prodigal")
         path = (command.cwd / word.value).resolve()
         if path in taken or word.value == "-" or word.value.startswith("/dev/") or path.is_fifo():
             raise RefusedError(f"prodigal: {word.typed} {word.value} is not a file of its own", "name another file")
         taken.add(path)
-        tokens.output(word, len(outputs))
+        tokens.mark_output(word, len(outputs))
         outputs.append(OutputUse(name=word.name, path=word.value, join=JOINS.get(word.name, main)))
     return tuple(outputs)
 
 
-def described() -> Described:
+def make_genome_adapter() -> DescribedAdapter:
     """Return the adapter for a folder of genomes, made from Prodigal's description."""
-    return Described(read(DESCRIPTION), ours=True)
+    return DescribedAdapter(read_description(DESCRIPTION), ours=True)
 
 
-ADAPTER = Prodigal()
+ADAPTER = ProdigalAdapter()

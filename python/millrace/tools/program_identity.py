@@ -28,45 +28,45 @@ _NOT_PLAIN = re.compile(r"(?m)^\s*(?:trap|alias|eval)\b|^\s*(?:function\s+)?[\w.
 _SHELLS = re.compile(r"#!\s*(?:/usr)?(?:/local)?/bin/(?:env\s+(?:-S\s+)?)?(?:ba|da|z|k)?sh\b")
 
 
-def is_binary(path: Path) -> bool:
+def is_binary_program(path: Path) -> bool:
     """Tell whether a file is an ELF binary."""
-    return _first_bytes(path, 4) == b"\x7fELF"
+    return _read_first_bytes(path, 4) == b"\x7fELF"
 
 
-def is_own_script(path: Path, family: str) -> bool:
+def is_tool_script(path: Path, family: str) -> bool:
     """Tell whether a file is the tool of ``family`` itself, which is a script."""
     marks = _OWN_SCRIPTS.get(family)
     if not marks:
         return False
-    text = _first_bytes(path, _MAX_SCRIPT_BYTES)
+    text = _read_first_bytes(path, _MAX_SCRIPT_BYTES)
     return text.startswith(b"#!") and all(re.search(mark, text) for mark in marks)
 
 
 def is_plain_wrapper(path: Path, name: str) -> bool:
     """Tell whether a file is a shell script whose last command is the tool ``name`` with all of its arguments."""
     try:
-        text = _first_bytes(path, _MAX_SCRIPT_BYTES).decode()
+        text = _read_first_bytes(path, _MAX_SCRIPT_BYTES).decode()
     except UnicodeDecodeError:
         return False
-    return bool(_SHELLS.match(text)) and passes_arguments_on(text, name)
+    return bool(_SHELLS.match(text)) and is_pass_through_script(text, name)
 
 
-def passes_arguments_on(text: str, name: str) -> bool:
+def is_pass_through_script(text: str, name: str) -> bool:
     r"""Tell whether the last command of a shell script is ``name`` with all of its arguments and nothing else.
 
-    >>> passes_arguments_on('#!/bin/sh\nmodule load blast\nexec /opt/blast/bin/blastp "$@"\n', "blastp")
+    >>> is_pass_through_script('#!/bin/sh\nmodule load blast\nexec /opt/blast/bin/blastp "$@"\n', "blastp")
     True
-    >>> passes_arguments_on('#!/bin/sh\nsingularity exec -B /data /img.sif blastp "$@"\n', "blastp")
+    >>> is_pass_through_script('#!/bin/sh\nsingularity exec -B /data /img.sif blastp "$@"\n', "blastp")
     True
-    >>> passes_arguments_on('#!/bin/sh\nexec blastp -outfmt 6 "$@"\n', "blastp")
+    >>> is_pass_through_script('#!/bin/sh\nexec blastp -outfmt 6 "$@"\n', "blastp")
     False
-    >>> passes_arguments_on('#!/bin/sh\nblastp "$@" | sort\n', "blastp")
+    >>> is_pass_through_script('#!/bin/sh\nblastp "$@" | sort\n', "blastp")
     False
     """
     lines = [line.strip() for line in text.replace("\\\n", " ").splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     last = re.split(r";|&&|\|\|", lines[-1])[-1].strip() if lines else ""
-    if _is_of_infernal(lines, name):
+    if _is_infernal_wrapper(lines, name):
         return True
     if not last or _NOT_PLAIN.search(text):
         return False
@@ -75,23 +75,23 @@ def passes_arguments_on(text: str, name: str) -> bool:
     return re.fullmatch(rf"(?:[^\s|;&<>`()]+\s+)*(?:{tool})\s+{_ALL_ARGUMENTS}", last) is not None
 
 
-def _is_of_infernal(lines: list[str], name: str) -> bool:
+def _is_infernal_wrapper(lines: list[str], name: str) -> bool:
     """Tell whether the script is Debian's, which starts Infernal's programs on processors that can run them."""
     return name in ("cmscan", "cmsearch") and "/usr/lib/infernal/$BINNAME $@" in lines and len(lines) < 12
 
 
-def bears_name(program: str, name: str) -> bool:
+def has_tool_name(program: str, name: str) -> bool:
     """Tell whether a program's file name is the tool's, or one under which a package keeps the tool.
 
-    >>> bears_name("blastp", "blastp"), bears_name(".blastp-wrapped", "blastp"), bears_name("hmmscan-avx2", "hmmscan")
+    >>> has_tool_name("blastp", "blastp"), has_tool_name(".blastp-wrapped", "blastp"), has_tool_name("hmmscan-avx2", "hmmscan")
     (True, True, True)
-    >>> bears_name("blastpgp", "blastp"), bears_name("dash", "blastp")
+    >>> has_tool_name("blastpgp", "blastp"), has_tool_name("dash", "blastp")
     (False, False)
     """
     return re.fullmatch(rf"\.?{re.escape(name)}{_KEPT_AS}", program) is not None
 
 
-def _first_bytes(path: Path, most: int) -> bytes:
+def _read_first_bytes(path: Path, most: int) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(most)

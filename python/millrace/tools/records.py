@@ -11,26 +11,26 @@ import os
 
 from millrace import formats
 from millrace.errors import RefusedError
-from millrace.model import Command, CostHint, InputUse, OutputUse, Served, ToolUse
-from millrace.tools.arguments import files_in_arguments
-from millrace.tools.generic import path_and_format
-from millrace.tools.joins import joined
+from millrace.model import CostHint, InputUse, OutputUse, RecordProtocol, ToolUse, UserCommand
+from millrace.tools.arguments import list_argument_files
+from millrace.tools.generic import resolve_path_and_format
+from millrace.tools.joins import apply_asked_joins
 
 #: Environment variable that announces the record protocol to a program.
 VARIABLE = "MILLRACE_RECORDS"
 
 
-class Records:
+class RecordsAdapter:
     """``millrace run --records --input q.fa -- ./prog > answers.txt``."""
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``millrace.tools.base.Adapter.understand``."""
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``millrace.tools.base.ToolAdapter.understand_command``."""
         if len(command.inputs) > 1:
             raise RefusedError("--records with several --input", "name one; a record may be of several lines")
         typed = command.inputs[0] if command.inputs else "-"
         if not command.inputs and not command.stdin_is_data:
             raise RefusedError("--records: no input is named", "add --input FILE, or redirect a file: < FILE")
-        path, form = path_and_format(typed, command)
+        path, form = resolve_path_and_format(typed, command)
         if form == "files":
             raise RefusedError(
                 f"--records: {path}: files that are one record each are not sent", "give their names: --format lines"
@@ -48,16 +48,16 @@ class Records:
             adapter="records",
             argv=command.argv,
             inputs=(InputUse(path=path, format=form, stdin=True),),
-            outputs=joined((_output(command),), command.joins),
-            databases=tuple(dict.fromkeys((*files, *files_in_arguments(command.argv, command)))),
+            outputs=apply_asked_joins((_build_output(command),), command.joins),
+            databases=tuple(dict.fromkeys((*files, *list_argument_files(command.argv, command)))),
             env={VARIABLE: "1"},
             cost=CostHint(startup_seconds=1e-4),
-            served=Served(),
+            served=RecordProtocol(),
             notes=("records: one process a slot stays alive and takes them one by one",),
         )
 
 
-def _output(command: Command) -> OutputUse:
+def _build_output(command: UserCommand) -> OutputUse:
     named = [name for name in command.outputs if name not in ("-", "/dev/stdout")]
     if len(named) > 1:
         raise RefusedError("--records with several --output", "the answers to the records are one output")
@@ -69,4 +69,4 @@ def _output(command: Command) -> OutputUse:
     return OutputUse(name="out" if named else "stdout", path=named[0] if named else "-", stdout=True)
 
 
-ADAPTER = Records()
+ADAPTER = RecordsAdapter()

@@ -7,10 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millrace.tools.base import Adapter
+from millrace.tools.base import ToolAdapter
 
 if TYPE_CHECKING:
-    from millrace.tools.shelf import Found
+    from millrace.tools.shelf import FoundDescription
 
 _MAFFT = ["mafft", "fftns", "nwns", "linsi", "ginsi", "einsi", "fftnsi", "nwnsi", "qinsi", "xinsi"]
 
@@ -42,22 +42,22 @@ FAMILIES = {
 MODULES = {program: family for family, programs in FAMILIES.items() for program in programs}
 
 
-def knows(program_name: str) -> bool:
+def has_adapter(program_name: str) -> bool:
     """Tell whether a program, given its name or path, has an adapter of its own."""
     return Path(program_name).name in MODULES
 
 
-def find(
+def find_adapter(
     program_name: str, *, records: bool = False, cwd: Path | None = None, environ: Mapping[str, str] | None = None,
     is_confirmed: bool = False,
-) -> Adapter:  # fmt: skip
+) -> ToolAdapter:  # fmt: skip
     """Return the adapter of a program, given its name or path; the generic one if it has no other.
 
     Args:
         records: Whether the program uses the record protocol, which takes precedence over its name.
         cwd: Folder of the project, which may have descriptions of tools; None: ignore all descriptions.
         environ: Environment, with the user's folders.
-        is_confirmed: See ``millrace.tools.shelf.find``.
+        is_confirmed: See ``millrace.tools.shelf.find_description``.
 
     Raises:
         RefusedError: Its description is not valid, or was not confirmed.
@@ -67,19 +67,19 @@ def find(
     if module == "generic" and cwd is not None:
         from millrace.tools import shelf
 
-        if found := shelf.find(name, cwd, environ or {}, is_confirmed=is_confirmed):
-            return adapter_of(found)
-    adapter: Adapter = import_module(f"millrace.tools.{module}").ADAPTER
+        if found := shelf.find_description(name, cwd, environ or {}, is_confirmed=is_confirmed):
+            return make_described_adapter(found)
+    adapter: ToolAdapter = import_module(f"millrace.tools.{module}").ADAPTER
     return adapter
 
 
-def adapter_of(found: Found) -> Adapter:
+def make_described_adapter(found: FoundDescription) -> ToolAdapter:
     """Make the adapter of a description.
 
     Raises:
         RefusedError: The description is not valid.
     """
-    from millrace.tools.described_tool import Described
-    from millrace.tools.description import parse
+    from millrace.tools.described_tool import DescribedAdapter
+    from millrace.tools.description import parse_description
 
-    return Described(parse(found.content, found.path), ours=found.source == "millrace")
+    return DescribedAdapter(parse_description(found.content, found.path), ours=found.source == "millrace")

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from millrace.own import why_not_trusted
+from millrace.own import find_trust_problem
 from millrace.tools import confirmations
 
 #: Most bytes of a description.
-MAX_BYTES = 1 << 20
+MAX_DESCRIPTION_BYTES = 1 << 20
 
 #: Folders of descriptions: below the working folder, below the user's configuration folder, and of the site.
 IN_PROJECT, OF_USER, OF_SITE = Path("millrace-tools"), Path("millrace/tools"), Path("/etc/millrace/tools")
@@ -28,7 +28,7 @@ IN_PROJECT, OF_USER, OF_SITE = Path("millrace-tools"), Path("millrace/tools"), P
 GROUP = "millrace.tools"
 
 
-class Found(NamedTuple):
+class FoundDescription(NamedTuple):
     """A description file that was found."""
 
     path: Path
@@ -40,13 +40,13 @@ class Found(NamedTuple):
     content: bytes = b""
 
 
-def folders(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+def list_description_folders(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
     """Yield the folders of descriptions and their sources, in order of precedence."""
     yield cwd / IN_PROJECT, "project"
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
     yield Path(home) / OF_USER, "user"
     yield OF_SITE, "site"
-    if _any_package(sys.path):
+    if _has_package_descriptions(sys.path):
         from importlib.metadata import entry_points
         from importlib.resources import files
 
@@ -55,7 +55,7 @@ def folders(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]
     yield OURS, "millrace"
 
 
-def _any_package(places: Iterable[str]) -> bool:
+def _has_package_descriptions(places: Iterable[str]) -> bool:
     """Tell whether an installed package has entry points in our group: 2 ms, where ``importlib.metadata`` takes 20."""
     for place in places:
         try:
@@ -76,31 +76,33 @@ def _any_package(places: Iterable[str]) -> bool:
 OURS = Path(__file__).resolve().parent / "described"
 
 
-def all_described(cwd: Path, environ: Mapping[str, str]) -> Iterator[Found]:
+def list_descriptions(cwd: Path, environ: Mapping[str, str]) -> Iterator[FoundDescription]:
     """Yield all descriptions, in order of precedence."""
-    for folder, source in folders(cwd, environ):
-        for path in _files(folder, source):
-            yield look(path, source)
+    for folder, source in list_description_folders(cwd, environ):
+        for path in _list_description_files(folder, source):
+            yield inspect_description(path, source)
 
 
-def look(path: Path, source: str) -> Found:
+def inspect_description(path: Path, source: str) -> FoundDescription:
     """Read which programs a file describes, without checking the rest; an unreadable one counts by its file name."""
-    return _described(path, source, _content(path))
+    return _parse_programs(path, source, _read_content(path))
 
 
-def _described(path: Path, source: str, content: bytes) -> Found:
+def _parse_programs(path: Path, source: str, content: bytes) -> FoundDescription:
     import tomllib  # loaded here, as programs with an adapter never need it
 
     try:
         values = tomllib.loads(content.decode())
         said = values.get("programs", path.stem)  # a wrong type is found here too, and refused later with the reason
         programs = (said,) if isinstance(said, str) else tuple(map(str, said))
-        return Found(path, source, programs, str(values.get("about", "")), content)
+        return FoundDescription(path, source, programs, str(values.get("about", "")), content)
     except (ValueError, TypeError, RecursionError):
-        return Found(path, source, (path.stem,), "cannot be read", content)
+        return FoundDescription(path, source, (path.stem,), "cannot be read", content)
 
 
-def find(program: str, cwd: Path, environ: Mapping[str, str], *, is_confirmed: bool = False) -> Found | None:
+def find_description(
+    program: str, cwd: Path, environ: Mapping[str, str], *, is_confirmed: bool = False
+) -> FoundDescription | None:
     """Return the description of a program with the highest precedence; None: there is none.
 
     Args:
@@ -109,33 +111,35 @@ def find(program: str, cwd: Path, environ: Mapping[str, str], *, is_confirmed: b
     Raises:
         RefusedError: The description of the project may be another user's, or its content was not confirmed.
     """
-    for folder, source in folders(cwd, environ):
-        for path in _files(folder, source):
-            content = _content(path)
+    for folder, source in list_description_folders(cwd, environ):
+        for path in _list_description_files(folder, source):
+            content = _read_content(path)
             if not _may_describe(path, content, program):
                 continue
-            if program in (found := _described(path, source, content)).programs:
+            if program in (found := _parse_programs(path, source, content)).programs:
                 if source == "project":
-                    _check_project(found, cwd, environ, is_confirmed=is_confirmed)
+                    _check_project_description(found, cwd, environ, is_confirmed=is_confirmed)
                 return found
     return None
 
 
-def _check_project(found: Found, cwd: Path, environ: Mapping[str, str], *, is_confirmed: bool) -> None:
+def _check_project_description(
+    found: FoundDescription, cwd: Path, environ: Mapping[str, str], *, is_confirmed: bool
+) -> None:
     """Refuse the description of a project that is not valid, may be another user's, or was not confirmed."""
-    from millrace.tools.description import parse
+    from millrace.tools.description import parse_description
 
-    confirmations.check_owner(found.path, cwd)
-    parse(found.content, found.path)
+    confirmations.check_description_owner(found.path, cwd)
+    parse_description(found.content, found.path)
     if not is_confirmed:
-        confirmations.check(found.content, found.path, cwd, environ)
+        confirmations.check_confirmation(found.content, found.path, cwd, environ)
 
 
-def _content(path: Path) -> bytes:
-    """Read a file up to ``MAX_BYTES``; empty if it cannot be read. Does not block on a pipe."""
+def _read_content(path: Path) -> bytes:
+    """Read a file up to ``MAX_DESCRIPTION_BYTES``; empty if it cannot be read. Does not block on a pipe."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            return file.read(MAX_BYTES)
+            return file.read(MAX_DESCRIPTION_BYTES)
     except OSError:
         return b""
 
@@ -146,18 +150,18 @@ def _may_describe(path: Path, content: bytes, program: str) -> bool:
     return path.stem == program or os.fsencode(program) in content or b"\\" in content
 
 
-def _files(folder: Path, source: str) -> list[Path]:
+def _list_description_files(folder: Path, source: str) -> list[Path]:
     """List the descriptions in a folder, except those of the source ``user`` that another user may have written.
 
     That can be so under ``sudo``, which may keep ``HOME``.
     """
-    if not folder.is_dir() or (source == "user" and why_not_trusted(folder)):
+    if not folder.is_dir() or (source == "user" and find_trust_problem(folder)):
         return []
-    return [path for path in sorted(folder.glob("*.toml")) if source != "user" or _is_trusted(path)]
+    return [path for path in sorted(folder.glob("*.toml")) if source != "user" or _is_trusted_file(path)]
 
 
-def _is_trusted(path: Path) -> bool:
+def _is_trusted_file(path: Path) -> bool:
     try:
-        return not why_not_trusted(path)
+        return not find_trust_problem(path)
     except OSError:
         return False  # a link that leads nowhere

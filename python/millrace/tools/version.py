@@ -8,23 +8,23 @@ from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at ea
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.model import Command
-from millrace.own import is_own, replace_whole
+from millrace.model import UserCommand
+from millrace.own import is_own_folder, replace_file
 
 #: Longest wait for the answer; without the version, an earlier run cannot be resumed.
-PATIENCE = 120.0
+ANSWER_TIMEOUT_SECONDS = 120.0
 
 
-def first_line(command: Command, *arguments: str) -> str:
+def read_version_line(command: UserCommand, *arguments: str) -> str:
     """Return the first line that a program prints about its version, from the cache or by starting it.
 
-    Empty if it prints nothing, cannot be started, or exceeds ``PATIENCE``.
+    Empty if it prints nothing, cannot be started, or exceeds ``ANSWER_TIMEOUT_SECONDS``.
 
     Args:
         command: The user's command, for program and environment.
         arguments: Arguments that print the version, such as ``-version``.
     """
-    kept = _kept(command.exe, arguments)
+    kept = _find_cached_answer(command.exe, arguments)
     if kept:
         with suppress(OSError):
             if line := kept.read_text().rstrip("\n"):
@@ -36,7 +36,7 @@ def first_line(command: Command, *arguments: str) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=command.environ,
-            timeout=PATIENCE,
+            timeout=ANSWER_TIMEOUT_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -45,11 +45,11 @@ def first_line(command: Command, *arguments: str) -> str:
     line = next((line.strip() for line in lines if line.strip()), "")
     # A failure is not cached: a missing library may be there next time.
     if kept and line and answer.returncode == 0:
-        _keep(kept, line)
+        _cache_answer(kept, line)
     return line
 
 
-def _kept(exe: Path, arguments: tuple[str, ...]) -> Path | None:
+def _find_cached_answer(exe: Path, arguments: tuple[str, ...]) -> Path | None:
     """Return the path of the cached answer of this file; None: it must not be cached.
 
     That is so for a script, which may start another program later, and where another user may write to the cache, as
@@ -65,13 +65,13 @@ def _kept(exe: Path, arguments: tuple[str, ...]) -> Path | None:
         return None
     what = (exe, arguments, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     folder = home / "millrace" / "versions"
-    if not is_own(folder):
+    if not is_own_folder(folder):
         return None
     return folder / blake2b(repr(what).encode(), digest_size=16).hexdigest()
 
 
-def _keep(path: Path, line: str) -> None:
+def _cache_answer(path: Path, line: str) -> None:
     """Write an answer to the cache, if it is writable; else the next run asks again."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_whole(path, f"{line}\n".encode())
+        replace_file(path, f"{line}\n".encode())

@@ -15,89 +15,89 @@ from pathlib import Path
 from millrace.errors import RefusedError
 from millrace.model import (
     STANDSTILL_SECONDS,
-    Command,
+    ArgumentToken,
     CostHint,
     InputArg,
     InputUse,
     OutputArg,
     OutputUse,
-    Token,
     ToolUse,
+    UserCommand,
 )
-from millrace.tools.base import file_records, join_names, record_output
-from millrace.tools.options import Options, Tokens, Word, once, scan, words
-from millrace.tools.version import first_line
+from millrace.tools.base import describe_record_output, expand_file_records, join_names
+from millrace.tools.options import CommandTokens, CommandWord, OptionTable, find_only_use, scan_options, split_words
+from millrace.tools.version import read_version_line
 
-OPTIONS = Options(
+OPTIONS = OptionTable(
     equals=True,
-    flags=words(
+    flags=split_words(
         """score_only local_only no_refine randomize_only autobox force_even_voxels help help_advanced version
         keep_nonpolar_hydrogens"""
     ),
-    values=words(
+    values=split_words(
         """receptor flex scoring center_x center_y center_z size_x size_y size_z out dir write_maps cpu seed
         exhaustiveness max_evals num_modes min_rmsd energy_range spacing verbosity config maps weight_gauss1
         weight_gauss2 weight_repulsion weight_hydrophobic weight_hydrogen weight_rot weight_vinardo_gauss1
         weight_vinardo_repulsion weight_vinardo_hydrophobic weight_vinardo_hydrogen weight_vinardo_rot
         weight_ad4_vdw weight_ad4_hb weight_ad4_elec weight_ad4_dsolv weight_ad4_rot weight_glue"""
     ),
-    many=words("ligand batch"),
+    many=split_words("ligand batch"),
 )
 
 
-class Settings:
+class VinaSettings:
     """Options from the arguments and the configuration file; arguments take precedence, as in Vina."""
 
-    def __init__(self, command: Command) -> None:
-        self.words = scan(command.argv, OPTIONS, "vina")
+    def __init__(self, command: UserCommand) -> None:
+        self.words = scan_options(command.argv, OPTIONS, "vina")
         for word in self.words:
             if not word.name:
                 raise RefusedError(f"vina: '{word.typed}' stands alone", "name ligands with --ligand or --batch")
             if word.name in ("help", "help_advanced", "version"):
                 raise RefusedError(f"vina: {word.typed} only prints information", "run it without millrace")
-        config = self.word("config")
-        self.config = _read_config(config.value, command) if config else {}
+        config = self.find_word("config")
+        self.config = _read_vina_config(config.value, command) if config else {}
 
-    def word(self, name: str) -> Word | None:
+    def find_word(self, name: str) -> CommandWord | None:
         """Return the word of an option in the arguments; None: it is not there."""
-        return once(self.words, name, "vina")
+        return find_only_use(self.words, name, "vina")
 
-    def all(self, name: str) -> tuple[str, ...]:
+    def list_values(self, name: str) -> tuple[str, ...]:
         """Return the values of an option, from arguments or file; empty: it is not set."""
-        word = self.word(name)
+        word = self.find_word(name)
         if word is not None:
             return word.values or ("true",)
         return self.config.get(name, ())
 
-    def one(self, name: str) -> str:
+    def read_value(self, name: str) -> str:
         """Return the value of an option, from arguments or file; empty: it is not set.
 
         Raises:
             RefusedError: It has several values.
         """
-        values = self.all(name)
+        values = self.list_values(name)
         if len(values) > 1:
             raise RefusedError(f"vina: {name} is given twice", "give it once")
         return values[0] if values else ""
 
-    def whole(self, name: str) -> int:
+    def read_whole_number(self, name: str) -> int:
         """Return the value of an option as an integer; 0 if it is not set, as in Vina.
 
         Raises:
             RefusedError: It is not an integer.
         """
-        text = self.one(name)
+        text = self.read_value(name)
         try:
             return int(text or "0")
         except ValueError:
             raise RefusedError(f"vina: {name} needs a whole number, found '{text}'") from None
 
-    def on(self, name: str) -> bool:
+    def is_on(self, name: str) -> bool:
         """Tell whether a switch is on."""
-        return self.one(name).lower() in ("true", "1", "yes", "on")
+        return self.read_value(name).lower() in ("true", "1", "yes", "on")
 
 
-def _read_config(name: str, command: Command) -> dict[str, tuple[str, ...]]:
+def _read_vina_config(name: str, command: UserCommand) -> dict[str, tuple[str, ...]]:
     try:
         text = (command.cwd / name).read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -114,91 +114,97 @@ def _read_config(name: str, command: Command) -> dict[str, tuple[str, ...]]:
     return found
 
 
-class Vina:
+class VinaAdapter:
     """``vina --receptor r.pdbqt --ligand ligands/ --out docked/ --config box.txt --seed 1``, ``--batch``."""
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``Adapter.understand``."""
-        settings = Settings(command)
-        _check(settings)
-        tokens = Tokens(command.argv)
-        by_batch = bool(settings.all("batch"))
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``ToolAdapter.understand_command``."""
+        settings = VinaSettings(command)
+        _check_settings(settings)
+        tokens = CommandTokens(command.argv)
+        by_batch = bool(settings.list_values("batch"))
         name = "batch" if by_batch else "ligand"
-        typed, files = _ligands(settings, name, command)
-        added: list[Token] = []
-        _place(settings.word(name), f"--{name}", InputArg(index=0), tokens, added)
+        typed, files = _find_ligands(settings, name, command)
+        added: list[ArgumentToken] = []
+        _mark_place(settings.find_word(name), f"--{name}", InputArg(index=0), tokens, added)
         outputs: list[OutputUse] = []
-        if not settings.on("score_only"):
-            outputs.append(_results(settings, by_batch, files, command))
+        if not settings.is_on("score_only"):
+            outputs.append(_build_results(settings, by_batch, files, command))
             option = "dir" if by_batch else "out"
-            _place(settings.word(option), f"--{option}", OutputArg(index=0), tokens, added)
-        cpu = settings.whole("cpu")
-        notes = [f"--seed {settings.one('seed')}: a ligand's poses do not depend on the others"]
+            _mark_place(settings.find_word(option), f"--{option}", OutputArg(index=0), tokens, added)
+        cpu = settings.read_whole_number("cpu")
+        notes = [f"--seed {settings.read_value('seed')}: a ligand's poses do not depend on the others"]
         if cpu <= 0:
-            word = settings.word("cpu")
+            word = settings.find_word("cpu")
             if word is not None:
-                tokens.drop(word)
+                tokens.drop_option(word)
             added += ["--cpu", "1"]
             notes.append("--cpu 1 is given to each task: the poses are the same for any number of threads")
         tokens.append(*added)
-        join = _log_join(by_batch, len(files), cpu, settings)
+        join = _choose_log_join(by_batch, len(files), cpu, settings)
         outputs.append(OutputUse(name="stdout", path="-", stdout=True, join=join))
         return ToolUse(
             adapter="vina",
             still_seconds=STANDSTILL_SECONDS,
-            argv=tokens.done(),
+            argv=tokens.build_arguments(),
             inputs=(InputUse(path=join_names(typed), format="files"),),
             outputs=tuple(outputs),
-            databases=_shared(settings, command),
+            databases=_list_shared_files(settings, command),
             threads=max(1, cpu),
             # Measured: 0.7 to 1.4 s for receptor and maps.
             cost=CostHint(unit="bytes", startup_seconds=1.0, max_records=0 if by_batch else 1),
-            version=first_line(command, "--version"),
+            version=read_version_line(command, "--version"),
             tested=("1.2.3",),
             notes=tuple(notes),
         )
 
 
-def _place(word: Word | None, option: str, place: InputArg | OutputArg, tokens: Tokens, added: list[Token]) -> None:
+def _mark_place(
+    word: CommandWord | None,
+    option: str,
+    place: InputArg | OutputArg,
+    tokens: CommandTokens,
+    added: list[ArgumentToken],
+) -> None:
     """Mark the option in the arguments; add one from the configuration file, which arguments override."""
     if word is None:
         added += [option, place]
     elif isinstance(place, InputArg):
-        tokens.input(word, place.index)
+        tokens.mark_input(word, place.index)
     else:
-        tokens.output(word, place.index)
+        tokens.mark_output(word, place.index)
 
 
-def _check(settings: Settings) -> None:
-    if settings.one("write_maps"):
+def _check_settings(settings: VinaSettings) -> None:
+    if settings.read_value("write_maps"):
         raise RefusedError(
             "vina: --write_maps writes the same files in every task",
             "write the maps once, then dock with --maps PREFIX",
         )
-    steady = settings.on("score_only") or settings.on("local_only")
-    if not steady and settings.whole("seed") == 0:
+    steady = settings.is_on("score_only") or settings.is_on("local_only")
+    if not steady and settings.read_whole_number("seed") == 0:
         raise RefusedError(
             "vina: without a seed the search starts at random, so two serial runs differ",
             "add --seed N with any N but 0, and use the same N in the serial run",
         )
-    if settings.all("batch") and settings.whole("verbosity") > 1:
+    if settings.list_values("batch") and settings.read_whole_number("verbosity") > 1:
         raise RefusedError(
             "vina: --verbosity 2 prints energies of the first ligand of a --batch with fewer digits",
             "leave it at 1, or use --ligand FOLDER",
         )
-    if settings.all("batch") and settings.all("ligand"):
+    if settings.list_values("batch") and settings.list_values("ligand"):
         raise RefusedError("vina: --ligand and --batch exclude each other", "use one of them")
-    if settings.all("batch") and (steady or settings.on("randomize_only")):
+    if settings.list_values("batch") and (steady or settings.is_on("randomize_only")):
         raise RefusedError("vina: --batch is for docking alone", "use --ligand FOLDER with --score_only and the like")
 
 
-def _ligands(settings: Settings, name: str, command: Command) -> tuple[Sequence[str], Sequence[str]]:
+def _find_ligands(settings: VinaSettings, name: str, command: UserCommand) -> tuple[Sequence[str], Sequence[str]]:
     """Return the ligands as typed, and their files.
 
     Raises:
         RefusedError: There are none, or they would not be docked one by one.
     """
-    typed = settings.all(name)
+    typed = settings.list_values(name)
     if not typed:
         raise RefusedError("vina: no ligands", "name them: --ligand FOLDER --out FOLDER, or --batch FILES --dir FOLDER")
     if name == "ligand" and len(typed) > 1:
@@ -206,7 +212,7 @@ def _ligands(settings: Settings, name: str, command: Command) -> tuple[Sequence[
             f"vina: --ligand with {len(typed)} files docks them together, as one",
             "to dock each by itself: --batch FILES --dir FOLDER, or --ligand FOLDER, or a glob in quotes",
         )
-    files = file_records(typed, command)
+    files = expand_file_records(typed, command)
     if files is None:
         if not (command.cwd / typed[0]).exists():
             raise RefusedError(f"vina: {typed[0]}: no such file")
@@ -221,16 +227,16 @@ def _ligands(settings: Settings, name: str, command: Command) -> tuple[Sequence[
     return typed, files
 
 
-def _results(settings: Settings, by_batch: bool, files: Sequence[str], command: Command) -> OutputUse:
+def _build_results(settings: VinaSettings, by_batch: bool, files: Sequence[str], command: UserCommand) -> OutputUse:
     if not by_batch:
-        out = settings.one("out")
+        out = settings.read_value("out")
         if not out:
             raise RefusedError(
                 "vina: no --out; the poses would be written beside the ligands",
                 "name a folder for them: --out docked/",
             )
-        return record_output("out", out, files, command)
-    folder = settings.one("dir")
+        return describe_record_output("out", out, files, command)
+    folder = settings.read_value("dir")
     if not folder:
         raise RefusedError("vina: --batch needs --dir", "name a folder for the poses: --dir docked/")
     stems: dict[str, str] = {}
@@ -242,9 +248,9 @@ def _results(settings: Settings, by_batch: bool, files: Sequence[str], command: 
     return OutputUse(name="dir", path=folder, layout="directory")
 
 
-def _log_join(by_batch: bool, n_ligands: int, cpu: int, settings: Settings) -> str:
-    quiet = settings.one("verbosity") == "0"
-    if settings.on("score_only"):
+def _choose_log_join(by_batch: bool, n_ligands: int, cpu: int, settings: VinaSettings) -> str:
+    quiet = settings.read_value("verbosity") == "0"
+    if settings.is_on("score_only"):
         # The end of its head is unknown; nothing has to be changed if the user sets the threads.
         parts = [f"cpu={cpu}"] if cpu <= 0 else []
     else:
@@ -255,17 +261,17 @@ def _log_join(by_batch: bool, n_ligands: int, cpu: int, settings: Settings) -> s
     return "vina-log:" + ",".join([*parts, *(["quiet"] if quiet else [])])
 
 
-def _shared(settings: Settings, command: Command) -> tuple[Path, ...]:
-    names = [settings.one(option) for option in ("receptor", "flex", "config")]
+def _list_shared_files(settings: VinaSettings, command: UserCommand) -> tuple[Path, ...]:
+    names = [settings.read_value(option) for option in ("receptor", "flex", "config")]
     found = [command.cwd / name for name in names if name]
     for path in found:
         if not path.is_file():
             raise RefusedError(f"vina: {path.name}: no such file")
-    maps = settings.one("maps")
+    maps = settings.read_value("maps")
     if maps:
         prefix = command.cwd / maps
         found += sorted(prefix.parent.glob(f"{prefix.name}*.map"))
     return tuple(found)
 
 
-ADAPTER = Vina()
+ADAPTER = VinaAdapter()

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from millrace.errors import MillraceError
-from millrace.own import replace_whole
+from millrace.own import replace_file
 from millrace.report import html, words
-from millrace.report.charts import N_BINS, spread
-from millrace.report.html import Live
-from millrace.report.runs import Run
-from millrace.watch.view import View
-from millrace.workflow.folder import Stretch
+from millrace.report.charts import N_BINS, spread_amounts
+from millrace.report.html import LivePageMode
+from millrace.report.runs import LoggedRun
+from millrace.watch.view import WatchView
+from millrace.workflow.folder import WorkStretch
 
 
-def write(view: View, folder: Path, out: Path) -> None:
+def write_phases_page(view: WatchView, folder: Path, out: Path) -> None:
     """Write the report of a job to ``out``, replacing it atomically.
 
     Raises:
@@ -26,16 +26,16 @@ def write(view: View, folder: Path, out: Path) -> None:
     if not any(phase.stretches for phase in view.phases):
         raise MillraceError(f"{folder}: no phase has begun yet", "wait until one has")
     try:
-        replace_whole(out, page(view, folder).encode(errors="backslashreplace"))
+        replace_file(out, render_phases_page(view, folder).encode(errors="backslashreplace"))
     except PermissionError as error:
         raise MillraceError(f"{out}: {error.strerror}", "name a place of your own with -o") from error
 
 
-def page(view: View, folder: Path, live: Live | None = None) -> str:
+def render_phases_page(view: WatchView, folder: Path, live: LivePageMode | None = None) -> str:
     """Return the report page as HTML."""
-    return html.rendered(
+    return html.render_template(
         "phases.html.j2",
-        charts(view.phases),
+        build_phase_charts(view.phases),
         live,
         folders=(Path(__file__).parent,),
         title=folder.resolve().name.removesuffix(".millrace"),
@@ -47,7 +47,7 @@ def page(view: View, folder: Path, live: Live | None = None) -> str:
     )
 
 
-def charts(phases: Sequence[View]) -> dict[str, Any]:
+def build_phase_charts(phases: Sequence[WatchView]) -> dict[str, Any]:
     """Return the data of the charts, ready for JSON: stretches of work and busy slots by phase; times in seconds."""
     begun = [each.begun for phase in phases for each in phase.stretches]
     zero = min(begun, default=0.0)
@@ -63,29 +63,29 @@ def charts(phases: Sequence[View]) -> dict[str, Any]:
             {
                 "phase": phase.name, "start": round(each.begun - zero, 3), "length": round(each.last - each.begun, 3),
                 "state": phase.state if each is phase.stretches[-1] else "killed" if each.ended is None else "stopped",
-                "text": f"{words.duration(each.last - each.begun)}, from {words.duration(each.begun - zero)} on",
+                "text": f"{words.format_duration(each.last - each.begun)}, from {words.format_duration(each.begun - zero)} on",
             }
             for phase in phases for each in phase.stretches
         ],
         "busy": {
             "x": [round(width * number, 3) for number in range(N_BINS)],
             "phases": [
-                {"name": phase.name, "y": [round(seconds / width, 3) for seconds in spread(busy_times(phase, zero), width, N_BINS)]}
+                {"name": phase.name, "y": [round(seconds / width, 3) for seconds in spread_amounts(list_busy_times(phase, zero), width, N_BINS)]}
                 for phase in phases if phase.runs
             ],
         },
     }  # fmt: skip
 
 
-def busy_times(phase: View, zero: float) -> Iterator[tuple[float, float, float]]:
+def list_busy_times(phase: WatchView, zero: float) -> Iterator[tuple[float, float, float]]:
     """Yield start, end (in seconds since ``zero``) and slot seconds of each task of a phase."""
     for run in phase.runs:
-        start = _begin(run, phase.stretches) - zero
+        start = _find_run_start(run, phase.stretches) - zero
         for task in run.tasks:
             yield start + task.start, start + task.t, task.seconds
 
 
-def _begin(run: Run, stretches: Sequence[Stretch]) -> float:
+def _find_run_start(run: LoggedRun, stretches: Sequence[WorkStretch]) -> float:
     """Return when a run of a phase began, in seconds since 1970.
 
     This is the begin of the latest stretch before the run's own time. There may be stretches without a run.

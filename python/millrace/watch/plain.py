@@ -6,52 +6,52 @@ from collections.abc import Hashable
 from typing import Any
 
 from millrace.report import words
-from millrace.report.progress import left
-from millrace.watch.view import View
+from millrace.report.progress import format_eta
+from millrace.watch.view import WatchView
 
 
-def line(view: View) -> str:
+def format_status_line(view: WatchView) -> str:
     """Format the state of a run, with its name, as one line."""
     if view.phases:
-        return f"{view.name}: {view.state}; {'; '.join(_phase(phase) for phase in view.phases)}"
-    return f"{view.name}: {', '.join([view.state, *_amounts(view)])}"
+        return f"{view.name}: {view.state}; {'; '.join(_format_phase(phase) for phase in view.phases)}"
+    return f"{view.name}: {', '.join([view.state, *_list_amounts(view)])}"
 
 
-def _phase(view: View) -> str:
-    return f"{view.name} {amounts(view)}"
+def _format_phase(view: WatchView) -> str:
+    return f"{view.name} {format_amounts(view)}"
 
 
-def amounts(view: View) -> str:
+def format_amounts(view: WatchView) -> str:
     """Format the state and progress of a phase, without its name."""
-    return ", ".join([view.state, *(_amounts(view) if view.runs else [])])
+    return ", ".join([view.state, *(_list_amounts(view) if view.runs else [])])
 
 
-def figures(view: View) -> dict[str, Any]:
+def build_figures(view: WatchView) -> dict[str, Any]:
     """Return the state of a job in phases as values for JSON."""
-    return {"state": view.state, "phases": [_figures(phase) for phase in view.phases]}
+    return {"state": view.state, "phases": [_build_phase_figures(phase) for phase in view.phases]}
 
 
-def _figures(view: View) -> dict[str, Any]:
+def _build_phase_figures(view: WatchView) -> dict[str, Any]:
     return {
         "name": view.name, "state": view.state, "records_done": view.records_done, "quarantined": view.n_quarantined,
         "retries": view.n_retries, "seconds": view.seconds,
     }  # fmt: skip
 
 
-def _amounts(view: View) -> list[str]:
+def _list_amounts(view: WatchView) -> list[str]:
     """Return the parts of a line: share, records, retries, quarantined records, time and time left."""
     share, estimate = view.share, view.left
     return [
-        *([words.percent(share)] if share is not None and not view.is_over else []),
-        words.count(view.records_done, "record"),
-        *([words.count(view.n_retries, "retry")] if view.n_retries else []),
+        *([words.format_percent(share)] if share is not None and not view.is_over else []),
+        words.format_count(view.records_done, "record"),
+        *([words.format_count(view.n_retries, "retry")] if view.n_retries else []),
         *([f"{view.n_quarantined:,} quarantined"] if view.n_quarantined else []),
-        words.duration(view.elapsed),
-        *([left(estimate)] if estimate else []),
+        words.format_duration(view.elapsed),
+        *([format_eta(estimate)] if estimate else []),
     ]
 
 
-def key(view: View) -> Hashable:
+def build_change_key(view: WatchView) -> Hashable:
     """Return a key that changes when a new line should be printed."""
     own = (view.state, view.records_done, view.n_retries, view.n_quarantined)
-    return (own, tuple(key(phase) for phase in view.phases))
+    return (own, tuple(build_change_key(phase) for phase in view.phases))

@@ -9,12 +9,12 @@ import msgspec
 
 from millrace import lock
 from millrace.errors import RefusedError
-from millrace.report.events import AnyEvent
-from millrace.report.runs import Run, take
+from millrace.report.events import AnyLogEvent
+from millrace.report.runs import LoggedRun, add_event
 from millrace.rundir import RunDir
 from millrace.storage import past
-from millrace.watch.tail import Tail
-from millrace.watch.view import State, View
+from millrace.watch.tail import FileTail
+from millrace.watch.view import State, WatchView
 
 
 class WatchedRun:
@@ -26,49 +26,49 @@ class WatchedRun:
 
     def __init__(self, run_dir: Path, name: str, environ: Mapping[str, str]) -> None:
         self._rundir, self._name, self._environ = RunDir(run_dir), name, environ
-        self._tail = Tail(self._rundir.events)
+        self._tail = FileTail(self._rundir.events)
         self._n_files = 0
-        self._runs: list[Run] = []
-        self._decoder = msgspec.json.Decoder(AnyEvent)
+        self._runs: list[LoggedRun] = []
+        self._decoder = msgspec.json.Decoder(AnyLogEvent)
 
     def close(self) -> None:
         """Close the files."""
         self._tail.close()
 
-    def look(self) -> View:
+    def read_view(self) -> WatchView:
         """Read the new events and return the present state; do not block."""
         # In this order: a run that ends writes so to the log before it releases the lock.
-        runs = lock.shows_life(self._rundir.path / "lock")
-        self._read()
-        return View(self._name, "running" if runs else self._ended(), self._runs)
+        runs = lock.has_live_owner(self._rundir.path / "lock")
+        self._read_events()
+        return WatchView(self._name, "running" if runs else self._find_end_state(), self._runs)
 
-    def _read(self) -> None:
+    def _read_events(self) -> None:
         """Add the new events; begin again if the log was replaced."""
-        lines = self._tail.lines()
+        lines = self._tail.read_lines()
         if self._tail.n_files != self._n_files:
             self._n_files = self._tail.n_files
             self._runs = []
         for line in lines:
             try:
-                take(self._runs, self._decoder.decode(line))
+                add_event(self._runs, self._decoder.decode(line))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # cut off by a kill, or written by a later version
 
-    def _ended(self) -> State:
+    def _find_end_state(self) -> State:
         """Return the state of a run that is not running, from its log, its run directory or the history."""
         if self._runs and (end := self._runs[-1].end):
-            return _state(end.status)
-        if self._rundir.complete.exists():
+            return _parse_status(end.status)
+        if self._rundir.completion.exists():
             return "done"
         if self._rundir.path.exists():
             return "killed"
         try:
-            return _state(past.find(str(self._rundir.path), self._environ).past.status)
+            return _parse_status(past.find_archived_run(str(self._rundir.path), self._environ).past.status)
         except RefusedError:
             return "killed"
 
 
-def _state(status: str) -> State:
+def _parse_status(status: str) -> State:
     """Return the final state for a status from the log of any version."""
     match status:
         case "done" | "quarantined" | "interrupted":

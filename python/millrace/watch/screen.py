@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.report import words
-from millrace.report.by_node import Node, nodes
+from millrace.report.by_node import NodeFigures, summarise_nodes
 from millrace.report.events import QuarantineEvent
-from millrace.report.progress import left
-from millrace.watch.view import View
-from millrace.words import shown
+from millrace.report.progress import format_eta
+from millrace.watch.view import WatchView
+from millrace.words import escape_unprintable
 
 COLOURS = {
     "waiting": "dim", "running": "cyan", "done": "green", "quarantined": "red", "interrupted": "yellow", "stopped": "red",
@@ -25,27 +25,27 @@ COLOURS = {
 MAX_NODES, MAX_FAILURES = 16, 4
 
 
-def drawing(views: Sequence[View]) -> RenderableType:
+def draw_views(views: Sequence[WatchView]) -> RenderableType:
     """Draw all runs, one below the other."""
-    return Group(*(part for view in views for part in _run(view)))
+    return Group(*(part for view in views for part in _draw_run(view)))
 
 
-def _run(view: View) -> Iterator[RenderableType]:
+def _draw_run(view: WatchView) -> Iterator[RenderableType]:
     head = Text(no_wrap=True, overflow="ellipsis")
-    head.append(shown(view.name), "bold")
+    head.append(escape_unprintable(view.name), "bold")
     head.append(f"  {view.state}", COLOURS[view.state])
     yield head
     if view.phases:
-        yield _phases(view.phases)
+        yield _draw_phases(view.phases)
     elif view.runs:
-        yield from _bar(view)
-        yield _nodes(nodes(view.runs[-1]))
+        yield from _draw_bar(view)
+        yield _draw_nodes(summarise_nodes(view.runs[-1]))
     for each in (view, *view.phases):
-        yield from _failures(each)
+        yield from _draw_failures(each)
     yield Text()
 
 
-def _bar(view: View) -> Iterator[RenderableType]:
+def _draw_bar(view: WatchView) -> Iterator[RenderableType]:
     share, estimate = view.share, view.left
     if share is not None:
         grid = Table.grid(padding=(0, 1), expand=True)
@@ -53,57 +53,61 @@ def _bar(view: View) -> Iterator[RenderableType]:
         grid.add_column(no_wrap=True, justify="right")
         grid.add_column(no_wrap=True)
         bar = ProgressBar(total=1.0, completed=share, complete_style="green", finished_style="green")
-        grid.add_row(bar, Text(words.percent(share), "bold"), Text(left(estimate) if estimate else "", "cyan"))
+        grid.add_row(
+            bar, Text(words.format_percent(share), "bold"), Text(format_eta(estimate) if estimate else "", "cyan")
+        )
         yield grid
-    counts = Text(f"{words.count(view.records_done, 'record')}, {words.duration(view.elapsed)}", no_wrap=True)
+    counts = Text(
+        f"{words.format_count(view.records_done, 'record')}, {words.format_duration(view.elapsed)}", no_wrap=True
+    )
     if view.n_quarantined:
         counts.append(f" · {view.n_quarantined:,} quarantined", "bold red")
     if view.n_retries:
-        counts.append(f" · {words.count(view.n_retries, 'retry')}", "yellow")
+        counts.append(f" · {words.format_count(view.n_retries, 'retry')}", "yellow")
     yield counts
 
 
-def _table(*columns: str) -> Table:
+def _make_table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
     return table
 
 
-def _nodes(found: Sequence[Node]) -> Table:
-    table = _table("node", "slots", "busy", "tasks", "failed", "records", "last task")
+def _draw_nodes(found: Sequence[NodeFigures]) -> Table:
+    table = _make_table("node", "slots", "busy", "tasks", "failed", "records", "last task")
     for node in found[:MAX_NODES]:
         table.add_row(
-            Text(shown(node.host)), str(node.slots), words.percent(node.busy), f"{node.n_tasks:,}",
+            Text(escape_unprintable(node.host)), str(node.slots), words.format_percent(node.busy), f"{node.n_tasks:,}",
             Text(f"{node.n_failed:,}", "red" if node.n_failed else ""), f"{node.records:,}",
-            "" if node.silent is None else f"{words.duration(node.silent)} before",
+            "" if node.silent is None else f"{words.format_duration(node.silent)} before",
         )  # fmt: skip
     if len(found) > MAX_NODES:
-        table.add_row(f"... and {words.count(len(found) - MAX_NODES, 'node')} more")
+        table.add_row(f"... and {words.format_count(len(found) - MAX_NODES, 'node')} more")
     return table
 
 
-def _phases(phases: Sequence[View]) -> Table:
-    table = _table("phase", "state", "time", "done", "records", "retries", "quarantined")
+def _draw_phases(phases: Sequence[WatchView]) -> Table:
+    table = _make_table("phase", "state", "time", "done", "records", "retries", "quarantined")
     for phase in phases:
         share = phase.share if phase.state == "running" else None
         table.add_row(
-            Text(shown(phase.name)), Text(phase.state, COLOURS[phase.state]),
-            "" if phase.seconds is None else words.duration(phase.seconds), "" if share is None else words.percent(share),
+            Text(escape_unprintable(phase.name)), Text(phase.state, COLOURS[phase.state]),
+            "" if phase.seconds is None else words.format_duration(phase.seconds), "" if share is None else words.format_percent(share),
             f"{phase.records_done:,}" if phase.runs else "", f"{phase.n_retries:,}" if phase.n_retries else "",
             Text(f"{phase.n_quarantined:,}", "red") if phase.n_quarantined else "",
         )  # fmt: skip
     return table
 
 
-def _failures(view: View) -> Iterator[Text]:
+def _draw_failures(view: WatchView) -> Iterator[Text]:
     for event in view.failures[-MAX_FAILURES:]:
         if isinstance(event, QuarantineEvent):
             yield Text(
-                f"record {event.record + 1} ({shown(event.name)}) quarantined: {shown(event.reason)}",
+                f"record {event.record + 1} ({escape_unprintable(event.name)}) quarantined: {escape_unprintable(event.reason)}",
                 "red",
                 no_wrap=True,
             )
         else:
-            which = words.records(event.first, event.last)
-            yield Text(f"{which} tried again: {shown(event.reason)}", "yellow", no_wrap=True)
+            which = words.format_records(event.first, event.last)
+            yield Text(f"{which} tried again: {escape_unprintable(event.reason)}", "yellow", no_wrap=True)

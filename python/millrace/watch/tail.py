@@ -10,7 +10,7 @@ from pathlib import Path
 BLOCK_BYTES = 1 << 20
 
 
-class Tail:
+class FileTail:
     """A reader of lines appended to a file; it keeps the file open, so it can read the rest after the file is removed.
 
     Args:
@@ -30,19 +30,19 @@ class Tail:
             os.close(self._file)
             self._file = None
 
-    def lines(self) -> list[bytes]:
+    def read_lines(self) -> list[bytes]:
         """Return the new complete lines, without their ends."""
-        found = self._more()
-        if self._is_another():
+        found = self._read_more_lines()
+        if self._is_replaced():
             self.close()
             with suppress(OSError):
                 self._file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 self._rest, found = b"", []
                 self.n_files += 1
-            found += self._more()
+            found += self._read_more_lines()
         return found
 
-    def _is_another(self) -> bool:
+    def _is_replaced(self) -> bool:
         """Tell whether the path now names another file than the open one."""
         try:
             there = self._path.stat()
@@ -50,7 +50,7 @@ class Tail:
             return False
         return self._file is None or not os.path.samestat(there, os.fstat(self._file))
 
-    def _more(self) -> list[bytes]:
+    def _read_more_lines(self) -> list[bytes]:
         """Read to the end of the open file and return the complete lines."""
         blocks = [self._rest]
         with suppress(OSError):  # removed on a network filesystem: its content was read before

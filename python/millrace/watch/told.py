@@ -13,10 +13,10 @@ from millrace.job import ProgressMode
 from millrace.report.progress import JSON_SECONDS, QUIET_SECONDS
 from millrace.watch import plain
 from millrace.watch.job import WatchedJob
-from millrace.watch.view import View
+from millrace.watch.view import WatchView
 
 
-class Told:
+class WorkflowProgress:
     """A printer of the changes in the folder of a job.
 
     Args:
@@ -34,7 +34,7 @@ class Told:
         self._key: object = None
         self._looked = self._spoke = -QUIET_SECONDS
 
-    def look(self, at_once: bool = False) -> None:
+    def print_changes(self, at_once: bool = False) -> None:
         """Print the changes if the interval is over or ``at_once``. To be called often."""
         now = self._clock()
         if self._mode == "none" or (now - self._looked < JSON_SECONDS and not at_once):
@@ -42,19 +42,19 @@ class Told:
         self._looked = now
         with suppress(OSError):  # a stream that cannot be written to must not end the job
             self._job = self._job or WatchedJob(self._folder, self._folder.name, self._environ)
-            self._tell(self._job.look(), now)
+            self._print_view(self._job.read_view(), now)
 
-    def _tell(self, view: View, now: float) -> None:
+    def _print_view(self, view: WatchView, now: float) -> None:
         """Print the phases whose state has changed, and now and then those that run."""
         if self._mode == "json":
-            if (key := plain.key(view)) != self._key:
+            if (key := plain.build_change_key(view)) != self._key:
                 self._key = key
-                print(json.dumps({"event": "phases", **plain.figures(view)}), file=self._stream, flush=True)
+                print(json.dumps({"event": "phases", **plain.build_figures(view)}), file=self._stream, flush=True)
             return
         is_time = now - self._spoke >= QUIET_SECONDS and bool(self._states)
         for phase in view.phases:
             is_new = self._states.get(phase.name, "waiting") != phase.state
             self._states[phase.name] = phase.state
             if is_new or (is_time and phase.state == "running"):
-                print(f"millrace: {phase.name}: {plain.amounts(phase)}", file=self._stream, flush=True)
+                print(f"millrace: {phase.name}: {plain.format_amounts(phase)}", file=self._stream, flush=True)
                 self._spoke = now

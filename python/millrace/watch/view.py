@@ -11,8 +11,8 @@ import msgspec
 from millrace.errors import ExitCode
 from millrace.report import eta
 from millrace.report.events import QuarantineEvent, RetryEvent
-from millrace.report.runs import Run, still_quarantined
-from millrace.workflow.folder import Stretch
+from millrace.report.runs import LoggedRun, list_still_quarantined
+from millrace.workflow.folder import WorkStretch
 
 #: ``waiting``: not begun; ``killed``: no process runs it, and no end was written.
 State = Literal["waiting", "running", "done", "quarantined", "interrupted", "stopped", "killed"]
@@ -21,17 +21,17 @@ State = Literal["waiting", "running", "done", "quarantined", "interrupted", "sto
 MAX_POINTS = 256
 
 
-class View(msgspec.Struct):
+class WatchView(msgspec.Struct):
     """The state of one run, of one phase, or of a job in phases."""
 
     #: Its run directory as typed, or the name of the phase.
     name: str
     state: State
     #: Its starts, the latest at the end; empty: nothing is known yet.
-    runs: Sequence[Run] = ()
-    phases: Sequence[View] = ()
+    runs: Sequence[LoggedRun] = ()
+    phases: Sequence[WatchView] = ()
     #: For a phase: its stretches of work.
-    stretches: Sequence[Stretch] = ()
+    stretches: Sequence[WorkStretch] = ()
 
     @property
     def is_over(self) -> bool:
@@ -56,7 +56,7 @@ class View(msgspec.Struct):
 
     @property
     def n_quarantined(self) -> int:
-        return len(still_quarantined(self.runs))
+        return len(list_still_quarantined(self.runs))
 
     @property
     def n_retries(self) -> int:
@@ -73,7 +73,7 @@ class View(msgspec.Struct):
         if self.state == "done":
             return 1.0
         total = self.runs[-1].head.bytes_total if self.runs else None
-        return min(_bytes_done(self.runs) / total, 1.0) if total else None
+        return min(_count_bytes_done(self.runs) / total, 1.0) if total else None
 
     @property
     def left(self) -> tuple[float, float, float] | None:
@@ -81,11 +81,11 @@ class View(msgspec.Struct):
         total = self.runs[-1].head.bytes_total if self.runs else None
         if not total or self.state != "running":
             return None
-        tasks = sorted(self.runs[-1].done, key=lambda task: task.t)
-        done = accumulate((task.bytes for task in tasks), initial=_bytes_done(self.runs[:-1]))
+        tasks = sorted(self.runs[-1].done_tasks, key=lambda task: task.t)
+        done = accumulate((task.bytes for task in tasks), initial=_count_bytes_done(self.runs[:-1]))
         points = list(zip([0.0, *(task.t for task in tasks)], map(float, done), strict=True))
         step = len(points) // MAX_POINTS + 1
-        return eta.estimate([*points[:-1:step], points[-1]], total)
+        return eta.estimate_remaining([*points[:-1:step], points[-1]], total)
 
     @property
     def failures(self) -> list[RetryEvent | QuarantineEvent]:
@@ -96,5 +96,5 @@ class View(msgspec.Struct):
         return sorted(events, key=lambda event: event.t)
 
 
-def _bytes_done(runs: Sequence[Run]) -> int:
-    return sum(task.bytes for run in runs for task in run.done)
+def _count_bytes_done(runs: Sequence[LoggedRun]) -> int:
+    return sum(task.bytes for run in runs for task in run.done_tasks)

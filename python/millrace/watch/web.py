@@ -24,7 +24,7 @@ from millrace.errors import RefusedError
 ADDRESS = "127.0.0.1"
 
 #: Seconds after which a silent connection is closed.
-SILENT_SECONDS = 30.0
+MAX_SILENCE_SECONDS = 30.0
 
 #: The policy of the page itself, which allows its own scripts only, plus directives that a page cannot set itself.
 POLICY = (
@@ -44,7 +44,7 @@ HEADERS = {
 }
 
 
-class Page(NamedTuple):
+class WebPage(NamedTuple):
     """The content for one request."""
 
     text: str
@@ -53,10 +53,10 @@ class Page(NamedTuple):
 
 
 #: Functions that render pages, by URL path.
-Pages = dict[str, Callable[[], Page]]
+Pages = dict[str, Callable[[], WebPage]]
 
 
-class Site(ThreadingHTTPServer):
+class TokenSite(ThreadingHTTPServer):
     """An HTTP server whose pages need a token.
 
     Args:
@@ -71,7 +71,7 @@ class Site(ThreadingHTTPServer):
         self._pages = pages
         #: Set once a final page was sent completely; the process may end then.
         self.told = threading.Event()
-        super().__init__((ADDRESS, port), Visit)
+        super().__init__((ADDRESS, port), PageVisit)
         self.hosts = (f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}")
 
     def server_bind(self) -> None:
@@ -84,13 +84,13 @@ class Site(ThreadingHTTPServer):
         """The address for the user, with the token."""
         return f"http://{ADDRESS}:{self.server_port}/?token={self.token}"
 
-    def admits(self, host: str, token: str) -> bool:
+    def is_admitted(self, host: str, token: str) -> bool:
         """Tell whether a request has the token and an allowed Host header."""
         # Check both always, so that the time reveals nothing.
         named = host.lower() in self.hosts
         return hmac.compare_digest(token.encode(errors="replace"), self.token.encode()) and named
 
-    def page(self, path: str) -> Page | None:
+    def build_page(self, path: str) -> WebPage | None:
         """Render the page at a path; None: there is none."""
         return self._pages[path]() if path in self._pages else None
 
@@ -98,35 +98,35 @@ class Site(ThreadingHTTPServer):
         """Ignore connections that break."""
 
 
-class Visit(BaseHTTPRequestHandler):
+class PageVisit(BaseHTTPRequestHandler):
     """The handler of one connection."""
 
-    server: Site
+    server: TokenSite
     protocol_version = "HTTP/1.1"
-    timeout = SILENT_SECONDS
+    timeout = MAX_SILENCE_SECONDS
 
     def do_GET(self) -> None:
         """Send a page if the request is admitted; otherwise answer 403 for every path."""
         asked = urlsplit(self.path)
         token = parse_qs(asked.query).get("token", [""])[0]
-        if not self.server.admits(self.headers.get("Host", ""), token):
-            self._answer(HTTPStatus.FORBIDDEN, "")
+        if not self.server.is_admitted(self.headers.get("Host", ""), token):
+            self._send_answer(HTTPStatus.FORBIDDEN, "")
             return
         try:
-            page = self.server.page(asked.path)
+            page = self.server.build_page(asked.path)
         except Exception as error:
-            self._answer(
+            self._send_answer(
                 HTTPStatus.INTERNAL_SERVER_ERROR, html.escape(f"millrace: this page cannot be made: {error!r}")
             )
             return
         if page is None:
-            self._answer(HTTPStatus.NOT_FOUND, "")
+            self._send_answer(HTTPStatus.NOT_FOUND, "")
         else:
-            self._answer(HTTPStatus.OK, page.text)
+            self._send_answer(HTTPStatus.OK, page.text)
             if page.last:
                 self.server.told.set()
 
-    def _answer(self, status: HTTPStatus, text: str) -> None:
+    def _send_answer(self, status: HTTPStatus, text: str) -> None:
         """Send a complete response."""
         content = text.encode(errors="backslashreplace")
         self.send_response_only(status)  # without the version of this server
@@ -139,21 +139,21 @@ class Visit(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer 403 to a malformed or unsupported request."""
         self.close_connection = True
-        self._answer(HTTPStatus.FORBIDDEN, "")
+        self._send_answer(HTTPStatus.FORBIDDEN, "")
 
     def log_message(self, *_: Any) -> None:
         """Log nothing: the address contains the token."""
 
 
 @contextmanager
-def served(port: int, pages: Pages) -> Iterator[Site]:
+def serve_site(port: int, pages: Pages) -> Iterator[TokenSite]:
     """Serve pages in a thread until the context is left.
 
     Raises:
         RefusedError: The port cannot be bound.
     """
     try:
-        site = Site(port, pages)
+        site = TokenSite(port, pages)
     except (OSError, OverflowError) as error:
         raise RefusedError(f"port {port}: {error}", "name another with --port, or none") from error
     thread = threading.Thread(target=site.serve_forever, args=(0.1,), name="web", daemon=True)

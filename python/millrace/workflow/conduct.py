@@ -14,32 +14,32 @@ from typing import BinaryIO
 import msgspec
 
 from millrace.errors import ExitCode
-from millrace.interrupt import STOPPING, Interrupt, number_told
+from millrace.interrupt import STOPPING, StopSignals, map_exit_signal
 from millrace.process_handle import open_process_end
 from millrace.workflow import member
-from millrace.workflow.lending import Need, lend
-from millrace.workflow.link import MOST_BYTES, FromPhase, ToPhase, pair, send
-from millrace.workflow.log import Log
-from millrace.workflow.planned import Here, Planned
+from millrace.workflow.lending import SlotNeed, allot_slots
+from millrace.workflow.link import MAX_MESSAGE_BYTES, PhaseReport, PhaseUpdate, open_link_pair, send_link_message
+from millrace.workflow.log import PhaseLog
+from millrace.workflow.planned import PlannedPhase, WorkflowContext
 
 #: Seconds between checks for signals.
-LOOK_SECONDS = 0.2
+POLL_INTERVAL_SECONDS = 0.2
 
 
 @dataclass
-class Alive:
+class RunningPhase:
     """A running phase and its process."""
 
-    planned: Planned
+    planned: PlannedPhase
     pid: int
     #: Readable once the process has ended.
     ended: int
     end: socket.socket
-    need: Need = Need()  # noqa: RUF009 - frozen
-    #: The exit code it announced; see ``FromPhase.ends``.
+    need: SlotNeed = SlotNeed()  # noqa: RUF009 - frozen
+    #: The exit code it announced; see ``PhaseReport.ends``.
     ends: int | None = None
 
-    def exit_code(self, status: int) -> int:
+    def compute_exit_code(self, status: int) -> int:
         """Return the exit code of the ended phase; print a message if the process ended without announcing its end.
 
         Args:
@@ -49,60 +49,64 @@ class Alive:
         if status == self.ends or -status in STOPPING:
             return status if status >= 0 else 128 - status
         if status == -signal.SIGKILL:
-            member.say(f"phase {phase.name}: was killed by SIGKILL\n\nhint: the same command resumes")
+            member.print_message(f"phase {phase.name}: was killed by SIGKILL\n\nhint: the same command resumes")
             return 128 - status
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
-        member.say(
+        member.print_message(
             f"phase {phase.name}: {phase.text or phase.job.command[0]}: its process {how} before it was done\n\n"
             "hint: something in it ends it (a crash, os._exit, a library): the same command goes on where it was"
         )
         return ExitCode.TOOL
 
 
-class Conductor:
+class PhaseConductor:
     """The runner of all phases of a workflow.
 
     Args:
         slots: Slots that the phases share.
-        prints: See ``planned.prints``.
+        prints: See ``planned.digest_phases``.
         log: Log of the begins and ends of phases.
     """
 
-    def __init__(self, phases: list[Planned], here: Here, slots: int, prints: dict[str, str], log: Log) -> None:
+    def __init__(
+        self, phases: list[PlannedPhase], here: WorkflowContext, slots: int, prints: dict[str, str], log: PhaseLog
+    ) -> None:
         self._phases, self._here, self._slots, self._prints, self._log = phases, here, slots, prints, log
-        self._alive: dict[str, Alive] = {}
+        self._alive: dict[str, RunningPhase] = {}
         self._codes: dict[str, int] = {}
         #: Outputs that hold nothing of an earlier workflow, and outputs that are complete.
         self._begun, self._final = set[str](), set[str]()
         self._selector = selectors.DefaultSelector()
         self._signals = 0
 
-    def run(self, interrupt: Interrupt, look: Callable[[bool], None]) -> int:
+    def run(self, interrupt: StopSignals, look: Callable[[bool], None]) -> int:
         """Run all phases and return the exit code of the workflow.
 
         Args:
             look: Called after each wait of at most 0.2 s, with whether no phase is running.
         """
         try:
-            while self._begin_more(interrupt) or self._alive:
-                for key, _ in self._selector.select(LOOK_SECONDS):
-                    self._hear(key.data) if isinstance(key.fileobj, socket.socket) else self._ended(key.data)
-                self._pass_on(interrupt)
+            while self._start_ready_phases(interrupt) or self._alive:
+                for key, _ in self._selector.select(POLL_INTERVAL_SECONDS):
+                    self._receive_report(key.data) if isinstance(key.fileobj, socket.socket) else self._end_phase(
+                        key.data
+                    )
+                self._forward_signals(interrupt)
                 look(not self._alive)
-            return self._code(interrupt)
+            return self._choose_exit_code(interrupt)
         finally:
             for alive in self._alive.values():
                 with suppress(ProcessLookupError):
                     os.kill(alive.pid, signal.SIGKILL)
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether a phase has failed."""
         return any(code not in (ExitCode.DONE, ExitCode.QUARANTINED) for code in self._codes.values())
 
-    def _begin_more(self, interrupt: Interrupt) -> bool:
+    def _start_ready_phases(self, interrupt: StopSignals) -> bool:
         """Start all phases that can start, and return whether any did."""
-        if interrupt.count or self.failed:
+        if interrupt.count or self.has_failed:
             return False
         begun = False
         for planned in self._phases:
@@ -111,79 +115,79 @@ class Conductor:
                 continue
             known = {*self._codes, *self._alive}
             if all(each in self._codes for each in planned.waits) and known.issuperset(planned.streams.values()):
-                self._begin(planned)
+                self._start_phase(planned)
                 begun = True
         return begun
 
-    def _begin(self, planned: Planned) -> None:
+    def _start_phase(self, planned: PlannedPhase) -> None:
         """Start the process of a phase and watch its socket and its end."""
-        ours, theirs = pair()
+        ours, theirs = open_link_pair()
         others = [ours, *(alive.end for alive in self._alive.values())]
         print_ = self._prints[planned.phase.name]
         self._log.write(planned.phase.name, "begun")
-        pid = member.begin(planned, self._here, theirs, others, (self._begun, self._final), print_)
+        pid = member.start_phase_process(planned, self._here, theirs, others, (self._begun, self._final), print_)
         theirs.close()
-        alive = Alive(planned, pid, open_process_end(pid), ours)
+        alive = RunningPhase(planned, pid, open_process_end(pid), ours)
         self._alive[planned.phase.name] = alive
         self._selector.register(ours, selectors.EVENT_READ, planned.phase.name)
         self._selector.register(alive.ended, selectors.EVENT_READ, planned.phase.name)
 
-    def _hear(self, name: str) -> None:
+    def _receive_report(self, name: str) -> None:
         """Receive one message of a phase; at the end of the socket, stop watching it."""
         alive = self._alive.get(name)
         if alive is None:
             return
         try:
-            content = alive.end.recv(MOST_BYTES)
+            content = alive.end.recv(MAX_MESSAGE_BYTES)
         except ConnectionResetError:
             content = b""
         if content:
-            self._take_in(alive, content)
+            self._apply_report(alive, content)
         else:
             self._selector.unregister(alive.end)  # the pidfd reports its end
 
-    def _take_in(self, alive: Alive, content: bytes) -> None:
+    def _apply_report(self, alive: RunningPhase, content: bytes) -> None:
         """Apply a message of a phase: its end, its begun outputs, or its demand for slots."""
-        said = msgspec.json.decode(content, type=FromPhase)
+        said = msgspec.json.decode(content, type=PhaseReport)
         alive.ends = alive.ends if said.ends is None else said.ends
         if said.begun:
-            self._tell(begun=alive.planned.outputs)
+            self._announce_outputs(begun=alive.planned.outputs)
         if said.wanted is not None and said.running is not None:
             alive.need = msgspec.structs.replace(alive.need, wanted=said.wanted, running=said.running)
-            self._lend()
+            self._lend_slots()
 
-    def _lend(self) -> None:
+    def _lend_slots(self) -> None:
         """Divide the slots anew and send each phase its number if it has changed."""
         order = [planned.phase.name for planned in self._phases if planned.phase.name in self._alive]
         members = [self._alive[name] for name in order]
-        for alive, allowed in zip(members, lend([alive.need for alive in members], self._slots), strict=True):
+        for alive, allowed in zip(members, allot_slots([alive.need for alive in members], self._slots), strict=True):
             if allowed != alive.need.allowed:
                 alive.need = msgspec.structs.replace(alive.need, allowed=allowed)
-                send(alive.end, ToPhase(allow=allowed))
+                send_link_message(alive.end, PhaseUpdate(allow=allowed))
 
-    def _tell(self, begun: tuple[str, ...] = (), final: tuple[str, ...] = ()) -> None:
+    def _announce_outputs(self, begun: tuple[str, ...] = (), final: tuple[str, ...] = ()) -> None:
         """Announce begun and complete outputs to all running phases."""
         self._begun.update(begun)
         self._final.update(final)
         for alive in self._alive.values():
-            send(alive.end, ToPhase(begun=begun, final=final))
+            send_link_message(alive.end, PhaseUpdate(begun=begun, final=final))
 
-    def _hear_rest(self, alive: Alive) -> None:
+    def _receive_rest(self, alive: RunningPhase) -> None:
         """Receive the messages that a phase sent before its end."""
         while True:
             try:
-                content = alive.end.recv(MOST_BYTES, socket.MSG_DONTWAIT)
+                content = alive.end.recv(MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
             except ConnectionResetError:
                 continue  # unread messages to the phase cause this once; its own messages follow
             except BlockingIOError:
                 return  # a child process of the phase keeps the other end open
             if not content:
                 return
-            self._take_in(alive, content)
+            self._apply_report(alive, content)
 
-    def _ended(self, name: str) -> None:
+    def _end_phase(self, name: str) -> None:
         """Collect the process of an ended phase, log its exit code, and announce its outputs."""
-        self._hear_rest(self._alive[name])
+        self._receive_rest(self._alive[name])
         alive = self._alive.pop(name)
         _, status = os.waitpid(alive.pid, 0)
         for place in (alive.end, alive.ended):
@@ -191,25 +195,25 @@ class Conductor:
                 self._selector.unregister(place)
         alive.end.close()
         os.close(alive.ended)
-        self._codes[name] = alive.exit_code(os.waitstatus_to_exitcode(status))
+        self._codes[name] = alive.compute_exit_code(os.waitstatus_to_exitcode(status))
         self._log.write(name, "ended", self._codes[name])
         if self._codes[name] in (ExitCode.DONE, ExitCode.QUARANTINED):
-            self._tell(final=alive.planned.outputs)
-        self._lend()
+            self._announce_outputs(final=alive.planned.outputs)
+        self._lend_slots()
 
-    def _pass_on(self, interrupt: Interrupt) -> None:
+    def _forward_signals(self, interrupt: StopSignals) -> None:
         """Forward signals to the running phases; send them SIGTERM when a phase has failed."""
-        wanted = interrupt.count or (1 if self.failed else 0)
+        wanted = interrupt.count or (1 if self.has_failed else 0)
         while self._signals < min(wanted, 2):
             self._signals += 1
             for alive in self._alive.values():
                 with suppress(ProcessLookupError):
                     os.kill(alive.pid, interrupt.signal or signal.SIGTERM)
 
-    def _code(self, interrupt: Interrupt) -> int:
+    def _choose_exit_code(self, interrupt: StopSignals) -> int:
         """Return the exit code of the workflow from the signal and the codes of the phases."""
-        if (interrupt.signal and len(self._codes) < len(self._phases)) or (interrupt.signal and self.failed):
-            return 128 + number_told(interrupt.signal)
+        if (interrupt.signal and len(self._codes) < len(self._phases)) or (interrupt.signal and self.has_failed):
+            return 128 + map_exit_signal(interrupt.signal)
         # A phase that was stopped because another failed does not show the cause.
         failures = [code for code in self._codes.values() if code not in (ExitCode.DONE, ExitCode.QUARANTINED)]
         return next(
@@ -220,7 +224,7 @@ class Conductor:
         """Write the standard output of the phases to ``stream``, in their order; return whether there was any."""
         has_printed = False
         for planned in self._phases:
-            path = member.kept_output(self._here, planned.phase.name)
+            path = member.locate_kept_output(self._here, planned.phase.name)
             if planned.phase.kind == "command" and not planned.phase.stdout and path.exists():
                 with path.open("rb") as file:
                     while block := file.read(1 << 20):

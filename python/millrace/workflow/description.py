@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.job import Job, check_known, from_values
-from millrace.model import Frozen
+from millrace.job import JobSpec, check_known_keys, make_job
+from millrace.model import FrozenValue
 
 #: ``command``: a run of Millrace; ``filter``: a shell command from one file to another; ``python``: a function.
 Kind: TypeAlias = Literal["command", "filter", "python"]
@@ -32,13 +32,13 @@ OF_ALL = frozenset({"run-dir", "fresh", "keep-run-dir", "progress", "verbosity",
 BETWEEN = frozenset({"after", "input", "output", "format", "shared", "options", "filter", "python"})
 
 
-class Phase(Frozen, frozen=True):
+class PhaseDescription(FrozenValue, frozen=True):
     """The description of one phase. Files are as typed, relative to the working folder."""
 
     name: str
     kind: Kind
     #: The job; for ``command`` with the command itself.
-    job: Job
+    job: JobSpec
     text: str = ""
     #: Phases that must end before this one begins.
     after: tuple[str, ...] = ()
@@ -56,23 +56,23 @@ class Phase(Frozen, frozen=True):
         return (*filter(None, (self.stdin,)), *job.input, *typed, *job.shared, *arguments)
 
 
-class Workflow(Frozen, frozen=True):
+class WorkflowDescription(FrozenValue, frozen=True):
     """All phases, in the order of the file; each may read only outputs of earlier ones."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[PhaseDescription, ...]
     #: Options that hold for all phases.
-    job: Job
+    job: JobSpec
 
-    def phase(self, name: str) -> Phase:
+    def get_phase(self, name: str) -> PhaseDescription:
         """Return the phase of this name."""
         return next(phase for phase in self.phases if phase.name == name)
 
 
-def describe(values: Mapping[str, Any], where: str) -> Workflow:
+def parse_workflow(values: Mapping[str, Any], where: str) -> WorkflowDescription:
     """Check and parse the values of a job file, merged with the options of the command line.
 
     Args:
-        values: Values by their names in a job file; ``phase`` has the tables.
+        values: Values by their names in a job file; ``get_phase`` has the tables.
         where: The file, for messages.
 
     Raises:
@@ -89,18 +89,18 @@ def describe(values: Mapping[str, Any], where: str) -> Workflow:
             raise RefusedError(
                 f"{where}: {name}: belongs to one phase", f"say it below [phase.NAME], for each that has {name}"
             )
-    check_known(common, {field.encode_name for field in msgspec.structs.fields(Job)}, where)
-    phases: list[Phase] = []
+    check_known_keys(common, {field.encode_name for field in msgspec.structs.fields(JobSpec)}, where)
+    phases: list[PhaseDescription] = []
     for name, table in tables.items():
         phases.append(
-            _phase(name, table, common, f"{where}: phase {name}", [phase.name for phase in phases], list(tables))
+            _parse_phase(name, table, common, f"{where}: phase {name}", [phase.name for phase in phases], list(tables))
         )
-    return Workflow(phases=tuple(phases), job=from_values({**common, "command": ["workflow"]}, where))
+    return WorkflowDescription(phases=tuple(phases), job=make_job({**common, "command": ["workflow"]}, where))
 
 
-def _phase(
+def _parse_phase(
     name: str, table: dict[str, Any], common: dict[str, Any], where: str, earlier: Sequence[str], names: Sequence[str]
-) -> Phase:
+) -> PhaseDescription:
     """Parse the table of one phase.
 
     Args:
@@ -110,8 +110,8 @@ def _phase(
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name in ("lock", "workflow"):
         raise RefusedError(f"{where}: not a name", "use letters, digits, - and _: it is the name of a folder too")
-    known = {field.encode_name for field in msgspec.structs.fields(Job)} - OF_ALL
-    check_known(table, {*known, *OWN}, where)
+    known = {field.encode_name for field in msgspec.structs.fields(JobSpec)} - OF_ALL
+    check_known_keys(table, {*known, *OWN}, where)
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
         raise RefusedError(
@@ -119,7 +119,7 @@ def _phase(
             "say one of command, filter (a shell line) and python (FILE.py:FUNCTION)",
         )
     kind = kinds[0]
-    after = _names_after(table.get("after", ()), where, earlier, names)
+    after = _parse_after(table.get("after", ()), where, earlier, names)
     texts = {key: table.get(key, "") for key in ("stdin", "stdout", *KINDS[1:])}
     if wrong := next((key for key, value in texts.items() if not isinstance(value, str)), ""):
         raise RefusedError(f"{where}: {wrong}: expected text", "give one name")
@@ -129,35 +129,33 @@ def _phase(
     passed = {**{key: value for key, value in common.items() if key not in OF_ALL - {"slots", "verbosity"}}, **table}
     job_values = {key: value for key, value in passed.items() if key not in OWN}
     if kind == "command":
-        _only_functions(options, where)
-        job = from_values(job_values, where)
+        _refuse_options(options, where)
+        job = make_job(job_values, where)
     else:
         if unused := sorted(table.keys() - BETWEEN):
             raise RefusedError(
                 f"{where}: {unused[0]} belongs to a command", f"a {kind} takes {', '.join(sorted(BETWEEN - {*KINDS}))}"
             )
         if kind == "filter":
-            _only_functions(options, where)
-        job = from_values(
-            {**{key: table[key] for key in table if key in known}, "command": [texts[kind] or "?"]}, where
-        )
-        _check_between(kind, texts[kind], job, where)
-    return Phase(name=name, kind=kind, job=job, text=texts["filter"] or texts["python"], after=after,
+            _refuse_options(options, where)
+        job = make_job({**{key: table[key] for key in table if key in known}, "command": [texts[kind] or "?"]}, where)
+        _check_filter(kind, texts[kind], job, where)
+    return PhaseDescription(name=name, kind=kind, job=job, text=texts["filter"] or texts["python"], after=after,
                  stdin=texts["stdin"], stdout=texts["stdout"], options=options)  # fmt: skip
 
 
-def _only_functions(options: dict[str, Any], where: str) -> None:
+def _refuse_options(options: dict[str, Any], where: str) -> None:
     """Refuse ``options`` for a phase that is no function."""
     if options:
         raise RefusedError(f"{where}: options are arguments of a Python function", "write them into the command")
 
 
-def _names_after(given: Any, where: str, earlier: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+def _parse_after(given: Any, where: str, earlier: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
     """Parse ``after``: names of phases that come earlier in the file."""
     found = (given,) if isinstance(given, str) else tuple(given)
     for name in found:
         if name not in names:
-            check_known([name], names, f"{where}: after")
+            check_known_keys([name], names, f"{where}: after")
         if name not in earlier:
             raise RefusedError(
                 f"{where}: after {name}, which comes later in the file", f"move [phase.{name}] before it"
@@ -165,7 +163,7 @@ def _names_after(given: Any, where: str, earlier: Sequence[str], names: Sequence
     return found
 
 
-def _check_between(kind: Kind, text: str, job: Job, where: str) -> None:
+def _check_filter(kind: Kind, text: str, job: JobSpec, where: str) -> None:
     """Refuse a filter or function without exactly one input and output, or with an invalid text."""
     if len(job.input) != 1 or len(job.output) != 1:
         raise RefusedError(

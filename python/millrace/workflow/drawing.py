@@ -8,27 +8,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from millrace.launch import allocation
-from millrace.report.words import count
+from millrace.report.words import format_count
 from millrace.workflow import flow
-from millrace.workflow.description import Workflow
-from millrace.workflow.planned import Planned
+from millrace.workflow.description import WorkflowDescription
+from millrace.workflow.planned import PlannedPhase
 
 
-def text(described: Workflow, file: Path, cwd: Path) -> str:
+def draw_workflow(described: WorkflowDescription, file: Path, cwd: Path) -> str:
     """Plan a job in phases and draw it, for ``millrace plan``.
 
     Raises:
         MillraceError: A phase cannot be run.
     """
-    nodes = allocation.find(described.job.hosts, os.environ)
-    phases, here = flow.plan(described, file, cwd, os.environ, nodes)
-    lines = [f"commands run on {count(len(nodes.nodes), 'node')} of {nodes.words}"] if nodes else []
-    lines += [line for planned in phases for line in _phase(planned)]
+    nodes = allocation.find_node_allocation(described.job.hosts, os.environ)
+    phases, here = flow.plan_workflow(described, file, cwd, os.environ, nodes)
+    lines = [f"commands run on {format_count(len(nodes.nodes), 'node')} of {nodes.words}"] if nodes else []
+    lines += [line for planned in phases for line in _draw_phase(planned)]
     there = " (exists: the job would resume)" if here.folder.exists() else ""
     return "\n".join([*lines, f"folder:    {here.folder}{there}", ""])
 
 
-def _phase(planned: Planned) -> Iterator[str]:
+def _draw_phase(planned: PlannedPhase) -> Iterator[str]:
     """Yield the lines of one phase."""
     phase = planned.phase
     what = shlex.join(phase.job.command) if phase.kind == "command" else f"{phase.kind}: {phase.text}"

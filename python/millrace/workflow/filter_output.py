@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from millrace import _core
 from millrace.errors import CorruptError, ToolError
-from millrace.workflow.follow import listing, write_all
+from millrace.workflow.follow import format_listing_line, write_all
 
 
 class FileOutput:
@@ -23,7 +23,7 @@ class FileOutput:
         Raises:
             ToolError: It is neither.
         """
-        write_all(self._file.fileno(), _bytes(item, who))
+        write_all(self._file.fileno(), _encode_item(item, who))
 
     def finish(self) -> None:
         """Fsync and close the file."""
@@ -55,16 +55,18 @@ class FolderOutput:
             case (str(name), bytes() | str() as content):
                 pass
             case _:
-                raise ToolError(f"{who}: gave {_short(item)} for a folder", "yield (name, content), one for each file")
+                raise ToolError(
+                    f"{who}: gave {_shorten_repr(item)} for a folder", "yield (name, content), one for each file"
+                )
         if not name or "/" in name or name.startswith(".") or "\n" in name or "\0" in name:
             raise ToolError(f"{who}: {name!r} is no name for a file", "use a name without / and without a dot in front")
         if name in self._names:
             raise ToolError(f"{who}: gave the file {name} twice", "give each its own name")
         self._names.add(name)
-        self._place(name, _bytes(content, who))
-        self._listed.write(listing(self._folder / name))
+        self._write_file(name, _encode_item(content, who))
+        self._listed.write(format_listing_line(self._folder / name))
 
-    def _place(self, name: str, content: bytes) -> None:
+    def _write_file(self, name: str, content: bytes) -> None:
         """Write a file atomically, unless it already has these bytes."""
         path = self._folder / name
         if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
@@ -92,16 +94,16 @@ class FolderOutput:
         self._listed.close()
 
 
-def _bytes(item: object, who: str) -> bytes:
+def _encode_item(item: object, who: str) -> bytes:
     """Return a result as bytes, text in UTF-8; refuse all other types."""
     if isinstance(item, str):
         return item.encode()
     if isinstance(item, bytes):
         return item
-    raise ToolError(f"{who}: gave {_short(item)} where bytes are expected", "yield bytes or text")
+    raise ToolError(f"{who}: gave {_shorten_repr(item)} where bytes are expected", "yield bytes or text")
 
 
-def _short(item: object) -> str:
+def _shorten_repr(item: object) -> str:
     """Return the ``repr`` of a value, cut to 60 letters."""
     text = repr(item)
     return text if len(text) <= 60 else text[:57] + "..."

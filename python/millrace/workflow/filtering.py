@@ -20,7 +20,7 @@ from millrace.workflow.filter_output import FileOutput, FolderOutput
 from millrace.workflow.follow import BLOCK_BYTES, write_all
 
 
-class Given(Iterator[bytes]):
+class FilterSource(Iterator[bytes]):
     """The input of a filter or function; it keeps its own error, to tell it from errors of the user's code."""
 
     def __init__(self, source: Iterable[bytes]) -> None:
@@ -37,7 +37,7 @@ class Given(Iterator[bytes]):
             raise
 
 
-def load(text: str, cwd: Path) -> Callable[..., Iterable[object]]:
+def load_function(text: str, cwd: Path) -> Callable[..., Iterable[object]]:
     """Import and return the function that ``FILE.py:NAME`` or ``MODULE:NAME`` names. Runs the module's code.
 
     Raises:
@@ -55,7 +55,9 @@ def load(text: str, cwd: Path) -> Callable[..., Iterable[object]]:
         else:
             module = importlib.import_module(place)
     except (Exception, SystemExit) as error:
-        raise RefusedError(f"{place}: cannot be loaded: {_last_line(error)}", "see that python can run it") from error
+        raise RefusedError(
+            f"{place}: cannot be loaded: {_format_error_line(error)}", "see that python can run it"
+        ) from error
     finally:
         sys.dont_write_bytecode = writes
     function = getattr(module, name, None)
@@ -64,7 +66,7 @@ def load(text: str, cwd: Path) -> Callable[..., Iterable[object]]:
     return function  # type: ignore[no-any-return]
 
 
-def apply(
+def apply_function(
     function: Callable[..., Iterable[object]], source: Iterable[bytes], options: Mapping[str, Any],
     output: FileOutput | FolderOutput, who: str,
 ) -> None:  # fmt: skip
@@ -77,17 +79,17 @@ def apply(
         ToolError: The function raised an exception, or yielded a value that cannot be written.
         MillraceError, OSError: The input cannot be read, or the output cannot be written.
     """
-    given = Given(source)
-    results = iter(_called(lambda: iter(function(given, **options)), given, who))
+    given = FilterSource(source)
+    results = iter(_call_user_code(lambda: iter(function(given, **options)), given, who))
     missing = object()
-    while (item := _called(lambda: next(results, missing), given, who)) is not missing:
+    while (item := _call_user_code(lambda: next(results, missing), given, who)) is not missing:
         output.write(item, who)
     if given.error:
         raise given.error
     output.finish()
 
 
-def _called(call: Callable[[], Any], given: Given, who: str) -> Any:
+def _call_user_code(call: Callable[[], Any], given: FilterSource, who: str) -> Any:
     """Call the user's code; raise ``ToolError`` for its own exception, or the error of its input.
 
     SystemExit counts as an exception of the code.
@@ -98,23 +100,23 @@ def _called(call: Callable[[], Any], given: Given, who: str) -> Any:
         if given.error:
             raise given.error from error
         raise ToolError(
-            f"{who}: {_last_line(error)}\n{_where(error)}",
+            f"{who}: {_format_error_line(error)}\n{_format_user_frames(error)}",
             "the same command goes on where it was; a changed function starts over, with --fresh",
         ) from error
 
 
-def _last_line(error: BaseException) -> str:
+def _format_error_line(error: BaseException) -> str:
     """Return the last line of an exception's traceback: type and message."""
     return traceback.format_exception_only(error)[-1].strip()
 
 
-def _where(error: BaseException) -> str:
+def _format_user_frames(error: BaseException) -> str:
     """Return the part of a traceback that lies in the user's code."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     return "".join(traceback.format_list(frames)).rstrip()
 
 
-def shell(line: str, source: Iterable[bytes], output: FileOutput, cwd: Path, who: str) -> None:
+def run_shell_line(line: str, source: Iterable[bytes], output: FileOutput, cwd: Path, who: str) -> None:
     """Run a shell line with ``source`` as its standard input, and write its standard output.
 
     The output passes through this process, so that nothing is written after this process has died.
@@ -123,14 +125,14 @@ def shell(line: str, source: Iterable[bytes], output: FileOutput, cwd: Path, who
         ToolError: The exit status is not 0.
         MillraceError, OSError: The input cannot be read, or the output cannot be written.
     """
-    given = Given(source)
+    given = FilterSource(source)
     with subprocess.Popen(
         ["/bin/sh", "-c", line], cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
     ) as tool:
         assert tool.stdin and tool.stdout  # both are pipes
         own = os.dup(tool.stdin.fileno())  # Popen closes tool.stdin at the end; the thread needs its own
         tool.stdin.close()
-        threading.Thread(target=_feed, args=(given, own, tool.pid), name="feed", daemon=True).start()
+        threading.Thread(target=_feed_shell_line, args=(given, own, tool.pid), name="feed", daemon=True).start()
         while block := tool.stdout.read(BLOCK_BYTES):
             output.write(block, who)
         status = tool.wait()
@@ -143,7 +145,7 @@ def shell(line: str, source: Iterable[bytes], output: FileOutput, cwd: Path, who
     output.finish()
 
 
-def _feed(given: Given, descriptor: int, group: int) -> None:
+def _feed_shell_line(given: FilterSource, descriptor: int, group: int) -> None:
     """Write the input into ``descriptor`` and close it; after a read error, kill the process group of the shell.
 
     Closing the pipe would look like the end of the input, and remaining processes would keep the output open.

@@ -10,10 +10,10 @@ from typing import Literal
 import msgspec
 
 from millrace.errors import ExitCode
-from millrace.model import Frozen
-from millrace.sealed import unseal
+from millrace.model import FrozenValue
+from millrace.sealed import read_checksummed
 from millrace.storage import past
-from millrace.workflow.log import Line, Log, read
+from millrace.workflow.log import PhaseLog, PhaseLogLine, read_phase_log
 
 VERSION = 2
 
@@ -21,16 +21,16 @@ VERSION = 2
 MANIFEST, LOG, DONE = "workflow.json", "phases.jsonl", "done"
 
 
-class Manifest(Frozen, frozen=True):
+class WorkflowManifest(FrozenValue, frozen=True):
     """The identity of a workflow: only an equal workflow resumes it."""
 
     version: int
     cwd: str
-    #: See ``millrace.workflow.planned.parts``.
+    #: See ``millrace.workflow.planned.digest_phase_parts``.
     phases: dict[str, dict[str, str]]
 
 
-class Stretch(msgspec.Struct):
+class WorkStretch(msgspec.Struct):
     """One working time of a phase, from begin to end; times in seconds since 1970."""
 
     phase: str
@@ -44,7 +44,7 @@ class Stretch(msgspec.Struct):
     killed: bool = False
 
 
-def ended_so(code: int) -> Literal["done", "quarantined", "interrupted", "stopped"]:
+def classify_exit_code(code: int) -> Literal["done", "quarantined", "interrupted", "stopped"]:
     """Return the state of a job or phase that ended with this exit code."""
     if code > 128:
         return "interrupted"
@@ -53,35 +53,37 @@ def ended_so(code: int) -> Literal["done", "quarantined", "interrupted", "stoppe
     return "stopped" if code else "done"
 
 
-def is_workflow(folder: Path) -> bool:
+def is_workflow_folder(folder: Path) -> bool:
     """Tell whether a folder holds a job in phases."""
     return (folder / MANIFEST).exists()
 
 
-def names(folder: Path) -> tuple[str, ...]:
+def list_phase_names(folder: Path) -> tuple[str, ...]:
     """Return the names of the phases, in their order.
 
     Raises:
         CorruptError: The manifest is damaged.
         FileNotFoundError: The manifest is gone.
     """
-    return tuple(unseal(folder / MANIFEST, Manifest, "the manifest of a job in phases", VERSION).phases)
+    return tuple(
+        read_checksummed(folder / MANIFEST, WorkflowManifest, "the manifest of a job in phases", VERSION).phases
+    )
 
 
-def stretches(lines: Sequence[Line], now: float) -> list[Stretch]:
+def list_work_stretches(lines: Sequence[PhaseLogLine], now: float) -> list[WorkStretch]:
     """Return the working times of the phases from the log, in the order of their begins.
 
     Args:
-        now: End of those that have none in the log: the present, or the ``last_sign`` of a killed job; seconds since
+        now: End of those that have none in the log: the present, or the ``read_last_sign_of_life`` of a killed job; seconds since
             1970.
     """
-    found: list[Stretch] = []
-    latest: dict[str, Stretch] = {}
+    found: list[WorkStretch] = []
+    latest: dict[str, WorkStretch] = {}
     for line in lines:
         if line.what == "begun":
             if line.phase in latest and latest[line.phase].ended is None and not latest[line.phase].killed:
                 latest[line.phase].last = line.time  # the time of the kill is not in the log
-            latest[line.phase] = Stretch(line.phase, line.time)
+            latest[line.phase] = WorkStretch(line.phase, line.time)
             found.append(latest[line.phase])
         elif line.phase in latest and line.what == "killed":
             latest[line.phase].last, latest[line.phase].killed = max(line.time, latest[line.phase].begun), True
@@ -92,7 +94,7 @@ def stretches(lines: Sequence[Line], now: float) -> list[Stretch]:
     return found
 
 
-def last_sign(folder: Path) -> float:
+def read_last_sign_of_life(folder: Path) -> float:
     """Return the last sign of life: when the job last wrote to its folder, in seconds since 1970.
 
     A running job writes the lock every few seconds, and the log of a phase about once a second.
@@ -104,15 +106,15 @@ def last_sign(folder: Path) -> float:
     return found
 
 
-def note_killed(folder: Path, last: float) -> None:
+def log_killed_phases(folder: Path, last: float) -> None:
     """Log as killed the phases that were running when the job was killed.
 
     Args:
-        last: See ``last_sign``; read before this start of the job wrote to the folder.
+        last: See ``read_last_sign_of_life``; read before this start of the job wrote to the folder.
     """
-    if not is_workflow(folder):
+    if not is_workflow_folder(folder):
         return
-    log = Log(folder / LOG)
-    for each in stretches(list(read(folder / LOG)), last):
+    log = PhaseLog(folder / LOG)
+    for each in list_work_stretches(list(read_phase_log(folder / LOG)), last):
         if each.ended is None and not each.killed:
             log.write(each.phase, "killed", at=each.last)

@@ -9,15 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace.errors import CorruptError
-from millrace.workflow.link import Link
+from millrace.workflow.link import WorkflowLink
 
 #: Seconds between reads of a growing file.
-LOOK_SECONDS = 0.02
+POLL_INTERVAL_SECONDS = 0.02
 
 BLOCK_BYTES = 1 << 20
 
 
-def blocks(path: Path, output: str, link: Link) -> Iterator[bytes]:
+def follow_file_blocks(path: Path, output: str, link: WorkflowLink) -> Iterator[bytes]:
     """Yield the bytes of the file ``path`` until it is complete; block while it grows.
 
     Args:
@@ -26,7 +26,7 @@ def blocks(path: Path, output: str, link: Link) -> Iterator[bytes]:
     Raises:
         OSError: The file cannot be read.
     """
-    link.wait_for_begin(output)
+    link.wait_until_begun(output)
     with path.open("rb", buffering=0) as file:
         while True:
             is_last = link.is_final(output)  # asked before reading: then the read gets all bytes
@@ -34,47 +34,47 @@ def blocks(path: Path, output: str, link: Link) -> Iterator[bytes]:
                 yield block
             if is_last:
                 return
-            link.wait(output, LOOK_SECONDS)
+            link.wait_until_final(output, POLL_INTERVAL_SECONDS)
 
 
-def names(folder: Path, listed: Path, output: str, link: Link) -> Iterator[str]:
+def follow_file_names(folder: Path, listed: Path, output: str, link: WorkflowLink) -> Iterator[str]:
     """Yield the names of the files in ``folder`` in the order of the shell's ``folder/*``, each once it is complete.
 
     Args:
-        listed: File in which the writing phase lists the paths (``listing``) of this and its other folders.
+        listed: File in which the writing phase lists the paths (``format_listing_line``) of this and its other folders.
         output: Name of the folder in the workflow.
 
     Raises:
         CorruptError: They were not written in that order, or the folder has other files.
     """
-    link.wait_for_begin(output)
+    link.wait_until_begun(output)
     given: list[str] = []
-    for name in _listed(folder, listed, output, link):
+    for name in _follow_listed_names(folder, listed, output, link):
         _check_order(given, name, output)
         given.append(name)
         yield name
     # A power cut may have shortened the list; the folder is complete.
-    there = in_folder(folder)
+    there = list_folder_files(folder)
     if there[: len(given)] != given:
         raise CorruptError(f"{output}: has other files than those that its phase wrote", "start over with --fresh")
     yield from there[len(given) :]
 
 
-def in_folder(folder: Path) -> list[str]:
+def list_folder_files(folder: Path) -> list[str]:
     """Return the names of the files in a folder, in the shell's order, without hidden ones."""
     with os.scandir(folder) as entries:
         return sorted(each.name for each in entries if not each.name.startswith(".") and each.is_file())
 
 
-def listing(path: str | Path) -> bytes:
+def format_listing_line(path: str | Path) -> bytes:
     """Return the line that lists a complete file. One list holds the files of all folders of a phase."""
     return os.fsencode(os.path.normpath(path)) + b"\n"
 
 
-def _listed(folder: Path, listed: Path, output: str, link: Link) -> Iterator[str]:
+def _follow_listed_names(folder: Path, listed: Path, output: str, link: WorkflowLink) -> Iterator[str]:
     """Yield the names of the files of ``folder`` in the growing list ``listed``."""
     rest, wanted = b"", os.path.normpath(folder)
-    for block in blocks(listed, output, link):
+    for block in follow_file_blocks(listed, output, link):
         *lines, rest = (rest + block).split(b"\n")
         for parent, name in map(os.path.split, map(os.fsdecode, lines)):
             if parent == wanted:
@@ -90,7 +90,7 @@ def _check_order(given: list[str], name: str, output: str) -> None:
         )
 
 
-class Pipe:
+class ContentPipe:
     """A named pipe filled by a thread from an iterator, so that readers of files can read growing content.
 
     Args:
@@ -103,9 +103,9 @@ class Pipe:
         self.path, self._content, self._failed = place, content, failed
         place.parent.mkdir(parents=True, exist_ok=True)
         os.mkfifo(place, 0o600)
-        threading.Thread(target=self._pump, name="follow", daemon=True).start()
+        threading.Thread(target=self._pump_content, name="follow", daemon=True).start()
 
-    def _pump(self) -> None:
+    def _pump_content(self) -> None:
         """Write the content into the pipe, once a reader has opened it."""
         with suppress(BrokenPipeError), open(self.path, "wb", buffering=0) as pipe:  # the reader may end first
             try:

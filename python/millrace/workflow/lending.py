@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 
 
-class Need(Frozen, frozen=True):
+class SlotNeed(FrozenValue, frozen=True):
     """The slots that one phase has and could use."""
 
     #: Tasks that are waiting or running.
@@ -23,13 +23,13 @@ class Need(Frozen, frozen=True):
         return max(self.allowed, self.running)
 
 
-def targets(wanted: Sequence[int], slots: int) -> list[int]:
+def compute_slot_targets(wanted: Sequence[int], slots: int) -> list[int]:
     """Return the number of slots each phase should have; ``wanted`` is in the order of the job, shape (n_phases,).
 
     The first phase with tasks keeps half of the slots, rounded up, as the later phases depend on it. Later phases share
     the rest, one slot each in turn. No slot stays idle while a task waits.
 
-    >>> targets([5, 5, 0], 4), targets([5, 1, 0], 4), targets([0, 0, 9], 2), targets([9, 9, 9], 1)
+    >>> compute_slot_targets([5, 5, 0], 4), compute_slot_targets([5, 1, 0], 4), compute_slot_targets([0, 0, 9], 2), compute_slot_targets([9, 9, 9], 1)
     ([2, 2, 0], [3, 1, 0], [0, 0, 2], [1, 0, 0])
     """
     given = [0] * len(wanted)
@@ -50,17 +50,17 @@ def targets(wanted: Sequence[int], slots: int) -> list[int]:
     return given
 
 
-def lend(needs: Sequence[Need], slots: int) -> list[int]:
+def allot_slots(needs: Sequence[SlotNeed], slots: int) -> list[int]:
     """Return the number of slots each phase may use now, so that the slots held never exceed ``slots`` in all.
 
     A phase that gets fewer slots frees them as its tools end; only then other phases get them.
 
-    >>> lend([Need(wanted=4, allowed=2, running=2), Need(wanted=1)], 2)
+    >>> allot_slots([SlotNeed(wanted=4, allowed=2, running=2), SlotNeed(wanted=1)], 2)
     [1, 0]
-    >>> lend([Need(wanted=4, allowed=1, running=1), Need(wanted=1)], 2)
+    >>> allot_slots([SlotNeed(wanted=4, allowed=1, running=1), SlotNeed(wanted=1)], 2)
     [1, 1]
     """
-    aims = targets([need.wanted for need in needs], slots)
+    aims = compute_slot_targets([need.wanted for need in needs], slots)
     lower = [min(need.allowed, aim) for need, aim in zip(needs, aims, strict=True)]
     free = slots - sum(max(low, need.running) for low, need in zip(lower, needs, strict=True))
     found = []

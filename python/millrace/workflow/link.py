@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 
 #: Most bytes of a message.
-MOST_BYTES = 1 << 16
+MAX_MESSAGE_BYTES = 1 << 16
 
 
-class ToPhase(Frozen, frozen=True, omit_defaults=True):
+class PhaseUpdate(FrozenValue, frozen=True, omit_defaults=True):
     """A message to a phase: changes that concern it."""
 
     #: Slots that it may use from now on; None: as before.
@@ -27,7 +27,7 @@ class ToPhase(Frozen, frozen=True, omit_defaults=True):
     final: tuple[str, ...] = ()
 
 
-class FromPhase(Frozen, frozen=True, omit_defaults=True):
+class PhaseReport(FrozenValue, frozen=True, omit_defaults=True):
     """A message of a phase about itself."""
 
     #: Tasks that are waiting or running, and running tools; None: as before.
@@ -39,12 +39,12 @@ class FromPhase(Frozen, frozen=True, omit_defaults=True):
     ends: int | None = None
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
+def open_link_pair() -> tuple[socket.socket, socket.socket]:
     """Return the two sockets of a link: that of the workflow, and that of the phase."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def send(end: socket.socket, message: ToPhase | FromPhase) -> None:
+def send_link_message(end: socket.socket, message: PhaseUpdate | PhaseReport) -> None:
     """Send one message; ignore a closed receiver, whose end is reported in another way."""
     try:
         end.send(msgspec.json.encode(message))
@@ -52,7 +52,7 @@ def send(end: socket.socket, message: ToPhase | FromPhase) -> None:
         return
 
 
-class Link:
+class WorkflowLink:
     """The phase's end of the link. When the process of the workflow dies, this process kills itself.
 
     Args:
@@ -67,28 +67,28 @@ class Link:
         self._said = (0, 0)
         self._listening = False
 
-    def listen(self) -> None:
+    def start_listening(self) -> None:
         """Start a thread that receives the messages of the workflow. May be called twice."""
         if not self._listening:
             self._listening = True
-            threading.Thread(target=self._listen, name="link", daemon=True).start()
+            threading.Thread(target=self._receive_updates, name="link", daemon=True).start()
 
     def lend(self, allow: Callable[[int], None]) -> None:
         """Register ``allow``, which is called with the number of slots for this phase whenever it changes."""
         self._allow = allow
-        self.listen()
+        self.start_listening()
 
-    def work(self, wanted: int, running: int) -> None:
+    def report_demand(self, wanted: int, running: int) -> None:
         """Report the number of waiting or running tasks, and of running tools, if one has changed."""
         if (wanted, running) != self._said:
             self._said = (wanted, running)
-            send(self._end, FromPhase(wanted=wanted, running=running))
+            send_link_message(self._end, PhaseReport(wanted=wanted, running=running))
 
-    def begun(self) -> None:
+    def report_outputs_begun(self) -> None:
         """Report that the outputs hold nothing of an earlier workflow."""
-        send(self._end, FromPhase(begun=True))
+        send_link_message(self._end, PhaseReport(begun=True))
 
-    def wait_for_begin(self, output: str) -> None:
+    def wait_until_begun(self, output: str) -> None:
         """Wait until ``output`` holds nothing of an earlier workflow."""
         with self._changed:
             self._changed.wait_for(lambda: output in self._begun)
@@ -98,21 +98,21 @@ class Link:
         with self._changed:
             return output in self._final
 
-    def wait(self, output: str, seconds: float | None = None) -> None:
+    def wait_until_final(self, output: str, seconds: float | None = None) -> None:
         """Wait until ``output`` is complete, at most ``seconds`` if given."""
         with self._changed:
             self._changed.wait_for(lambda: output in self._final, seconds)
 
-    def _listen(self) -> None:
+    def _receive_updates(self) -> None:
         """Receive messages until the workflow's process ends, then kill this process."""
         try:
-            while content := self._end.recv(MOST_BYTES):
-                self._hear(msgspec.json.decode(content, type=ToPhase))
+            while content := self._end.recv(MAX_MESSAGE_BYTES):
+                self._apply_update(msgspec.json.decode(content, type=PhaseUpdate))
         except ConnectionResetError:
             pass
         os.kill(os.getpid(), signal.SIGKILL)  # as if this run was killed: the journal has all committed blocks
 
-    def _hear(self, message: ToPhase) -> None:
+    def _apply_update(self, message: PhaseUpdate) -> None:
         """Apply a message of the workflow."""
         with self._changed:
             self._begun.update(message.begun, message.final)

@@ -9,14 +9,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 
 #: ``killed``: the phase was running when the job was killed. The next start of the job writes it, with the time of the
 #: last sign of life.
 What: TypeAlias = Literal["begun", "ended", "killed"]
 
 
-class Line(Frozen, frozen=True, omit_defaults=True):
+class PhaseLogLine(FrozenValue, frozen=True, omit_defaults=True):
     """A line of the log; ``time`` in seconds since 1970."""
 
     time: float
@@ -25,7 +25,7 @@ class Line(Frozen, frozen=True, omit_defaults=True):
     code: int = 0
 
 
-class Log:
+class PhaseLog:
     """A writer of log lines."""
 
     def __init__(self, path: Path) -> None:
@@ -38,15 +38,15 @@ class Log:
             at: Time of the event, in seconds since 1970; default: now.
         """
         with self._path.open("ab") as file:
-            line = Line(time=time.time() if at is None else at, phase=phase, what=what, code=code)
+            line = PhaseLogLine(time=time.time() if at is None else at, phase=phase, what=what, code=code)
             file.write(msgspec.json.encode(line) + b"\n")
 
 
-def read(path: Path) -> Iterator[Line]:
+def read_phase_log(path: Path) -> Iterator[PhaseLogLine]:
     """Yield the lines of a log, without lines cut by a kill; none if there is no file."""
     if path.exists():
         for line in path.read_bytes().splitlines():
             try:
-                yield msgspec.json.decode(line, type=Line)
+                yield msgspec.json.decode(line, type=PhaseLogLine)
             except msgspec.DecodeError:
                 continue

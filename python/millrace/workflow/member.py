@@ -13,29 +13,29 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from millrace.errors import ExitCode, MillraceError
-from millrace.interrupt import STOPPING, StoppedBySignal
-from millrace.launch.allocation import PHASE, Allocation
-from millrace.launch.supervisor_link import Supervision
-from millrace.rundir import write_whole
-from millrace.terminal import unescaped
+from millrace.interrupt import STOPPING, StoppedBySignalError
+from millrace.launch.allocation import PHASE, NodeAllocation
+from millrace.launch.supervisor_link import SupervisorLink
+from millrace.rundir import write_atomically
+from millrace.terminal import get_unescaped_stream
 from millrace.workflow import filtering, follow, planning
-from millrace.workflow.chain import Chain
+from millrace.workflow.chain import PhaseChain
 from millrace.workflow.filter_output import FileOutput, FolderOutput
-from millrace.workflow.link import FromPhase, Link, send
-from millrace.workflow.planned import Here, Planned, norm
-from millrace.workflow.records import format_of
-from millrace.workflow.source import Source, lists
+from millrace.workflow.link import PhaseReport, WorkflowLink, send_link_message
+from millrace.workflow.planned import PlannedPhase, WorkflowContext, normalise_path
+from millrace.workflow.records import split_format
+from millrace.workflow.source import FilterInput, locate_file_list
 
 
-class Member:
+class PhaseProcess:
     """A phase in its own process.
 
     Args:
         link: Link to the process of the workflow.
-        print_: Digest by which a filter or function recognises its earlier work (``planned.prints``).
+        print_: Digest by which a filter or function recognises its earlier work (``planned.digest_phases``).
     """
 
-    def __init__(self, planned: Planned, here: Here, link: Link, print_: str) -> None:
+    def __init__(self, planned: PlannedPhase, here: WorkflowContext, link: WorkflowLink, print_: str) -> None:
         self._planned, self._phase, self._here, self._link, self._print = planned, planned.phase, here, link, print_
 
     def run(self) -> int:
@@ -44,54 +44,63 @@ class Member:
         Raises:
             MillraceError: The phase failed.
         """
-        return self._command() if self._phase.kind == "command" else self._between()
+        return self._run_command() if self._phase.kind == "command" else self._run_filter()
 
     # A run of Millrace
 
-    def _command(self) -> int:
+    def _run_command(self) -> int:
         from millrace.session import carry_out
 
-        self._redirect()
+        self._redirect_streams()
         if self._here.nodes:
-            return self._on_nodes(self._here.nodes)
+            return self._run_on_nodes(self._here.nodes)
         streams = self._planned.streams
-        plan = self._planned.plan or planning.make(self._phase, self._phase.job, streams, self._here)
-        growing = {output: lists(self._here, by) if self._is_folder(output) else None for output, by in streams.items()}
-        chain = Chain(self._link, self._here.cwd, growing, lists(self._here, self._phase.name))
-        finished = carry_out.run(plan, Supervision(os.environ), chain=chain)
+        plan = self._planned.plan or planning.make_phase_plan(self._phase, self._phase.job, streams, self._here)
+        growing = {
+            output: locate_file_list(self._here, by) if self._is_folder(output) else None
+            for output, by in streams.items()
+        }
+        chain = PhaseChain(self._link, self._here.cwd, growing, locate_file_list(self._here, self._phase.name))
+        finished = carry_out.run_plan(plan, SupervisorLink(os.environ), chain=chain)
         if finished.code and finished.text:
-            say(f"phase {self._phase.name}: {finished.text}")
+            print_message(f"phase {self._phase.name}: {finished.text}")
         return finished.code
 
-    def _on_nodes(self, nodes: Allocation) -> int:
+    def _run_on_nodes(self, nodes: NodeAllocation) -> int:
         """Run the command by ranks on several nodes; each rank plans it, as all its inputs are complete."""
         from millrace.launch import supervise
 
-        self._link.listen()
-        lists(self._here, self._phase.name).write_bytes(b"")  # its output folders are read only when complete
-        plan = planning.make(self._phase, self._phase.job, {}, self._here)
+        self._link.start_listening()
+        locate_file_list(self._here, self._phase.name).write_bytes(
+            b""
+        )  # its output folders are read only when complete
+        plan = planning.make_phase_plan(self._phase, self._phase.job, {}, self._here)
         if plan.job.verbosity >= 0:
-            say(f"phase {self._phase.name}:")
-        return supervise.run(plan, nodes, {**os.environ, PHASE: self._phase.name})
+            print_message(f"phase {self._phase.name}:")
+        return supervise.run_supervised(plan, nodes, {**os.environ, PHASE: self._phase.name})
 
     def _is_folder(self, output: str) -> bool:
         """Tell whether an output of another phase is a folder."""
         return (self._here.cwd / output).is_dir()
 
-    def _redirect(self) -> None:
+    def _redirect_streams(self) -> None:
         """Connect standard input and output to the files of the description, or to a growing output."""
-        out = self._here.cwd / self._phase.stdout if self._phase.stdout else kept_output(self._here, self._phase.name)
-        _become(os.open(out, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666), 1)
-        source = norm(self._phase.stdin) if self._phase.stdin else ""
+        out = (
+            self._here.cwd / self._phase.stdout
+            if self._phase.stdout
+            else locate_kept_output(self._here, self._phase.name)
+        )
+        _move_descriptor(os.open(out, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666), 1)
+        source = normalise_path(self._phase.stdin) if self._phase.stdin else ""
         if source not in self._planned.streams:
-            _become(os.open(self._here.cwd / (self._phase.stdin or os.devnull), os.O_RDONLY | os.O_CLOEXEC), 0)
+            _move_descriptor(os.open(self._here.cwd / (self._phase.stdin or os.devnull), os.O_RDONLY | os.O_CLOEXEC), 0)
             return
         end, other = os.pipe()
-        _become(end, 0)
-        content = follow.blocks(self._here.cwd / source, source, self._link)
-        threading.Thread(target=self._pump, args=(content, other), name="stdin", daemon=True).start()
+        _move_descriptor(end, 0)
+        content = follow.follow_file_blocks(self._here.cwd / source, source, self._link)
+        threading.Thread(target=self._pump_stdin, args=(content, other), name="stdin", daemon=True).start()
 
-    def _pump(self, content: Iterator[bytes], descriptor: int) -> None:
+    def _pump_stdin(self, content: Iterator[bytes], descriptor: int) -> None:
         """Write growing content into a pipe; after an error, end the process by SIGTERM."""
         try:
             for block in content:
@@ -99,75 +108,77 @@ class Member:
         except BrokenPipeError:
             return
         except BaseException as error:
-            say(f"phase {self._phase.name}: {error}")
+            print_message(f"phase {self._phase.name}: {error}")
             os.kill(os.getpid(), signal.SIGTERM)  # without closing the pipe, which would look like the end of the file
             return
         os.close(descriptor)
 
     # A filter or a function
 
-    def _between(self) -> int:
+    def _run_filter(self) -> int:
         """Run a filter or function, unless its earlier output is still valid, and return its exit code."""
         phase, cwd = self._phase, self._here.cwd
         done = self._here.folder / f"{phase.name}.done"
-        if done.exists() and self._source() in self._planned.streams:
+        if done.exists() and self._get_input_name() in self._planned.streams:
             # It may have changed: a later run of its phase may have fewer records in quarantine.
-            self._link.listen()
-            self._link.wait(self._source())
-        if _read(done) == self._mark() and self._is_there():
+            self._link.start_listening()
+            self._link.wait_until_final(self._get_input_name())
+        if _read_if_present(done) == self._build_done_mark() and self._has_output():
             return ExitCode.DONE
         done.unlink(missing_ok=True)
-        self._link.listen()
+        self._link.start_listening()
         who = f"phase {phase.name}: {phase.text}"
         path = cwd / phase.job.output[0]
-        listed = lists(self._here, phase.name)
+        listed = locate_file_list(self._here, phase.name)
         output = FolderOutput(path, listed) if self._planned.folders else FileOutput(path)
-        source = Source(self._planned, self._here, self._link)
-        self._link.begun()
+        source = FilterInput(self._planned, self._here, self._link)
+        self._link.report_outputs_begun()
         if phase.kind == "python":
             sys.stdout, sys.stderr = (
-                unescaped(sys.stdout),
-                unescaped(sys.stderr),
+                get_unescaped_stream(sys.stdout),
+                get_unescaped_stream(sys.stderr),
             )  # prints of the user's code are not escaped
-            function = filtering.load(phase.text, cwd)
-            filtering.apply(function, source.records(), phase.options, output, who)
+            function = filtering.load_function(phase.text, cwd)
+            filtering.apply_function(function, source.read_records(), phase.options, output, who)
         else:
             assert isinstance(output, FileOutput)  # as the description was checked
-            filtering.shell(phase.text, source.blocks(), output, cwd, who)
-        write_whole(done, self._mark())
+            filtering.run_shell_line(phase.text, source.read_blocks(), output, cwd, who)
+        write_atomically(done, self._build_done_mark())
         return ExitCode.DONE
 
-    def _is_there(self) -> bool:
+    def _has_output(self) -> bool:
         """Tell whether the output exists."""
-        return bool(self._state())
+        return bool(self._read_output_state())
 
-    def _mark(self) -> bytes:
+    def _build_done_mark(self) -> bytes:
         """Return the content of the ``.done`` file: digest of the phase, and states of input and output."""
-        return json.dumps({"print": self._print, "input": self._input_state(), "output": self._state()}).encode()
+        return json.dumps(
+            {"print": self._print, "input": self._read_input_state(), "output": self._read_output_state()}
+        ).encode()
 
-    def _input_state(self) -> object:
-        return _state(self._here.cwd / self._source())
+    def _read_input_state(self) -> object:
+        return _read_path_state(self._here.cwd / self._get_input_name())
 
-    def _source(self) -> str:
-        return norm(format_of(self._phase.job.input[0], "")[0])
+    def _get_input_name(self) -> str:
+        return normalise_path(split_format(self._phase.job.input[0], "")[0])
 
-    def _state(self) -> object:
-        return _state(self._here.cwd / self._phase.job.output[0])
+    def _read_output_state(self) -> object:
+        return _read_path_state(self._here.cwd / self._phase.job.output[0])
 
 
-def kept_output(here: Here, name: str) -> Path:
+def locate_kept_output(here: WorkflowContext, name: str) -> Path:
     """Return the file that keeps the standard output of a phase until the workflow prints it."""
     return here.folder / f"{name}.out"
 
 
-def _state(path: Path) -> object:
+def _read_path_state(path: Path) -> object:
     """Return a value that changes when a file, or a folder of files, changes; None: it does not exist."""
     if path.is_dir():
-        return [[name, (path / name).stat().st_size] for name in follow.in_folder(path)]
+        return [[name, (path / name).stat().st_size] for name in follow.list_folder_files(path)]
     return [path.stat().st_size, path.stat().st_mtime_ns] if path.exists() else None
 
 
-def _read(path: Path) -> bytes:
+def _read_if_present(path: Path) -> bytes:
     """Read a file; empty if it does not exist."""
     try:
         return path.read_bytes()
@@ -175,20 +186,20 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _become(descriptor: int, number: int) -> None:
+def _move_descriptor(descriptor: int, number: int) -> None:
     """Move a descriptor to another number."""
     os.dup2(descriptor, number)
     os.close(descriptor)
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a line on standard error, with ``millrace:`` before it."""
     sys.stderr.write(f"millrace: {text}\n")
     sys.stderr.flush()
 
 
-def begin(
-    planned: Planned, here: Here, end: socket.socket, others: Sequence[socket.socket], links: tuple[set[str], set[str]],
+def start_phase_process(
+    planned: PlannedPhase, here: WorkflowContext, end: socket.socket, others: Sequence[socket.socket], links: tuple[set[str], set[str]],
     print_: str,
 ) -> int:  # fmt: skip
     """Fork a process that runs a phase, and return its process id.
@@ -214,27 +225,27 @@ def begin(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for other in others:
             other.close()
-        code = _guarded(Member(planned, here, Link(end, *links), print_))
+        code = _run_guarded(PhaseProcess(planned, here, WorkflowLink(end, *links), print_))
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        send(end, FromPhase(ends=code))
+        send_link_message(end, PhaseReport(ends=code))
     finally:
         os._exit(code)
 
 
-def _guarded(member: Member) -> int:
+def _run_guarded(member: PhaseProcess) -> int:
     """Run a phase, print any error, and return the exit code."""
     name = member._phase.name
     try:
         return member.run()
-    except StoppedBySignal as error:
+    except StoppedBySignalError as error:
         return error.status
     except MillraceError as error:
-        say(str(error) if str(error).startswith("phase ") else f"phase {name}: {error}")
+        print_message(str(error) if str(error).startswith("phase ") else f"phase {name}: {error}")
         return error.status
     except OSError as error:
-        say(
+        print_message(
             f"phase {name}: {error.filename or ''}: {error.strerror or error}\n\nhint: nothing is lost: the same command resumes"
         )
         return ExitCode.STOPPED

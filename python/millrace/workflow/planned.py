@@ -12,43 +12,43 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.launch.allocation import Allocation
-from millrace.plan.plan import Plan
+from millrace.launch.allocation import NodeAllocation
+from millrace.plan.plan import RunPlan
 from millrace.tools.base import EACH
-from millrace.workflow.description import Phase, Workflow
+from millrace.workflow.description import PhaseDescription, WorkflowDescription
 
-#: Name of the job file's part among the ``parts`` of a phase.
+#: Name of the job file's part among the ``digest_phase_parts`` of a phase.
 SAID = "what the job file says of it"
 
 
 @dataclass
-class Planned:
+class PlannedPhase:
     """A phase with its plan and its dependencies."""
 
-    phase: Phase
+    phase: PhaseDescription
     #: Plan of the run; None: planned after earlier phases have ended, or the phase is no command.
-    plan: Plan | None = None
+    plan: RunPlan | None = None
     #: Inputs read while another phase writes them: output to name of that phase.
     streams: dict[str, str] = field(default_factory=dict)
     #: Phases that must end before this one begins, with the reason.
     waits: dict[str, str] = field(default_factory=dict)
-    #: Files and folders of files that it writes, normalised by ``norm``.
+    #: Files and folders of files that it writes, normalised by ``normalise_path``.
     outputs: tuple[str, ...] = ()
     #: The outputs that are folders of files.
     folders: tuple[str, ...] = ()
 
 
-def norm(path: str) -> str:
+def normalise_path(path: str) -> str:
     """Return a path in the form in which outputs and inputs are compared: without ``./``, ``..`` and a final ``/``.
 
-    >>> norm("./a/../families/"), norm("aligned/{stem}.afa")
+    >>> normalise_path("./a/../families/"), normalise_path("aligned/{stem}.afa")
     ('families', 'aligned/{stem}.afa')
     """
     return os.path.normpath(path.removesuffix(EACH))
 
 
 @dataclass
-class Here:
+class WorkflowContext:
     """The folders, environment and nodes with which phases are planned and run."""
 
     cwd: Path
@@ -56,7 +56,7 @@ class Here:
     #: The folder of the workflow.
     folder: Path
     #: Nodes that run the commands; None: this node alone.
-    nodes: Allocation | None = None
+    nodes: NodeAllocation | None = None
     slots: int = 0
     #: Whether to load modules of functions when planning, which runs their code, to find errors before the start.
     loads_functions: bool = False
@@ -65,7 +65,7 @@ class Here:
     #: Empty files and folders made for planning, removed if nothing begins.
     made: list[Path] = field(default_factory=list)
 
-    def undo(self) -> None:
+    def remove_made_paths(self) -> None:
         """Remove the files and folders that were made for planning."""
         for path in reversed(self.made):
             with suppress(OSError):
@@ -73,7 +73,7 @@ class Here:
         self.made.clear()
 
 
-def one_after_another(phases: Sequence[Planned]) -> None:
+def serialise_commands(phases: Sequence[PlannedPhase]) -> None:
     """Make commands wait for each other, so that each has all slots of the nodes and reads complete inputs."""
     commands = [planned for planned in phases if planned.phase.kind == "command"]
     for planned in commands:
@@ -84,7 +84,7 @@ def one_after_another(phases: Sequence[Planned]) -> None:
         planned.waits.setdefault(before.phase.name, "on several nodes one command has all slots")
 
 
-def parts(flow: Workflow, cwd: Path) -> dict[str, dict[str, str]]:
+def digest_phase_parts(flow: WorkflowDescription, cwd: Path) -> dict[str, dict[str, str]]:
     """Return, by phase, digests of all that determines its result besides its input data; a resume needs equal ones.
 
     Returns:
@@ -97,19 +97,19 @@ def parts(flow: Workflow, cwd: Path) -> dict[str, dict[str, str]]:
                                     phase.after, phase.stdin, phase.stdout, phase.options])  # fmt: skip
         files = [phase.text.rpartition(":")[0], *phase.job.shared] if phase.kind != "command" else []
         contents = {name: (cwd / name).read_bytes() for name in files if (cwd / name).is_file()}
-        found[phase.name] = {name: _digest(content) for name, content in {SAID: said, **contents}.items()}
+        found[phase.name] = {name: _digest_bytes(content) for name, content in {SAID: said, **contents}.items()}
     return found
 
 
-def prints(found: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return one digest for each phase of ``parts``."""
-    return {name: _digest(msgspec.json.encode(each)) for name, each in found.items()}
+def digest_phases(found: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return one digest for each phase of ``digest_phase_parts``."""
+    return {name: _digest_bytes(msgspec.json.encode(each)) for name, each in found.items()}
 
 
-def changed(was: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return a line for each phase that differs between two results of ``parts``.
+def describe_changes(was: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return a line for each phase that differs between two results of ``digest_phase_parts``.
 
-    >>> changed({"a": {"f.py": "1", SAID: "2"}}, {"a": {"f.py": "3", SAID: "2"}, "b": {SAID: "4"}})
+    >>> describe_changes({"a": {"f.py": "1", SAID: "2"}}, {"a": {"f.py": "3", SAID: "2"}, "b": {SAID: "4"}})
     ['phase a: f.py has changed', 'phase b is new']
     """
     found = []
@@ -125,5 +125,5 @@ def changed(was: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str,
     return found
 
 
-def _digest(content: bytes) -> str:
+def _digest_bytes(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -12,50 +12,54 @@ import msgspec
 from millrace import replicas
 from millrace.errors import MillraceError, RefusedError
 from millrace.formats import COMPRESSED
-from millrace.job import Job
+from millrace.job import JobSpec
 from millrace.model import InputArg, OutputUse
 from millrace.plan import plan as planner
-from millrace.plan.plan import Plan
+from millrace.plan.plan import RunPlan
 from millrace.plan.programs import find_program
 from millrace.tools import registry
 from millrace.workflow import filtering
-from millrace.workflow.description import Phase, Workflow
-from millrace.workflow.function_source import find_function
-from millrace.workflow.planned import Here, Planned, norm, one_after_another
-from millrace.workflow.records import check_format, format_of
+from millrace.workflow.description import PhaseDescription, WorkflowDescription
+from millrace.workflow.function_source import check_function_exists
+from millrace.workflow.planned import PlannedPhase, WorkflowContext, normalise_path, serialise_commands
+from millrace.workflow.records import check_format, split_format
 from millrace.workflow.written import check_order, check_outputs
 
 #: Adapters that need not read the input to plan a command.
 STREAMING = ("blast", "generic", "hmmer", "mafft", "muscle")
 
 
-def plan_all(flow: Workflow, here: Here) -> list[Planned]:
+def plan_phases(flow: WorkflowDescription, here: WorkflowContext) -> list[PlannedPhase]:
     """Plan all phases; commands that wait for others get their plan later.
 
     Raises:
         MillraceError: A phase cannot be run; files made for planning are removed.
     """
-    found: list[Planned] = []
+    found: list[PlannedPhase] = []
     try:
         for number, phase in enumerate(flow.phases, 1):
-            with _named(phase):
+            with _name_phase_in_errors(phase):
                 try:
-                    planned = _command(phase, found, here) if phase.kind == "command" else _between(phase, found, here)
+                    planned = (
+                        _plan_command_phase(phase, found, here)
+                        if phase.kind == "command"
+                        else _plan_filter_phase(phase, found, here)
+                    )
                 except RefusedError as error:
                     check_order(error, phase, flow.phases[number:], here.cwd)
                     raise
                 check_outputs(planned, found, here)
             found.append(planned)
     except BaseException:
-        here.undo()
+        here.remove_made_paths()
         raise
     if here.nodes:
-        one_after_another(found)
+        serialise_commands(found)
     return found
 
 
 @contextmanager
-def _named(phase: Phase) -> Iterator[None]:
+def _name_phase_in_errors(phase: PhaseDescription) -> Iterator[None]:
     """Add the name of the phase to the messages of errors."""
     try:
         yield
@@ -67,13 +71,13 @@ def _named(phase: Phase) -> Iterator[None]:
         raise
 
 
-def _sources(phase: Phase, earlier: Sequence[Planned]) -> dict[str, str]:
+def _find_sources(phase: PhaseDescription, earlier: Sequence[PlannedPhase]) -> dict[str, str]:
     """Return the outputs of earlier phases that this one names, each with the name of its phase."""
-    words = {norm(word) for word in phase.reads}
+    words = {normalise_path(word) for word in phase.reads}
     return {output: each.phase.name for each in earlier for output in each.outputs if output in words}
 
 
-def _ended(phase: Phase, earlier: Sequence[Planned]) -> set[str]:
+def _find_ended_phases(phase: PhaseDescription, earlier: Sequence[PlannedPhase]) -> set[str]:
     """Return the phases that have ended when this one begins, because of ``after``."""
     found, names = set(phase.after), list(phase.after)
     while names:
@@ -84,60 +88,64 @@ def _ended(phase: Phase, earlier: Sequence[Planned]) -> set[str]:
     return found
 
 
-def _command(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
+def _plan_command_phase(
+    phase: PhaseDescription, earlier: Sequence[PlannedPhase], here: WorkflowContext
+) -> PlannedPhase:
     """Plan a phase that is a command."""
-    over = _ended(phase, earlier)
-    streams = {output: name for output, name in _sources(phase, earlier).items() if name not in over}
-    planned = Planned(phase, streams=streams, waits=dict.fromkeys(phase.after, "after"))
-    _wait_for_unknown(planned, earlier)
+    over = _find_ended_phases(phase, earlier)
+    streams = {output: name for output, name in _find_sources(phase, earlier).items() if name not in over}
+    planned = PlannedPhase(phase, streams=streams, waits=dict.fromkeys(phase.after, "after"))
+    _wait_for_unplanned(planned, earlier)
     if planned.waits:
         find_program(phase.job.command[0], here.cwd, here.environ, phase.job.command)
     else:
-        _plan_now(planned, streams, earlier, here)
-    planned.outputs, planned.folders = _outputs(planned)
+        _plan_with_streams(planned, streams, earlier, here)
+    planned.outputs, planned.folders = _find_outputs(planned)
     return planned
 
 
-def _plan_now(planned: Planned, streams: dict[str, str], earlier: Sequence[Planned], here: Here) -> None:
+def _plan_with_streams(
+    planned: PlannedPhase, streams: dict[str, str], earlier: Sequence[PlannedPhase], here: WorkflowContext
+) -> None:
     """Plan a command whose inputs are still empty; let it wait for inputs that its tool reads whole."""
     phase = planned.phase
-    if streams and not takes_streams(phase.job.command[0]):
+    if streams and not can_read_growing_input(phase.job.command[0]):
         for output in list(streams):
             planned.waits[streams.pop(output)] = f"{phase.job.command[0]} looks at {output} before it begins"
         find_program(phase.job.command[0], here.cwd, here.environ, phase.job.command)
         return
-    _prepare(streams, earlier, here)
+    _create_empty_outputs(streams, earlier, here)
     try:
-        plan = make(phase, phase.job, streams, here)
+        plan = make_phase_plan(phase, phase.job, streams, here)
     except RefusedError as error:
         if not streams:
             raise
         names = ", ".join(f'"{name}"' for name in dict.fromkeys(streams.values()))
         hint = f"{error.hint}; if the tool reads {next(iter(streams))} whole, say: after = [{names}]"
         raise RefusedError(error.message, hint) from error
-    for output in [output for output in streams if not is_cut(plan, output)]:
+    for output in [output for output in streams if not is_output_cut(plan, output)]:
         planned.waits[streams.pop(output)] = f"reads {output} whole"
     if not planned.waits:
         planned.plan, here.slots = plan, max(here.slots, plan.slots)
 
 
-def takes_streams(program: str) -> bool:
+def can_read_growing_input(program: str) -> bool:
     """Tell whether the adapter of a program can plan a command whose input still grows."""
-    kind = type(registry.find(Path(program).name)).__module__.removeprefix("millrace.tools.").partition(".")[0]
+    kind = type(registry.find_adapter(Path(program).name)).__module__.removeprefix("millrace.tools.").partition(".")[0]
     return kind in STREAMING
 
 
-def _wait_for_unknown(planned: Planned, earlier: Sequence[Planned]) -> None:
+def _wait_for_unplanned(planned: PlannedPhase, earlier: Sequence[PlannedPhase]) -> None:
     """Add waits for unplanned phases, whose outputs are unknown, if both phases name the same file."""
-    words = {norm(word) for word in planned.phase.reads if not word.startswith("-")}
+    words = {normalise_path(word) for word in planned.phase.reads if not word.startswith("-")}
     for each in earlier:
         if each.phase.kind == "command" and not each.plan and each.phase.name not in planned.streams.values():
-            theirs = {norm(word) for word in each.phase.reads if not word.startswith("-")}
+            theirs = {normalise_path(word) for word in each.phase.reads if not word.startswith("-")}
             if common := sorted(words & theirs):
                 planned.waits.setdefault(each.phase.name, f"both name {common[0]}")
 
 
-def _prepare(streams: Mapping[str, str], earlier: Sequence[Planned], here: Here) -> None:
+def _create_empty_outputs(streams: Mapping[str, str], earlier: Sequence[PlannedPhase], here: WorkflowContext) -> None:
     """Create missing outputs of earlier phases, empty: a plan checks them, and a filter follows them."""
     folders = {folder for each in earlier for folder in each.folders}
     for output in streams:
@@ -147,33 +155,35 @@ def _prepare(streams: Mapping[str, str], earlier: Sequence[Planned], here: Here)
             path.mkdir() if output in folders else path.touch()
 
 
-def make(phase: Phase, job: Job, streams: Mapping[str, str], here: Here) -> Plan:
+def make_phase_plan(
+    phase: PhaseDescription, job: JobSpec, streams: Mapping[str, str], here: WorkflowContext
+) -> RunPlan:
     """Plan the run of a command phase.
 
     Raises:
         MillraceError: It cannot be run.
     """
-    if replicas.are_named((*job.command[1:], *job.input, *job.shared, *job.output)):
+    if replicas.has_url_arguments((*job.command[1:], *job.input, *job.shared, *job.output)):
         raise RefusedError("phases read and write files, not URLs", "fetch them first: millrace data stage, or curl")
-    inputs = tuple(_with_format(each, job, streams) for each in job.input)
+    inputs = tuple(_add_format(each, job, streams) for each in job.input)
     job = msgspec.structs.replace(
         job, input=inputs, run_dir=str(here.folder / phase.name), keep_run_dir=True, fresh=False, progress="none"
     )
-    with standard_input(phase, streams, here.cwd):
-        plan = planner.make(job, here.cwd, here.environ, growing=frozenset(streams))
+    with redirect_standard_input(phase, streams, here.cwd):
+        plan = planner.make_plan(job, here.cwd, here.environ, growing=frozenset(streams))
     return msgspec.structs.replace(plan, listed=False)
 
 
-def _with_format(typed: str, job: Job, streams: Mapping[str, str]) -> str:
+def _add_format(typed: str, job: JobSpec, streams: Mapping[str, str]) -> str:
     """Add the job's format to a growing input, which has no bytes yet to detect it from."""
-    return f"{typed}:{job.format}" if norm(typed) in streams and job.format else typed
+    return f"{typed}:{job.format}" if normalise_path(typed) in streams and job.format else typed
 
 
 @contextmanager
-def standard_input(phase: Phase, streams: Mapping[str, str], cwd: Path) -> Iterator[None]:
+def redirect_standard_input(phase: PhaseDescription, streams: Mapping[str, str], cwd: Path) -> Iterator[None]:
     """Replace standard input by that of the phase while the context lasts, for planning."""
     with ExitStack() as stack:
-        if norm(phase.stdin) in streams and phase.stdin:
+        if normalise_path(phase.stdin) in streams and phase.stdin:
             end, other = os.pipe()
             os.close(other)
         else:
@@ -192,28 +202,30 @@ def standard_input(phase: Phase, streams: Mapping[str, str], cwd: Path) -> Itera
         yield
 
 
-def is_cut(plan: Plan, output: str) -> bool:
+def is_output_cut(plan: RunPlan, output: str) -> bool:
     """Tell whether a run cuts this file, or takes the files of this folder one by one, and never reads it whole."""
-    cut = [number for number, item in enumerate(plan.use.inputs) if norm(item.path) == output or item.path == "-"]
+    cut = [
+        number for number, item in enumerate(plan.use.inputs) if normalise_path(item.path) == output or item.path == "-"
+    ]
     whole = [
         part
         for token in plan.use.argv
         if isinstance(token, str) for part in (token, token.partition("=")[2]) if part
     ]  # fmt: skip
     in_arguments = any(isinstance(token, InputArg) and token.index in cut for token in plan.use.argv)
-    read = any(norm(str(path)) == output for path in plan.use.databases)
+    read = any(normalise_path(str(path)) == output for path in plan.use.databases)
     return (
         bool(cut)
         and not read
         and (in_arguments or plan.use.inputs[cut[0]].path == "-")
-        and output not in map(norm, whole[1:])
+        and output not in map(normalise_path, whole[1:])
     )
 
 
-def _outputs(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _find_outputs(planned: PlannedPhase) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the known outputs of a phase, and those of them that are folders."""
     phase = planned.phase
-    files = [norm(phase.stdout)] if phase.stdout else []
+    files = [normalise_path(phase.stdout)] if phase.stdout else []
     folders: list[str] = []
     uses: Sequence[OutputUse] = planned.plan.use.outputs if planned.plan else ()
     typed = [(each.path, each.layout) for each in uses] or [
@@ -221,22 +233,26 @@ def _outputs(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
     ]
     for path, layout in typed:
         if layout == "record":
-            folders.append(norm(os.path.dirname(path) or "."))
+            folders.append(normalise_path(os.path.dirname(path) or "."))
         elif path != "-":
-            (folders if layout == "directory" else files).append(norm(path))
+            (folders if layout == "directory" else files).append(normalise_path(path))
     return (*files, *folders), tuple(folders)
 
 
-def _between(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
+def _plan_filter_phase(phase: PhaseDescription, earlier: Sequence[PlannedPhase], here: WorkflowContext) -> PlannedPhase:
     """Plan a phase that is a filter or function."""
-    source, _ = format_of(phase.job.input[0], phase.job.format)
+    source, _ = split_format(phase.job.input[0], phase.job.format)
     whole = phase.kind == "python" and source.endswith(COMPRESSED)  # the function gets the unpacked records
-    streams = {output: by for output, by in _sources(phase, earlier).items() if output == norm(source) and not whole}
-    planned = Planned(phase, streams=streams, waits=dict.fromkeys(phase.after, "after"))
-    for output, by in _sources(phase, earlier).items():
+    streams = {
+        output: by
+        for output, by in _find_sources(phase, earlier).items()
+        if output == normalise_path(source) and not whole
+    }
+    planned = PlannedPhase(phase, streams=streams, waits=dict.fromkeys(phase.after, "after"))
+    for output, by in _find_sources(phase, earlier).items():
         if output not in streams:
             planned.waits.setdefault(by, f"reads {output} whole")
-    _wait_for_unknown(planned, earlier)
+    _wait_for_unplanned(planned, earlier)
     if not streams and not planned.waits and not (here.cwd / source).exists():
         raise RefusedError(f"{source}: no such file", "check the path of the input")
     output = phase.job.output[0]
@@ -244,8 +260,8 @@ def _between(phase: Phase, earlier: Sequence[Planned], here: Here) -> Planned:
         raise RefusedError(f"{output}: no such folder {parent}", f"make it with: mkdir -p {parent}")
     if phase.kind == "python":
         check_format(phase.job.input[0], phase.job.format)
-        (filtering.load if here.loads_functions else find_function)(phase.text, here.cwd)
-    _prepare(streams, earlier, here)
-    planned.outputs = (norm(output),)
+        (filtering.load_function if here.loads_functions else check_function_exists)(phase.text, here.cwd)
+    _create_empty_outputs(streams, earlier, here)
+    planned.outputs = (normalise_path(output),)
     planned.folders = planned.outputs if output.endswith("/") else ()
     return planned

@@ -15,28 +15,28 @@ LINES = ("lines", "jsonl", "smiles")
 KNOWN = {*STARTS, *ENDS, *LINES}
 
 
-def format_of(typed: str, named: str) -> tuple[str, str]:
+def split_format(typed: str, named: str) -> tuple[str, str]:
     """Split ``FILE[:FORMAT]`` into the file and the format of its records.
 
-    Without ``:FORMAT``, the format is ``named``, or that of the file's suffix if ``records`` knows it, or lines.
+    Without ``:FORMAT``, the format is ``named``, or that of the file's suffix if ``cut_records`` knows it, or lines.
 
-    >>> format_of("hits.faa", ""), format_of("hits.out:lines", ""), format_of("hits", "")
+    >>> split_format("hits.faa", ""), split_format("hits.out:lines", ""), split_format("hits", "")
     (('hits.faa', 'fasta'), ('hits.out', 'lines'), ('hits', 'lines'))
     """
     path, _, name = typed.rpartition(":")
     if path and name in formats.FORMATS:
         return path, name
-    told = formats.by_suffix(typed)
+    told = formats.find_format_by_suffix(typed)
     return typed, named or (told if told in KNOWN else "") or "lines"
 
 
 def check_format(typed: str, named: str) -> None:
-    """Refuse an input whose format ``records`` cannot cut.
+    """Refuse an input whose format ``cut_records`` cannot cut.
 
     Raises:
         RefusedError: It has such a format.
     """
-    path, name = format_of(typed, named)
+    path, name = split_format(typed, named)
     if name not in (*KNOWN, "files"):
         raise RefusedError(
             f"{path}: a Python function cannot be given records of format {name}",
@@ -44,10 +44,10 @@ def check_format(typed: str, named: str) -> None:
         )
 
 
-def lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+def split_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines of ``blocks``, each with its end.
 
-    >>> list(lines([b"a", b"b\\nc\\n", b"d"]))
+    >>> list(split_lines([b"a", b"b\\nc\\n", b"d"]))
     [b'ab\\n', b'c\\n', b'd']
     """
     rest = b""
@@ -58,20 +58,20 @@ def lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def records(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Yield the records of ``blocks`` in a format of ``format_of``; together they have all bytes of the input.
+def cut_records(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """Yield the records of ``blocks`` in a format of ``split_format``; together they have all bytes of the input.
 
-    >>> list(records([b">a\\nMK", b"V\\n>b\\nML\\n"], "fasta"))
+    >>> list(cut_records([b">a\\nMK", b"V\\n>b\\nML\\n"], "fasta"))
     [b'>a\\nMKV\\n', b'>b\\nML\\n']
-    >>> list(records([b"x\\n//\\ny\\n", b"//\\n"], "hmm"))
+    >>> list(cut_records([b"x\\n//\\ny\\n", b"//\\n"], "hmm"))
     [b'x\\n//\\n', b'y\\n//\\n']
     """
     if name in LINES:
-        yield from lines(blocks)
+        yield from split_lines(blocks)
         return
     start, end = STARTS.get(name), ENDS.get(name)
     parts: list[bytes] = []
-    for line in lines(blocks):
+    for line in split_lines(blocks):
         if start and line.startswith(start) and parts:
             yield b"".join(parts)
             parts = []

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.workflow.description import Phase
-from millrace.workflow.planned import Here, Planned, norm
-from millrace.workflow.records import format_of
+from millrace.workflow.description import PhaseDescription
+from millrace.workflow.planned import PlannedPhase, WorkflowContext, normalise_path
+from millrace.workflow.records import split_format
 
 
-def check_outputs(planned: Planned, earlier: Sequence[Planned], here: Here) -> None:
+def check_outputs(planned: PlannedPhase, earlier: Sequence[PlannedPhase], here: WorkflowContext) -> None:
     """Check the outputs of a phase against those of earlier phases, its own inputs and existing files.
 
     Raises:
@@ -22,7 +22,9 @@ def check_outputs(planned: Planned, earlier: Sequence[Planned], here: Here) -> N
         if same := sorted({*planned.outputs} & {*each.outputs}):
             raise RefusedError(f"{same[0]} is written by phase {each.phase.name} too", "give each phase its own output")
     inputs = (
-        {norm(format_of(each, "")[0]) for each in planned.phase.job.input} if planned.phase.kind != "command" else set()
+        {normalise_path(split_format(each, "")[0]) for each in planned.phase.job.input}
+        if planned.phase.kind != "command"
+        else set()
     )
     if same := sorted({*planned.outputs} & inputs):
         raise RefusedError(f"{same[0]} is both input and output", "write to another file")
@@ -41,7 +43,7 @@ def check_outputs(planned: Planned, earlier: Sequence[Planned], here: Here) -> N
             )
 
 
-def check_order(refused: RefusedError, phase: Phase, later: Sequence[Phase], cwd: Path) -> None:
+def check_order(refused: RefusedError, phase: PhaseDescription, later: Sequence[PhaseDescription], cwd: Path) -> None:
     """Replace the refusal of a missing file by a clearer one if a later phase writes that file.
 
     Args:
@@ -50,10 +52,10 @@ def check_order(refused: RefusedError, phase: Phase, later: Sequence[Phase], cwd
     Raises:
         RefusedError: A later phase writes a file named in ``refused``.
     """
-    words = {norm(word) for word in phase.reads}
+    words = {normalise_path(word) for word in phase.reads}
     for each in later:
         for path in filter(None, (*each.job.output, each.stdout)):
-            if norm(path) in words and path in refused.message and not (cwd / path).exists():
+            if normalise_path(path) in words and path in refused.message and not (cwd / path).exists():
                 raise RefusedError(
                     f"{path} is not there, and phase {each.name}, which writes it, comes later in the file",
                     f"move [phase.{each.name}] before it; phases that read what each other writes cannot be run",

@@ -13,70 +13,73 @@ from typing import Any
 
 from millrace import _core
 from millrace.cluster import messages as say
-from millrace.cluster.failures import SILENCE_SECONDS
-from millrace.cluster.membership import Membership
-from millrace.cluster.mpi import World
-from millrace.cluster.write.lazy import refuse_lazy
+from millrace.cluster.failures import MAX_SILENCE_SECONDS
+from millrace.cluster.membership import JobMembership
+from millrace.cluster.mpi import MpiTransport
+from millrace.cluster.write.lazy import refuse_lazy_filesystem
 from millrace.cluster.write.strategy import WriteStrategy
 from millrace.errors import LostError, MillraceError, RefusedError
-from millrace.output.parts import ExtentWriter, Prepared
-from millrace.plan.plan import Plan
-from millrace.schedule.extents import Block, Extents, Lane, Write
-from millrace.waiting import until
+from millrace.output.parts import ExtentWriter, PreparedPart
+from millrace.plan.plan import RunPlan
+from millrace.schedule.extents import Block, RankWrite, WriteExtents, WriteLane
+from millrace.waiting import wait_until
 
 #: Seconds between checks for pending writes, at the end.
-LOOK_SECONDS = 0.05
+POLL_INTERVAL_SECONDS = 0.05
 
 
-class Collective(WriteStrategy):
+class CollectiveWriteStrategy(WriteStrategy):
     """The strategy ``collective``; see the module."""
 
     together = True
 
     def __init__(self) -> None:
-        self._crew: Membership | None = None
-        self._rounds: Rounds | None = None
+        self._crew: JobMembership | None = None
+        self._rounds: CollectiveRounds | None = None
 
-    def check(self, plan: Plan) -> None:
+    def check_filesystem(self, plan: RunPlan) -> None:
         """See ``WriteStrategy``."""
-        refuse_lazy(plan, "collective")
+        refuse_lazy_filesystem(plan, "collective")
 
-    def extents(self, ranks: Iterable[int], *, in_turn: bool) -> Extents[_core.BlockRef]:
+    def create_extents(self, ranks: Iterable[int], *, in_turn: bool) -> WriteExtents[_core.BlockRef]:
         """See ``WriteStrategy``."""
         return CollectiveExtents(ranks)
 
-    def open(self, crew: Membership, paths: Mapping[int, Path], own: ExtentWriter) -> None:
+    def open_outputs(self, crew: JobMembership, paths: Mapping[int, Path], own: ExtentWriter) -> None:
         """See ``WriteStrategy``."""
         if any(len(ranks) > 1 for ranks in crew.partitions.values()):
             # A leader in a collective call forwards no messages, which the call may wait for.
             raise RefusedError(
                 "--write collective: not with partitions", "use --write merge, or a larger --partition-size"
             )
-        crew.tell_all(say.OpenTogether([*paths]))
-        crew.world.flush(SILENCE_SECONDS)
-        self._crew, self._rounds = crew, Rounds(Together(crew.world, paths, own), crew.world.size - 1)
+        crew.send_to_all(say.OpenCollectiveOutputs([*paths]))
+        crew.world.flush_sends(MAX_SILENCE_SECONDS)
+        self._crew, self._rounds = (
+            crew,
+            CollectiveRounds(CollectiveOutputs(crew.world, paths, own), crew.world.size - 1),
+        )
 
-    def turn(self) -> None:
+    def write_ready_parts(self) -> None:
         """Take part in the collective writes that all others wait in."""
         if self._rounds:
-            self._rounds.turn()
+            self._rounds.write_ready_parts()
 
-    def waits(self, stream: int) -> None:
+    def record_waiting_process(self, stream: int) -> None:
         """See ``WriteStrategy``."""
         if self._rounds:
-            self._rounds.heard(stream)
+            self._rounds.record_ready_process(stream)
 
-    def lost(self, rank: int) -> None:
+    def drop_lost_rank(self, rank: int) -> None:
         """See ``WriteStrategy``."""
         if self._crew and self._rounds:
             self._rounds = None  # the others wait for it
             self._crew.world.broken = True
             raise LostError(
-                f"{self._crew.name(rank)} is lost, and with --write collective all must write",
+                f"{self._crew.format_rank_name(rank)} is lost, and with --write collective all must write",
                 "nothing that was done is lost: the same command resumes",
             )
 
-    def settle(
+    def finish_collective_calls(
         self, is_writing: Callable[[], bool], has_failed: Callable[[], bool], carry: Callable[[float], object]
     ) -> None:
         """See ``WriteStrategy``."""
@@ -85,49 +88,49 @@ class Collective(WriteStrategy):
 
         def look() -> bool:
             if is_writing():
-                carry(LOOK_SECONDS)
+                carry(POLL_INTERVAL_SECONDS)
             return not is_writing()
 
-        if not until(look, SILENCE_SECONDS, enough=has_failed):
+        if not wait_until(look, MAX_SILENCE_SECONDS, enough=has_failed):
             self._crew.world.broken = True  # some wait for ever in the call, and end with this process
             return
-        self._crew.tell_all(say.CloseTogether())
-        self._crew.world.flush(SILENCE_SECONDS)
+        self._crew.send_to_all(say.CloseCollectiveOutputs())
+        self._crew.world.flush_sends(MAX_SILENCE_SECONDS)
         self._rounds.close()
         self._rounds = None
 
-    def check_end(self, crew: Membership, path: Path) -> None:
+    def check_all_on_disk(self, crew: JobMembership, path: Path) -> None:
         """See ``WriteStrategy``."""
-        if len(crew.gone) < crew.world.size - 1:
+        if len(crew.departed_ranks) < crew.world.size - 1:
             # The MPI library chooses which rank writes which bytes: those of the lost rank are unknown.
             raise LostError(f"a node was lost while {path} came to the disk", "the same command resumes")
 
 
-class CollectiveExtents(Extents[Block]):
+class CollectiveExtents(WriteExtents[Block]):
     """The assignment of one output: every rank takes part in each extent, with the blocks that it holds."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
         super().__init__(ranks)
-        self._line: Lane[Block] = Lane()
+        self._line: WriteLane[Block] = WriteLane()
 
-    def _take_in(self, offset: int, block: Block, holder: int | None) -> None:
-        self._line.add(offset, block, holder)
+    def _queue_block(self, offset: int, block: Block, holder: int | None) -> None:
+        self._line.add_block(offset, block, holder)
 
     @property
-    def _waits(self) -> bool:
+    def _has_waiting_blocks(self) -> bool:
         return bool(self._line.blocks)
 
-    def _begin(self, now: float, *, last: bool) -> list[Write[Block]]:
+    def _begin_writes(self, now: float, *, last: bool) -> list[RankWrite[Block]]:
         line = self._line
         if not line.blocks or not (last or line.is_ready(now)) or self._in_flight:
             return []
         shares: dict[int, list[tuple[int, Block]]] = {rank: [] for rank in sorted(self._ranks)}
-        for at, block, holder in line.take():
-            shares[holder if holder is not None and holder in self._ranks else self._idlest()].append((at, block))
-        return [self._hand(rank, pieces) for rank, pieces in shares.items()]
+        for at, block, holder in line.pop_blocks():
+            shares[holder if holder is not None and holder in self._ranks else self._choose_rank()].append((at, block))
+        return [self._issue_write(rank, pieces) for rank, pieces in shares.items()]
 
-    def _hand(self, rank: int, pieces: Iterable[tuple[int, Block]], *, held: bool = False) -> Write[Block]:
-        write = super()._hand(rank, pieces, held=held)
+    def _issue_write(self, rank: int, pieces: Iterable[tuple[int, Block]], *, held: bool = False) -> RankWrite[Block]:
+        write = super()._issue_write(rank, pieces, held=held)
         self._given[rank] += write.size
         return write
 
@@ -139,8 +142,8 @@ class CollectiveFile:
         RefusedError: MPI-IO cannot open it.
     """
 
-    def __init__(self, world: World, path: Path) -> None:
-        self._mpi, comm = world.for_files()
+    def __init__(self, world: MpiTransport, path: Path) -> None:
+        self._mpi, comm = world.get_file_communicator()
         self._path = path
         try:
             self._file = self._mpi.File.Open(comm, str(path), self._mpi.MODE_WRONLY)
@@ -173,21 +176,21 @@ class CollectiveFile:
         self._file.Close()
 
 
-class Together:
+class CollectiveOutputs:
     """The outputs that one process writes collectively."""
 
-    def __init__(self, world: World, paths: Mapping[int, Path], parts: ExtentWriter) -> None:
+    def __init__(self, world: MpiTransport, paths: Mapping[int, Path], parts: ExtentWriter) -> None:
         self._parts = parts
         self._files = {stream: CollectiveFile(world, path) for stream, path in sorted(paths.items())}
 
-    def prepared(self) -> list[Prepared]:
+    def pop_prepared_parts(self) -> list[PreparedPart]:
         """Return the parts that this process has read and can write now; each once."""
-        return self._parts.take_prepared()
+        return self._parts.pop_prepared()
 
-    def write(self, prepared: Prepared) -> None:
+    def write_prepared_part(self, prepared: PreparedPart) -> None:
         """Write a part together with all other ranks; blocks until they do."""
         self._files[prepared.stream].write(prepared.pieces)
-        self._parts.wrote(prepared.stream, prepared.number)
+        self._parts.confirm_written(prepared.stream, prepared.number)
 
     def close(self) -> None:
         """Close all files, together with all other ranks."""
@@ -196,25 +199,25 @@ class Together:
         self._files.clear()
 
 
-class Rounds:
+class CollectiveRounds:
     """The coordinator's side: it enters the collective write of a stream after all other ranks."""
 
-    def __init__(self, together: Together, n_others: int) -> None:
+    def __init__(self, together: CollectiveOutputs, n_others: int) -> None:
         self._together, self._n_others = together, n_others
         self._ready: dict[int, int] = {}
-        self._own: dict[int, Prepared] = {}
+        self._own: dict[int, PreparedPart] = {}
 
-    def heard(self, stream: int) -> None:
+    def record_ready_process(self, stream: int) -> None:
         """Record that another process is ready to write."""
         self._ready[stream] = self._ready.get(stream, 0) + 1
 
-    def turn(self) -> None:
+    def write_ready_parts(self) -> None:
         """Write the parts that all others are ready for."""
-        for prepared in self._together.prepared():
+        for prepared in self._together.pop_prepared_parts():
             self._own[prepared.stream] = prepared
         for stream in [stream for stream in self._own if self._ready.get(stream) == self._n_others]:
             del self._ready[stream]
-            self._together.write(self._own.pop(stream))
+            self._together.write_prepared_part(self._own.pop(stream))
 
     def close(self) -> None:
         """Close all files; collective."""

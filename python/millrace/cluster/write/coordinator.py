@@ -5,7 +5,7 @@ from __future__ import annotations
 from millrace.cluster.write.strategy import WriteStrategy
 
 
-class Coordinator(WriteStrategy):
+class CoordinatorWriteStrategy(WriteStrategy):
     """The strategy ``coordinator``; see the module."""
 
     shares = False

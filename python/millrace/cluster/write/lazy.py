@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from millrace.cluster.journal_visibility import is_lazy
+from millrace.cluster.journal_visibility import is_lazy_filesystem
 from millrace.errors import RefusedError
-from millrace.plan.plan import Plan
+from millrace.plan.plan import RunPlan
 
 
-def refuse_lazy(plan: Plan, way: str) -> None:
+def refuse_lazy_filesystem(plan: RunPlan, way: str) -> None:
     """Refuse a strategy by which machines write one file at the same time.
 
     Raises:
-        RefusedError: The run directory is on a lazy filesystem (``is_lazy``).
+        RefusedError: The run directory is on a lazy filesystem (``is_lazy_filesystem``).
     """
-    if is_lazy(plan.run_dir):
+    if is_lazy_filesystem(plan.run_dir):
         raise RefusedError(
             f"--write {way}: {plan.run_dir} is on a network filesystem on which two machines that write side by side "
             "may undo each other's bytes",

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from millrace import _core
-from millrace.cluster.membership import Membership
+from millrace.cluster.membership import JobMembership
 from millrace.output.parts import ExtentWriter
-from millrace.plan.plan import Plan
-from millrace.schedule.extents import Extents
+from millrace.plan.plan import RunPlan
+from millrace.schedule.extents import WriteExtents
 
 
 class WriteStrategy:
@@ -21,14 +21,14 @@ class WriteStrategy:
     #: Whether all processes write each part in one collective call.
     together = False
 
-    def check(self, plan: Plan) -> None:
+    def check_filesystem(self, plan: RunPlan) -> None:
         """Check that the filesystem of the run allows this strategy.
 
         Raises:
             RefusedError: It does not.
         """
 
-    def extents(self, ranks: Iterable[int], *, in_turn: bool) -> Extents[_core.BlockRef] | None:
+    def create_extents(self, ranks: Iterable[int], *, in_turn: bool) -> WriteExtents[_core.BlockRef] | None:
         """Create the assignment of one output to ranks; None: the coordinator writes it alone.
 
         Args:
@@ -37,27 +37,27 @@ class WriteStrategy:
         """
         return None
 
-    def open(self, crew: Membership, paths: Mapping[int, Path], own: ExtentWriter) -> None:
-        """Open outputs, at least one; ``own`` writes the parts of this process.
+    def open_outputs(self, crew: JobMembership, paths: Mapping[int, Path], own: ExtentWriter) -> None:
+        """Open outputs, at least one; ``own_member`` writes the parts of this process.
 
         Raises:
             RefusedError: These processes cannot use this strategy.
         """
 
-    def turn(self) -> None:
+    def write_ready_parts(self) -> None:
         """Take part in collective writes that all others are ready for."""
 
-    def waits(self, stream: int) -> None:
+    def record_waiting_process(self, stream: int) -> None:
         """Record that another process waits in a collective write."""
 
-    def lost(self, rank: int) -> None:
+    def drop_lost_rank(self, rank: int) -> None:
         """Continue without a lost process.
 
         Raises:
             LostError: This strategy needs all processes.
         """
 
-    def settle(
+    def finish_collective_calls(
         self, is_writing: Callable[[], bool], has_failed: Callable[[], bool], carry: Callable[[float], object]
     ) -> None:
         """Finish the collective writes in progress; no further part is assigned.
@@ -68,7 +68,7 @@ class WriteStrategy:
             carry: Carries messages, for at most the given seconds.
         """
 
-    def check_end(self, crew: Membership, path: Path) -> None:
+    def check_all_on_disk(self, crew: JobMembership, path: Path) -> None:
         """Check that all bytes of ``path`` are known to be on disk, after all ``say.Bye``.
 
         Raises:

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from millrace.cluster.write.coordinator import Coordinator
-from millrace.cluster.write.individual import Individual
-from millrace.cluster.write.merge import Merge
+from millrace.cluster.write.coordinator import CoordinatorWriteStrategy
+from millrace.cluster.write.individual import IndividualWriteStrategy
+from millrace.cluster.write.merge import MergeWriteStrategy
 from millrace.cluster.write.strategy import WriteStrategy
-from millrace.plan.plan import Plan
+from millrace.plan.plan import RunPlan
 
 
-def strategy_of(plan: Plan) -> WriteStrategy:
+def choose_write_strategy(plan: RunPlan) -> WriteStrategy:
     """Choose the strategy that ``--write`` names.
 
     Raises:
         RefusedError: The filesystem of the run does not allow it.
     """
-    found = _named(plan.job.write)
-    found.check(plan)
+    found = _create_strategy(plan.job.write)
+    found.check_filesystem(plan)
     return found
 
 
-def _named(way: str) -> WriteStrategy:
+def _create_strategy(way: str) -> WriteStrategy:
     match way:
         case "coordinator":
-            return Coordinator()
+            return CoordinatorWriteStrategy()
         case "individual":
-            return Individual()
+            return IndividualWriteStrategy()
         case "collective":
-            from millrace.cluster.write.collective import Collective  # few jobs write so
+            from millrace.cluster.write.collective import CollectiveWriteStrategy  # few jobs write so
 
-            return Collective()
+            return CollectiveWriteStrategy()
         case _:
-            return Merge()
+            return MergeWriteStrategy()

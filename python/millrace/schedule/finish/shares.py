@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millrace.schedule.finish.way import Ready, Slots
-from millrace.schedule.orders import Order
-from millrace.task_numbers import MOST_SLICES
-from millrace.tasks import Rank, Slice
+from millrace.schedule.finish.way import ReadyBatch, SlotCounts
+from millrace.schedule.orders import TaskOrder
+from millrace.task_numbers import MAX_SLICES
+from millrace.tasks import RankTask, SliceTask
 
 if TYPE_CHECKING:
     from millrace import _core
 
 #: From this size of a list of hits on, about a hundred bytes for each hit, a search of its candidates takes much longer
 #: than the tool's start.
-WORTH_A_SEARCH = 1 << 18
+MIN_SEARCH_BYTES = 1 << 18
 
 #: Search time of a query, in all fragments, that is worth another slice: few candidates may have very many rows each,
 #: too.
@@ -28,7 +28,7 @@ SLICES_A_SLOT = 3
 WORTH_WHEN_BUSY = 32
 
 
-def n_slices(found_bytes: int, seconds: float, idle: int, slots: int, passes: int = 1) -> int:
+def count_slices(found_bytes: int, seconds: float, idle: int, slots: int, passes: int = 1) -> int:
     """Return the number of slices in which the candidates of one query are searched; 1: no slices.
 
     Args:
@@ -38,29 +38,31 @@ def n_slices(found_bytes: int, seconds: float, idle: int, slots: int, passes: in
         slots: Number of all slots.
         passes: How often each candidate is searched if there are slices.
 
-    >>> n_slices(2 << 20, 3.0, 4, 8), n_slices(600 << 10, 9.0, 4, 8), n_slices(99 << 20, 9.0, 4, 8)
+    >>> count_slices(2 << 20, 3.0, 4, 8), count_slices(600 << 10, 9.0, 4, 8), count_slices(99 << 20, 9.0, 4, 8)
     (8, 4, 12)
-    >>> n_slices(2 << 20, 3.0, 1, 8), n_slices(50 << 20, 3.0, 0, 8), n_slices(50 << 20, 999.0, 0, 8)
+    >>> count_slices(2 << 20, 3.0, 1, 8), count_slices(50 << 20, 3.0, 0, 8), count_slices(50 << 20, 999.0, 0, 8)
     (1, 6, 8)
-    >>> n_slices(2 << 20, 3.0, 2, 8, passes=2), n_slices(2 << 20, 3.0, 3, 8, passes=2)
+    >>> count_slices(2 << 20, 3.0, 2, 8, passes=2), count_slices(2 << 20, 3.0, 3, 8, passes=2)
     (1, 8)
     """
-    worth = max(found_bytes // WORTH_A_SEARCH, int(seconds / SECONDS_A_SLICE))
+    worth = max(found_bytes // MIN_SEARCH_BYTES, int(seconds / SECONDS_A_SLICE))
     if idle > passes:
-        return max(1, min(worth, SLICES_A_SLOT * idle, MOST_SLICES))
-    return max(1, min(worth // WORTH_WHEN_BUSY, slots, MOST_SLICES))
+        return max(1, min(worth, SLICES_A_SLOT * idle, MAX_SLICES))
+    return max(1, min(worth // WORTH_WHEN_BUSY, slots, MAX_SLICES))
 
 
-def worthwhile(ready: Ready, slots: Slots, passes: int) -> int:
+def count_worthwhile_slices(ready: ReadyBatch, slots: SlotCounts, passes: int) -> int:
     """Return the number of slices or shares in which ``ready`` is searched; 1: no slices.
 
     Only a single query is sliced; after a setback with slices, the next attempt has none.
     """
     if ready.n_records != 1 or ready.was_sliced:
         return 1
-    return n_slices(ready.found_bytes, ready.seconds, slots.n_idle, slots.n, passes)
+    return count_slices(ready.found_bytes, ready.seconds, slots.n_idle, slots.n, passes)
 
 
-def in_shares(kind: type[Rank | Slice], ready: Ready, n: int, found: Sequence[_core.BlockRef]) -> list[Order]:
+def make_share_orders(
+    kind: type[RankTask | SliceTask], ready: ReadyBatch, n: int, found: Sequence[_core.BlockRef]
+) -> list[TaskOrder]:
     """Make ``n`` tasks of one kind, one for each share, all based on ``found``."""
-    return [Order(ready.batch, kind(number, n), ready.attempt, True, found) for number in range(n)]
+    return [TaskOrder(ready.batch, kind(number, n), ready.attempt, True, found) for number in range(n)]

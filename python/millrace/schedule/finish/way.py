@@ -6,17 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from millrace.committed import Committed
+from millrace.committed import CommittedRecords
 from millrace.ids import BatchId
-from millrace.schedule.orders import Order
-from millrace.schedule.protocol import Divide
-from millrace.tasks import Rank, Slice
+from millrace.schedule.orders import TaskOrder
+from millrace.schedule.protocol import DivideBatch
+from millrace.tasks import RankTask, SliceTask
 
 if TYPE_CHECKING:
     from millrace import _core
 
 
-class Ready(NamedTuple):
+class ReadyBatch(NamedTuple):
     """A batch whose candidates are complete."""
 
     batch: BatchId
@@ -38,7 +38,7 @@ class Ready(NamedTuple):
         return sum(block.length for block in self.found)
 
 
-class Slots(NamedTuple):
+class SlotCounts(NamedTuple):
     """Numbers of slots."""
 
     n: int
@@ -46,26 +46,26 @@ class Slots(NamedTuple):
     n_idle: int
 
 
-class Ranks(NamedTuple):
+class SubjectRanks(NamedTuple):
     """The ranks of all subjects of a batch, by which it is finished."""
 
     blocks: Sequence[_core.BlockRef]
 
 
-class Way(ABC):
+class FinishStrategy(ABC):
     """A strategy to finish a batch."""
 
     @abstractmethod
-    def begin(self, ready: Ready, slots: Slots) -> Divide | list[Order] | None:
+    def plan_tasks(self, ready: ReadyBatch, slots: SlotCounts) -> DivideBatch | list[TaskOrder] | None:
         """Return the tasks that finish ``ready``; None: this strategy does not apply."""
 
 
-class WayInShares(Way):
+class SharedFinishStrategy(FinishStrategy):
     """A strategy with several tasks of one kind, each of which does a share."""
 
     #: The kind of its tasks, which no other strategy has.
-    kind: type[Rank | Slice]
+    kind: type[RankTask | SliceTask]
 
     @abstractmethod
-    def end(self, shares: Mapping[int, _core.TaskRef]) -> Committed | Ranks:
+    def combine_shares(self, shares: Mapping[int, _core.TaskRef]) -> CommittedRecords | SubjectRanks:
         """Combine all shares of a batch, by their numbers from 0, into its result or its ranks."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from millrace.schedule.finish.way import Ready, Slots, Way
-from millrace.schedule.orders import Order
-from millrace.tasks import Finish
+from millrace.schedule.finish.way import FinishStrategy, ReadyBatch, SlotCounts
+from millrace.schedule.orders import TaskOrder
+from millrace.tasks import FinishTask
 
 
-class Whole(Way):
+class WholeFinish(FinishStrategy):
     """Finishes any batch."""
 
-    def begin(self, ready: Ready, slots: Slots) -> list[Order]:
-        return [self.order(ready)]
+    def plan_tasks(self, ready: ReadyBatch, slots: SlotCounts) -> list[TaskOrder]:
+        return [self.make_order(ready)]
 
-    def order(self, ready: Ready) -> Order:
+    def make_order(self, ready: ReadyBatch) -> TaskOrder:
         """Make the one task, which goes before those that wait: it ends a batch."""
-        return Order(ready.batch, Finish(), ready.attempt, True, ready.found)
+        return TaskOrder(ready.batch, FinishTask(), ready.attempt, True, ready.found)

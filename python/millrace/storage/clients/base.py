@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 
 from millrace.errors import CorruptError, MillraceError, RefusedError
-from millrace.model import Frozen
+from millrace.model import FrozenValue
 
 #: Bytes of a piece.
 PIECE_BYTES = 1 << 20
@@ -39,7 +39,7 @@ class ChangedError(CorruptError):
     """The file has changed since it was first asked for."""
 
 
-class About(Frozen, frozen=True):
+class FileStatus(FrozenValue, frozen=True):
     """The status of a file at a place."""
 
     size: int
@@ -55,11 +55,11 @@ class About(Frozen, frozen=True):
     block_bytes: int = 0
 
 
-def nobody(word: str) -> None:
+def ignore_token(word: str) -> None:
     """Ignore the token of a write, as default of ``begun``."""
 
 
-class Location(ABC):
+class FileLocation(ABC):
     """A file at a place, or a folder; for one thread."""
 
     def __init__(self, url: str, shown: str) -> None:
@@ -68,7 +68,7 @@ class Location(ABC):
         self.shown = shown
 
     @abstractmethod
-    def about(self) -> About:
+    def query_status(self) -> FileStatus:
         """Ask for size and version.
 
         Raises:
@@ -76,24 +76,24 @@ class Location(ABC):
         """
 
     @abstractmethod
-    def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
-        """Yield the bytes [offset, offset + length) in pieces, of the version in ``about``.
+    def stream_bytes(self, offset: int, length: int, about: FileStatus) -> Iterator[bytes]:
+        """Yield the bytes [offset, offset + length) in pieces, of the version in ``query_status``.
 
         Raises:
             ChangedError: The file has another version now.
             MillraceError: It cannot be read, and why.
         """
 
-    def pieces(self, ranges: Iterable[tuple[int, int]], about: About) -> Iterator[tuple[int, bytes]]:
-        """Yield the bytes of half-open ranges in pieces as ``stream`` does, each with its offset."""
+    def stream_ranges(self, ranges: Iterable[tuple[int, int]], about: FileStatus) -> Iterator[tuple[int, bytes]]:
+        """Yield the bytes of half-open ranges in pieces as ``stream_bytes`` does, each with its offset."""
         for first, last in ranges:
             at = first
-            for piece in self.stream(first, last - first, about):
+            for piece in self.stream_bytes(first, last - first, about):
                 yield at, piece
                 at += len(piece)
 
     @abstractmethod
-    def names(self, folders: bool = False) -> list[str]:
+    def list_names(self, folders: bool = False) -> list[str]:
         """List the names of the files in this folder, or of its folders, sorted.
 
         Raises:
@@ -108,64 +108,64 @@ class Location(ABC):
         """
         raise RefusedError(f"{self.shown}: cannot be written", "name a place of hdfs://, s3:// or sftp://")
 
-    def write(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = nobody) -> None:
+    def write_file(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = ignore_token) -> None:
         """Write the file atomically: it appears only when complete, and the old file stays until then.
 
         Args:
             n_bytes: Total size of all pieces.
-            begun: Called before the first piece is sent, with the token that ``discard`` needs if this process dies.
+            begun: Called before the first piece is sent, with the token that ``discard_write`` needs if this process dies.
 
         Raises:
             MillraceError: It cannot be written, and why.
         """
         raise RefusedError(f"{self.shown}: cannot be written", "name a place of hdfs://, s3:// or sftp://")
 
-    def discard(self, begun: str) -> bool:
-        """Remove the rest of an interrupted ``write``; return whether there was any.
+    def discard_write(self, begun: str) -> bool:
+        """Remove the rest of an interrupted ``write_file``; return whether there was any.
 
         Args:
-            begun: The token of that ``write``.
+            begun: The token of that ``write_file``.
 
         Raises:
             MillraceError: It cannot be removed, and why.
         """
         raise RefusedError(f"{self.shown}: cannot be written", "name a place of hdfs://, s3:// or sftp://")
 
-    def read(self, offset: int, length: int, about: About) -> bytes:
+    def read_bytes(self, offset: int, length: int, about: FileStatus) -> bytes:
         """Read exactly these bytes."""
-        found = b"".join(self.stream(offset, length, about))
+        found = b"".join(self.stream_bytes(offset, length, about))
         if len(found) != length:
-            raise self.short(len(found), length)
+            raise self.make_short_error(len(found), length)
         return found
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
         """Close connections."""
 
-    def unfinished(self, path: str) -> str:
+    def make_unfinished_path(self, path: str) -> str:
         """Return the path of an unfinished file; the same in each try, so that the rest of an old one is replaced."""
         folder, _, name = path.rpartition("/")
         return f"{folder}/.{name[-100:]}.{hashlib.sha256(self.url.encode()).hexdigest()[:12]}.part"
 
-    def missing_folder(self) -> MissingError:
+    def make_missing_folder_error(self) -> MissingError:
         return MissingError(f"{self.shown}: no such folder", "make it, or name another one")
 
-    def changed(self) -> ChangedError:
+    def make_changed_error(self) -> ChangedError:
         return ChangedError(f"{self.shown}: changed while it was read", "try again when nobody writes it")
 
-    def short(self, n: int, length: int) -> UnreachableError:
+    def make_short_error(self, n: int, length: int) -> UnreachableError:
         return UnreachableError(f"{self.shown}: the answer ended after {n:,} of {length:,} bytes", "try again")
 
-    def denied(self, hint: str) -> DeniedError:
+    def make_denied_error(self, hint: str) -> DeniedError:
         return DeniedError(f"{self.shown}: permission denied", hint)
 
-    def not_a_file(self) -> LocationError:
+    def make_not_a_file_error(self) -> LocationError:
         return LocationError(f"{self.shown}: not a plain file", "name a file")
 
-    def missing(self) -> MissingError:
+    def make_missing_error(self) -> MissingError:
         return MissingError(f"{self.shown}: no such file", "see that its name is right, and that it is still there")
 
 
-def client(name: str, extra: str, shown: str) -> ModuleType:
+def import_client(name: str, extra: str, shown: str) -> ModuleType:
     """Import the library that reads a kind of place.
 
     Raises:
@@ -180,6 +180,6 @@ def client(name: str, extra: str, shown: str) -> ModuleType:
         ) from error
 
 
-def first_line(error: BaseException) -> str:
+def extract_first_line(error: BaseException) -> str:
     """Return the first line of an error, without stack traces of servers."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 
 from millrace.storage.clients.base import (
     PIECE_BYTES,
-    About,
     DeniedError,
     ExpiredError,
-    Location,
+    FileLocation,
+    FileStatus,
     LocationError,
     UnreachableError,
-    client,
-    first_line,
-    nobody,
+    extract_first_line,
+    ignore_token,
+    import_client,
 )
 
 _EXPIRED = frozenset(["ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"])
@@ -34,49 +34,53 @@ _LATER = frozenset(["SlowDown", "ServiceUnavailable", "InternalError", "RequestT
 
 
 #: Bytes of a part of an upload, and most parts of one upload: a little below S3's limit of 10,000.
-PART_BYTES, MOST_PARTS = 16 << 20, 9_000
+PART_BYTES, MAX_PARTS = 16 << 20, 9_000
 
 
-class S3(Location):
+class S3Location(FileLocation):
     """An object, or the objects whose names begin with a folder's."""
 
     def __init__(self, url: str, shown: str) -> None:
         super().__init__(url, shown)
-        boto3 = client("boto3", "s3", shown)
-        self._errors = client("botocore.exceptions", "s3", shown)
+        boto3 = import_client("boto3", "s3", shown)
+        self._errors = import_client("botocore.exceptions", "s3", shown)
         parts = urlsplit(url, allow_fragments=False)
         # Object names are not quoted in URLs, also with a ?.
         key = parts.path.lstrip("/") + (f"?{parts.query}" if parts.query else "")
         self._object = {"Bucket": parts.netloc, "Key": key}
-        with self._told():
+        with self._translate_errors():
             session = boto3.session.Session()
             unsigned = (
-                {} if session.get_credentials() else {"signature_version": client("botocore", "s3", shown).UNSIGNED}
+                {}
+                if session.get_credentials()
+                else {"signature_version": import_client("botocore", "s3", shown).UNSIGNED}
             )
-            config = client("botocore.config", "s3", shown).Config(
+            config = import_client("botocore.config", "s3", shown).Config(
                 connect_timeout=10, read_timeout=60, retries={"total_max_attempts": 3, "mode": "standard"}, **unsigned
             )
             self._client = session.client("s3", config=config)
 
-    def about(self) -> About:
-        with self._told(), self._why():
+    def query_status(self) -> FileStatus:
+        with self._translate_errors(), self._explain_refusal():
             head = self._client.head_object(**self._object)
         mtime_ns = int(head["LastModified"].timestamp()) * 10**9
-        return About(size=head["ContentLength"], version=head["ETag"], mtime_ns=mtime_ns, checksum=_checksum(head))
+        return FileStatus(
+            size=head["ContentLength"], version=head["ETag"], mtime_ns=mtime_ns, checksum=_read_checksum(head)
+        )
 
-    def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
+    def stream_bytes(self, offset: int, length: int, about: FileStatus) -> Iterator[bytes]:
         if not length:
             return
-        with self._told():
+        with self._translate_errors():
             answer = self._client.get_object(
                 **self._object, IfMatch=about.version, Range=f"bytes={offset}-{offset + length - 1}"
             )
             with closing(answer["Body"]) as body:
                 yield from body.iter_chunks(PIECE_BYTES)
 
-    def names(self, folders: bool = False) -> list[str]:
+    def list_names(self, folders: bool = False) -> list[str]:
         prefix = self._object["Key"].rstrip("/") + "/" if self._object["Key"] else ""
-        with self._told():
+        with self._translate_errors():
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._object["Bucket"], Prefix=prefix, Delimiter="/"
             )
@@ -87,13 +91,13 @@ class S3(Location):
             return sorted(key[len(prefix) :] for key in found if len(key) > len(prefix))
 
     def check_writable(self) -> None:
-        with self._told():
+        with self._translate_errors():
             upload = self._client.create_multipart_upload(**self._object)["UploadId"]
             self._client.abort_multipart_upload(**self._object, UploadId=upload)
 
-    def write(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = nobody) -> None:
-        parts = _parts(pieces, max(PART_BYTES, -(-n_bytes // MOST_PARTS)))
-        with self._told():
+    def write_file(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = ignore_token) -> None:
+        parts = _cut_parts(pieces, max(PART_BYTES, -(-n_bytes // MAX_PARTS)))
+        with self._translate_errors():
             if n_bytes <= PART_BYTES:
                 self._client.put_object(**self._object, Body=b"".join(parts))
                 return
@@ -111,8 +115,8 @@ class S3(Location):
                     self._client.abort_multipart_upload(**self._object, UploadId=upload)
                 raise
 
-    def discard(self, begun: str) -> bool:
-        with self._told():
+    def discard_write(self, begun: str) -> bool:
+        with self._translate_errors():
             try:
                 self._client.abort_multipart_upload(**self._object, UploadId=begun)
             except self._errors.ClientError as error:
@@ -125,7 +129,7 @@ class S3(Location):
         self._client.close()
 
     @contextmanager
-    def _why(self) -> Iterator[None]:
+    def _explain_refusal(self) -> Iterator[None]:
         """Repeat a refused HEAD request as a GET: the answer to a HEAD has no error text."""
         try:
             yield
@@ -135,24 +139,26 @@ class S3(Location):
             raise
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Translate errors of the client into our own."""
         try:
             yield
         except self._errors.ClientError as error:
-            raise self._refusal(error.response["Error"]["Code"]) from error
+            raise self._make_refusal_error(error.response["Error"]["Code"]) from error
         except (self._errors.NoCredentialsError, self._errors.CredentialRetrievalError, self._errors.ProfileNotFound,
                 self._errors.PartialCredentialsError) as error:  # fmt: skip
-            raise DeniedError(f"{self.shown}: {_lower(error)}", "see ~/.aws, or: aws configure list") from error
+            raise DeniedError(
+                f"{self.shown}: {_lower_first_line(error)}", "see ~/.aws, or: aws configure list"
+            ) from error
         except (self._errors.UnauthorizedSSOTokenError, self._errors.SSOTokenLoadError) as error:
-            raise ExpiredError(f"{self.shown}: {_lower(error)}", "log in again: aws sso login") from error
+            raise ExpiredError(f"{self.shown}: {_lower_first_line(error)}", "log in again: aws sso login") from error
         except (self._errors.HTTPClientError, self._errors.BotoCoreError, OSError) as error:
             raise UnreachableError(
-                f"{self.shown}: no whole answer ({_lower(error)})",
+                f"{self.shown}: no whole answer ({_lower_first_line(error)})",
                 "see AWS_ENDPOINT_URL and the network, and try again",
             ) from error
 
-    def _refusal(self, code: str) -> LocationError | Any:
+    def _make_refusal_error(self, code: str) -> LocationError | Any:
         if code in _EXPIRED:
             return ExpiredError(
                 f"{self.shown}: the credentials have expired ({code})", "log in again, or renew the token"
@@ -163,9 +169,9 @@ class S3(Location):
                 "see which credentials are used: aws sts get-caller-identity; a public bucket needs none",
             )
         if code in _MISSING:
-            return self.missing()
+            return self.make_missing_error()
         if code in _CHANGED:
-            return self.changed()
+            return self.make_changed_error()
         if code in _LATER:
             return UnreachableError(f"{self.shown}: the server cannot answer now ({code})", "try again later")
         return LocationError(
@@ -173,7 +179,7 @@ class S3(Location):
         )
 
 
-def _parts(pieces: Iterable[bytes], n_bytes: int) -> Iterator[bytes]:
+def _cut_parts(pieces: Iterable[bytes], n_bytes: int) -> Iterator[bytes]:
     """Cut the same bytes into parts of one size; the last one is the rest."""
     part = bytearray()
     for piece in pieces:
@@ -185,13 +191,13 @@ def _parts(pieces: Iterable[bytes], n_bytes: int) -> Iterator[bytes]:
         yield bytes(part)
 
 
-def _checksum(head: dict[str, Any]) -> str:
+def _read_checksum(head: dict[str, Any]) -> str:
     """Return the MD5 of an object sent in one piece without an encryption key of its own; else an empty text."""
     tag = head["ETag"].strip('"')
     whole = re.fullmatch(r"[0-9a-f]{32}", tag) and head.get("ServerSideEncryption", "AES256") == "AES256"
     return f"md5:{tag}" if whole and "SSECustomerAlgorithm" not in head else ""
 
 
-def _lower(error: BaseException) -> str:
-    text = first_line(error)
+def _lower_first_line(error: BaseException) -> str:
+    text = extract_first_line(error)
     return text[:1].lower() + text[1:]

@@ -19,13 +19,13 @@ from urllib.parse import unquote, urlsplit
 
 from millrace.errors import RefusedError
 from millrace.storage.clients.base import (
-    About,
     DeniedError,
-    Location,
+    FileLocation,
+    FileStatus,
     LocationError,
     UnreachableError,
-    client,
-    nobody,
+    ignore_token,
+    import_client,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ANSWER_BYTES, WINDOW_BYTES = 1 << 15, 1 << 23
 
 
-class _Named(socket.socket):
+class _SshChannelSocket(socket.socket):
     """A socket with the other channel methods that ``paramiko`` calls."""
 
     def get_name(self) -> str:
@@ -58,12 +58,12 @@ class _Named(socket.socket):
             return memoryview(data).nbytes
 
 
-class Sftp(Location):
+class SftpLocation(FileLocation):
     """A file or folder on a host that ``ssh`` reaches without a password."""
 
     def __init__(self, url: str, shown: str) -> None:
         super().__init__(url, shown)
-        self._paramiko = client("paramiko", "sftp", shown)
+        self._paramiko = import_client("paramiko", "sftp", shown)
         parts = urlsplit(url, allow_fragments=False)
         self._path = unquote(parts.path) or "/"
         ssh = shutil.which("ssh")
@@ -75,70 +75,70 @@ class Sftp(Location):
         self._argv = [ssh, "-T", *options, *user, *port, "-s", "--", parts.hostname or "", "sftp"]
         self._process: subprocess.Popen[bytes] | None = None
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        self._socket: _Named | None = None
+        self._socket: _SshChannelSocket | None = None
         self._talk: Any = None
 
-    def about(self) -> About:
-        with self._told():
-            return self._about(self._sftp().stat(self._path))
+    def query_status(self) -> FileStatus:
+        with self._translate_errors():
+            return self._make_status(self._connect_sftp().stat(self._path))
 
-    def stream(self, offset: int, length: int, about: About) -> Iterator[bytes]:
-        with self._told(), self._sftp().open(self._path, "rb") as file:
-            if self._about(file.stat()) != about:
-                raise self.changed()
+    def stream_bytes(self, offset: int, length: int, about: FileStatus) -> Iterator[bytes]:
+        with self._translate_errors(), self._connect_sftp().open(self._path, "rb") as file:
+            if self._make_status(file.stat()) != about:
+                raise self.make_changed_error()
             end = offset + length
             for start in range(offset, end, WINDOW_BYTES):
                 stop = min(start + WINDOW_BYTES, end)
                 yield from file.readv([(at, min(ANSWER_BYTES, stop - at)) for at in range(start, stop, ANSWER_BYTES)])
-            if self._about(file.stat()) != about:
-                raise self.changed()
+            if self._make_status(file.stat()) != about:
+                raise self.make_changed_error()
 
-    def names(self, folders: bool = False) -> list[str]:
-        with self._told():
-            entries = self._sftp().listdir_attr(self._path)
+    def list_names(self, folders: bool = False) -> list[str]:
+        with self._translate_errors():
+            entries = self._connect_sftp().listdir_attr(self._path)
         is_meant = stat.S_ISDIR if folders else stat.S_ISREG
         return sorted(entry.filename for entry in entries if is_meant(entry.st_mode))
 
     def check_writable(self) -> None:
-        with self._told():
-            self._see_folder()
+        with self._translate_errors():
+            self._check_folder()
             with suppress(FileNotFoundError):
-                self._about(self._sftp().stat(self._path))
-            new = self.unfinished(f"{self._path}.try")  # a failed write removes its own file
-            self._sftp().open(new, "wb").close()
-            self._sftp().remove(new)
+                self._make_status(self._connect_sftp().stat(self._path))
+            new = self.make_unfinished_path(f"{self._path}.try")  # a failed write removes its own file
+            self._connect_sftp().open(new, "wb").close()
+            self._connect_sftp().remove(new)
 
-    def write(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = nobody) -> None:
-        new = self.unfinished(self._path)
-        with self._told():
-            self._see_folder()
+    def write_file(self, pieces: Iterable[bytes], n_bytes: int, begun: Callable[[str], None] = ignore_token) -> None:
+        new = self.make_unfinished_path(self._path)
+        with self._translate_errors():
+            self._check_folder()
             begun(new)
             try:
-                with self._sftp().open(new, "wb") as file:
+                with self._connect_sftp().open(new, "wb") as file:
                     file.set_pipelined(True)
                     for piece in pieces:
                         file.write(piece)
-                if (there := self._sftp().stat(new).st_size) != n_bytes:
-                    raise self.short(there, n_bytes)
-                self._sftp().posix_rename(new, self._path)
+                if (there := self._connect_sftp().stat(new).st_size) != n_bytes:
+                    raise self.make_short_error(there, n_bytes)
+                self._connect_sftp().posix_rename(new, self._path)
             except BaseException:
                 with suppress(Exception):  # the first error is the one to report
-                    self._sftp().remove(new)
+                    self._connect_sftp().remove(new)
                 raise
 
-    def discard(self, begun: str) -> bool:
-        with self._told():
+    def discard_write(self, begun: str) -> bool:
+        with self._translate_errors():
             try:
-                self._sftp().remove(begun)
+                self._connect_sftp().remove(begun)
             except FileNotFoundError:
                 return False
         return True
 
-    def _see_folder(self) -> None:
+    def _check_folder(self) -> None:
         try:
-            self._sftp().stat(self._path.rpartition("/")[0] or "/")
+            self._connect_sftp().stat(self._path.rpartition("/")[0] or "/")
         except FileNotFoundError:
-            raise self.missing_folder() from None
+            raise self.make_missing_folder_error() from None
 
     def close(self) -> None:
         if self._socket:
@@ -149,36 +149,36 @@ class Sftp(Location):
             self._process = self._talk = self._socket = None
         self._said.close()
 
-    def _sftp(self) -> Any:
+    def _connect_sftp(self) -> Any:
         if self._talk is None:
             ours, theirs = socket.socketpair()
-            self._socket = _Named(fileno=ours.detach())
+            self._socket = _SshChannelSocket(fileno=ours.detach())
             with theirs:
                 end = theirs.fileno()
                 self._process = subprocess.Popen(self._argv, stdin=end, stdout=end, stderr=self._said)
             self._talk = self._paramiko.SFTPClient(self._socket)
         return self._talk
 
-    def _about(self, about: Any) -> About:
+    def _make_status(self, about: Any) -> FileStatus:
         if about.st_mode is not None and not stat.S_ISREG(about.st_mode):
-            raise self.not_a_file()
-        return About(
+            raise self.make_not_a_file_error()
+        return FileStatus(
             size=about.st_size, version=f"{about.st_mtime:x}.{about.st_size:x}", mtime_ns=about.st_mtime * 10**9
         )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Translate errors of ``paramiko`` and ``ssh`` into our own."""
         try:
             yield
         except FileNotFoundError as error:
-            raise self.missing() from error
+            raise self.make_missing_error() from error
         except PermissionError as error:
-            raise self.denied("see its owner and mode on that host") from error
+            raise self.make_denied_error("see its owner and mode on that host") from error
         except (self._paramiko.SSHException, EOFError, OSError) as error:
-            raise self._of_ssh(error) from error
+            raise self._make_ssh_error(error) from error
 
-    def _of_ssh(self, error: BaseException) -> LocationError:
+    def _make_ssh_error(self, error: BaseException) -> LocationError:
         """Make an error from the last output of ``ssh``."""
         if self._process:
             try:
@@ -189,10 +189,12 @@ class Sftp(Location):
         lines = self._said.read().decode(errors="replace").strip().splitlines()
         last = lines[-1].strip().rstrip(".") if lines else str(error)
         if re.search("Permission denied|Host key verification failed|REMOTE HOST IDENTIFICATION", "\n".join(lines)):
-            return DeniedError(f"{self.shown}: {last}", f"this has to work without a question: {self._as_typed()}")
-        return UnreachableError(f"{self.shown}: {last}", f"see whether this works: {self._as_typed()}")
+            return DeniedError(
+                f"{self.shown}: {last}", f"this has to work without a question: {self._format_sftp_command()}"
+            )
+        return UnreachableError(f"{self.shown}: {last}", f"see whether this works: {self._format_sftp_command()}")
 
-    def _as_typed(self) -> str:
+    def _format_sftp_command(self) -> str:
         parts = urlsplit(self.url)
         port = f"-P {parts.port} " if parts.port else ""
         return f"sftp {port}{parts.username + '@' if parts.username else ''}{parts.hostname}"

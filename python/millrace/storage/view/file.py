@@ -13,40 +13,40 @@ from pathlib import Path
 
 from millrace.errors import CorruptError, MillraceError
 from millrace.storage import fetch, keep, locations
-from millrace.storage.cache import Cache
-from millrace.storage.clients.base import About
+from millrace.storage.cache import NodeCache
+from millrace.storage.clients.base import FileStatus
 
 #: Distance for which a read waits while the copy grows; bytes further ahead are requested directly.
 AHEAD_BYTES = 8 << 20
 
 #: Bytes of a direct request, and most such pieces of a file to keep.
-PIECE_BYTES, KEPT_PIECES = 1 << 20, 16
+PIECE_BYTES, MAX_KEPT_PIECES = 1 << 20, 16
 
 #: Seconds between checks of the copy's length.
-LOOK_SECONDS = 0.002
+POLL_INTERVAL_SECONDS = 0.002
 
 
 #: Files that are downloaded at the same time.
-DOWNLOADS = 4
+MAX_DOWNLOADS = 4
 
 
-class Downloads:
+class DownloadPool:
     """The threads of a view that download files into the cache of the node."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(DOWNLOADS)
+        self._pool = ThreadPoolExecutor(MAX_DOWNLOADS)
         self._lock = threading.Lock()
         self._begun: list[Future[None]] = []
 
-    def begin(self, download: Callable[[], None]) -> tuple[Future[None], bool]:
+    def start_download(self, download: Callable[[], None]) -> tuple[Future[None], bool]:
         """Start a download; return its future and whether it runs without waiting for others."""
         with self._lock:
             self._begun = [each for each in self._begun if not each.done()]
             self._begun.append(self._pool.submit(download))
-            return self._begun[-1], len(self._begun) <= DOWNLOADS
+            return self._begun[-1], len(self._begun) <= MAX_DOWNLOADS
 
 
-class File:
+class ViewFile:
     """A file of one version; for any number of threads.
 
     The first read starts a download into the cache, from the beginning of the file. A sequential reader waits for the
@@ -58,7 +58,7 @@ class File:
         downloads: Threads that download copies.
     """
 
-    def __init__(self, place: str, about: About, folder: Path, downloads: Downloads) -> None:
+    def __init__(self, place: str, about: FileStatus, folder: Path, downloads: DownloadPool) -> None:
         self.place, self.about = place, about
         self._folder, self._downloads = folder, downloads
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class File:
         self._is_next = False
         self._grows: tuple[Path, Path] | None = None  # while it grows, and when it is complete
         self._descriptor = -1
-        self._cache: Cache | None = None
+        self._cache: NodeCache | None = None
         self._pieces: OrderedDict[int, bytes] = OrderedDict()
 
     def read(self, offset: int, length: int) -> bytes:
@@ -78,38 +78,38 @@ class File:
         end = min(offset + length, self.about.size)
         if offset >= end:
             return b""
-        fetching = self._fetch()
+        fetching = self._start_fetch()
         while True:
-            over = fetching.done()  # before ``_there``: the length of a finished copy is final
-            there = self._there()
+            over = fetching.done()  # before ``_count_present_bytes``: the length of a finished copy is final
+            there = self._count_present_bytes()
             if there >= end:
                 return os.pread(self._descriptor, end - offset, offset)
             if over:
-                self._see_that_it_is_the_same(fetching)
+                self._check_fetch_error(fetching)
             if over or not self._is_next or end - there > AHEAD_BYTES:
-                return self._ask(offset, end)
-            time.sleep(LOOK_SECONDS)
+                return self._read_from_place(offset, end)
+            time.sleep(POLL_INTERVAL_SECONDS)
 
-    def _fetch(self) -> Future[None]:
+    def _start_fetch(self) -> Future[None]:
         """Start the download, once; return its future."""
         with self._lock:
             if self._fetching is None:
-                self._cache = Cache(self._folder, fetched=True)  # holds the copy as long as the view exists
-                file = fetch.remote(self.place, self.about)
-                self._grows = self._cache.fetched_path_of(file), self._cache.path_of(file)
-                if self._cache.take(file):
+                self._cache = NodeCache(self._folder, fetched=True)  # holds the copy as long as the view exists
+                file = fetch.make_remote_file(self.place, self.about)
+                self._grows = self._cache.make_fetch_path(file), self._cache.make_copy_path(file)
+                if self._cache.hold_copy(file):
                     self._fetching = Future()
                     self._fetching.set_result(None)
                 else:
-                    self._fetching, self._is_next = self._downloads.begin(self._download)
+                    self._fetching, self._is_next = self._downloads.start_download(self._download_copy)
             return self._fetching
 
-    def _download(self) -> None:
+    def _download_copy(self) -> None:
         self._is_next = True
         assert self._cache
-        fetch.fetch(self.place, self._cache, keep.budget(self._cache), wanted=self.about)
+        fetch.fetch_to_cache(self.place, self._cache, keep.compute_budget_bytes(self._cache), wanted=self.about)
 
-    def _there(self) -> int:
+    def _count_present_bytes(self) -> int:
         """Return the number of bytes at the beginning of the file that the copy has."""
         with self._lock:
             if self._descriptor >= 0:
@@ -124,23 +124,23 @@ class File:
                     return os.fstat(self._descriptor).st_size
         return 0
 
-    def _see_that_it_is_the_same(self, fetching: Future[None]) -> None:
+    def _check_fetch_error(self, fetching: Future[None]) -> None:
         """Raise the download's error if the copy is corrupt; ignore a failed or refused download."""
         if isinstance(error := fetching.exception(), CorruptError):
             raise error
         if error and not isinstance(error, MillraceError | OSError):
             raise error
 
-    def _ask(self, offset: int, end: int) -> bytes:
+    def _read_from_place(self, offset: int, end: int) -> bytes:
         """Read bytes straight from the place, in whole pieces."""
-        with self._lock, closing(locations.at(self.place)) as location:
+        with self._lock, closing(locations.open_location(self.place)) as location:
             found = bytearray()
             for k in range(offset // PIECE_BYTES, (end - 1) // PIECE_BYTES + 1):
                 start = k * PIECE_BYTES
                 if k not in self._pieces:
-                    self._pieces[k] = location.read(start, min(PIECE_BYTES, self.about.size - start), self.about)
+                    self._pieces[k] = location.read_bytes(start, min(PIECE_BYTES, self.about.size - start), self.about)
                 self._pieces.move_to_end(k)
                 found += self._pieces[k][max(0, offset - start) : end - start]
-            while len(self._pieces) > KEPT_PIECES:
+            while len(self._pieces) > MAX_KEPT_PIECES:
                 self._pieces.popitem(last=False)
             return bytes(found)

@@ -7,21 +7,21 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.replicas import shown
+from millrace.replicas import redact_place
 from millrace.storage import locations, urls
 from millrace.storage.clients.base import LocationError, MissingError, UnreachableError
-from millrace.storage.view.file import Downloads, File
+from millrace.storage.view.file import DownloadPool, ViewFile
 
 
 @dataclass(frozen=True)
-class Listed:
+class FolderListing:
     """The names in a folder."""
 
     files: frozenset[str]
     folders: frozenset[str]
 
 
-class Tree:
+class ViewTree:
     """The files and folders below a URL; for any number of threads.
 
     A name or version stays as first seen, so that no program reads parts of two versions. A file that has changed since
@@ -35,12 +35,12 @@ class Tree:
     def __init__(self, url: str, cache: Path) -> None:
         self._url = url if url.endswith("/") else url + "/"
         self._cache = cache
-        self._downloads = Downloads()
+        self._downloads = DownloadPool()
         self._lock = threading.Lock()
-        self._folders: dict[str, Listed | LocationError] = {}
-        self._files: dict[str, File | LocationError] = {}
+        self._folders: dict[str, FolderListing | LocationError] = {}
+        self._files: dict[str, ViewFile | LocationError] = {}
 
-    def listed(self, path: str) -> Listed:
+    def list_folder(self, path: str) -> FolderListing:
         """List a folder.
 
         Args:
@@ -50,7 +50,7 @@ class Tree:
             LocationError: It cannot be listed.
         """
         with self._lock:
-            found = self._folders.get(path) or self._list(path)
+            found = self._folders.get(path) or self._query_folder(path)
             # After a passing failure the place is asked again.
             if not isinstance(found, UnreachableError):
                 self._folders[path] = found
@@ -62,11 +62,11 @@ class Tree:
         """Tell whether a folder of this name exists, by the list of the folder above it."""
         above, _, name = path.rpartition("/")
         try:
-            return not name or name in self.listed(above or "/").folders
+            return not name or name in self.list_folder(above or "/").folders
         except LocationError:
             return False
 
-    def file(self, path: str) -> File:
+    def find_file(self, path: str) -> ViewFile:
         """Return a file.
 
         Raises:
@@ -75,37 +75,37 @@ class Tree:
         """
         with self._lock:
             known = self._files.get(path)
-        found = known or self._look(path)
+        found = known or self._query_file(path)
         with self._lock:
-            if isinstance(found, File | MissingError):
+            if isinstance(found, ViewFile | MissingError):
                 found = self._files.setdefault(path, found)
         if isinstance(found, LocationError):
             raise found
         return found
 
-    def _look(self, path: str) -> File | LocationError:
+    def _query_file(self, path: str) -> ViewFile | LocationError:
         above, _, name = path.rpartition("/")
-        place = self._place(path)
+        place = self._make_url(path)
         try:
-            if name not in self.listed(above or "/").files:
-                return MissingError(f"{shown(place)}: no such file")
+            if name not in self.list_folder(above or "/").files:
+                return MissingError(f"{redact_place(place)}: no such file")
         except LocationError:
             pass  # a server that cannot list is asked for each file
         try:
-            return File(place, locations.about(place), self._cache, self._downloads)
+            return ViewFile(place, locations.query_file_status(place), self._cache, self._downloads)
         except LocationError as error:
             return error
 
-    def _list(self, path: str) -> Listed | LocationError:
+    def _query_folder(self, path: str) -> FolderListing | LocationError:
         try:
-            with closing(locations.at(self._place(path).rstrip("/") + "/")) as folder:
-                return Listed(frozenset(folder.names()), frozenset(folder.names(folders=True)))
+            with closing(locations.open_location(self._make_url(path).rstrip("/") + "/")) as folder:
+                return FolderListing(frozenset(folder.list_names()), frozenset(folder.list_names(folders=True)))
         except LocationError as error:
             return error
 
-    def _place(self, path: str) -> str:
+    def _make_url(self, path: str) -> str:
         *folders, name = path[1:].split("/")
         url = self._url
         for folder in folders:
-            url = urls.beside(url, folder) + "/"
-        return urls.beside(url, name)
+            url = urls.make_sibling_url(url, folder) + "/"
+        return urls.make_sibling_url(url, name)

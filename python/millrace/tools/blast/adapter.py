@@ -16,25 +16,34 @@ from pathlib import Path
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, Command, Content, CostHint, InputUse, OutputUse, Token, ToolUse
-from millrace.tools.base import Fragmentable, Parts
+from millrace.model import (
+    STANDSTILL_SECONDS,
+    ArgumentToken,
+    CostHint,
+    InputUse,
+    OutputUse,
+    RequiredContent,
+    ToolUse,
+    UserCommand,
+)
+from millrace.tools.base import DatabaseFacts, FileNamePatterns
 from millrace.tools.blast import fragments, remote
 from millrace.tools.blast.chunks import PASS_RESIDUES
-from millrace.tools.blast.formats import Format, join_of, parse_format, words_of
-from millrace.tools.blast.options import parse_options, read, wrong
-from millrace.tools.blast.passes import passes
-from millrace.tools.blast.queries import names_of, query_of
+from millrace.tools.blast.formats import OutputFormat, choose_join, parse_format, split_ordered_words
+from millrace.tools.blast.options import make_usage_refusal, parse_options, read_options
+from millrace.tools.blast.passes import find_pass_rules
+from millrace.tools.blast.queries import find_query, read_query_names
 from millrace.tools.blast.search_path import SearchPath, split_names
 from millrace.tools.blast.volumes import refuse_cut_off
-from millrace.tools.options import Tokens
+from millrace.tools.options import CommandTokens
 from millrace.tools.registry import FAMILIES
-from millrace.tools.version import first_line
+from millrace.tools.version import read_version_line
 
 #: Options with which BLAST only prints information about itself.
 ABOUT = ("h", "help", "version", "version-full", "version-full-xml", "version-full-json", "xmlhelp", "dryrun")
 
 #: Options whose value is a file that every task reads.
-SHARED = words_of("""
+SHARED = split_ordered_words("""
     subject gilist seqidlist negative_gilist negative_seqidlist taxidlist negative_taxidlist ipglist
     negative_ipglist window_masker_db
 """)
@@ -82,32 +91,32 @@ ANOTHER_PACE = frozenset({"task", "word_size", "threshold", "window_size", "matr
 NUCLEOTIDE_DATABASE = frozenset({"blastn", "tblastn", "tblastx"})
 
 
-class Blast:
+class BlastAdapter:
     """Adapter for the search programs of BLAST+, which can search a database in fragments."""
 
-    def parts(self, argv: Sequence[str], at: int, name: str) -> Parts | None:
-        """See ``Gathering.parts``: all files of a database; None for other arguments."""
-        return remote.parts(Path(argv[0]).name in NUCLEOTIDE_DATABASE, argv, at, name)
+    def describe_argument_files(self, argv: Sequence[str], at: int, name: str) -> FileNamePatterns | None:
+        """See ``MultiFileAdapter.describe_argument_files``: all files of a database; None for other arguments."""
+        return remote.describe_argument_files(Path(argv[0]).name in NUCLEOTIDE_DATABASE, argv, at, name)
 
-    def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
-        """See ``Gathering.named_in``: the databases and lists of entries that an alias names."""
-        return remote.named_in(name, read)
+    def read_file_references(self, name: str, read: Callable[[], bytes]) -> dict[str, FileNamePatterns]:
+        """See ``MultiFileAdapter.read_file_references``: the databases and lists of entries that an alias names."""
+        return remote.read_file_references(name, read)
 
-    def understand(self, command: Command) -> ToolUse:
-        """See ``Adapter.understand``. Read the query file once, to find records without a name."""
-        program = self._program(command)
+    def understand_command(self, command: UserCommand) -> ToolUse:
+        """See ``ToolAdapter.understand_command``. Read the query file once, to find records without a name."""
+        program = self._get_program(command)
         options = parse_options(command.argv)
         _refuse_options(program, options)
         fmt = parse_format(options.get("outfmt", "0"))
-        query = query_of(command, options)
-        names = names_of(command, query, "parse_deflines" in options)
+        query = find_query(command, options)
+        names = read_query_names(command, query, "parse_deflines" in options)
         notes: list[str] = []
-        databases = _databases(command, program, options, fmt)
+        databases = _find_databases(command, program, options, fmt)
         refuse_cut_off(databases)
-        join = join_of(program, options, fmt, names, notes)
-        shared = passes(program, options, fmt.number, command.cwd / query if names.known else None, command)
+        join = choose_join(program, options, fmt, names, notes)
+        shared = find_pass_rules(program, options, fmt.number, command.cwd / query if names.known else None, command)
         notes += [shared.note] if shared.note else []
-        argv, output = _arguments(command, options, join)
+        argv, output = _mark_arguments(command, options, join)
         return ToolUse(
             adapter="blast",
             still_seconds=STANDSTILL_SECONDS,
@@ -118,7 +127,7 @@ class Blast:
                     format="fasta",
                     stdin=query == "-",
                     # Where each query is a pass, a record without residues makes its neighbour in the batch fail, too.
-                    content=None if PASS_RESIDUES.get(program) == 0 else Content(letters=shared.searched),
+                    content=None if PASS_RESIDUES.get(program) == 0 else RequiredContent(letters=shared.searched),
                     stops_without_content=shared.stops_without,
                     pass_residues=shared.residues,
                     too_long=shared.too_long,
@@ -126,28 +135,28 @@ class Blast:
             ),
             outputs=(output,),
             databases=databases,
-            threads=_threads(options, notes),
-            cost=_cost(program, options, databases),
+            threads=_count_threads(options, notes),
+            cost=_estimate_cost(program, options, databases),
             # 1 and 3 may be caused by one bad record. 2: the database. 6: the output cannot be written.
             fatal_statuses=(2, 6),
-            version=first_line(command, "-version"),
+            version=read_version_line(command, "-version"),
             tested=TESTED,
             notes=tuple(notes),
         )
 
-    def fragmentable(self, use: ToolUse, command: Command) -> Fragmentable:
-        """See ``Fragmenting.fragmentable``."""
-        return fragments.fragmentable(self._program(command), parse_options(command.argv), command)
+    def examine_database(self, use: ToolUse, command: UserCommand) -> DatabaseFacts:
+        """See ``FragmentingAdapter.examine_database``."""
+        return fragments.examine_database(self._get_program(command), parse_options(command.argv), command)
 
-    def fragment(self, use: ToolUse, command: Command, sizes: Sequence[int]) -> ToolUse:
-        """See ``Fragmenting.fragment``."""
+    def plan_fragments(self, use: ToolUse, command: UserCommand, sizes: Sequence[int]) -> ToolUse:
+        """See ``FragmentingAdapter.plan_fragments``."""
         options = parse_options(command.argv)
         fmt = parse_format(options.get("outfmt", "0"))
         columns = fmt.columns if (fmt.number, fmt.delim) == (6, "\t") else ()
-        fragmented = fragments.fragment(use, self._program(command), options, command, sizes, columns)
+        fragmented = fragments.plan_fragments(use, self._get_program(command), options, command, sizes, columns)
         return msgspec.structs.replace(use, fragmented=fragmented)
 
-    def _program(self, command: Command) -> str:
+    def _get_program(self, command: UserCommand) -> str:
         program = command.exe.name if command.exe.name in FAMILIES["blast"] and not command.known_as else command.tool
         return program.removesuffix("+")
 
@@ -166,20 +175,24 @@ def _refuse_options(program: str, options: dict[str, str]) -> None:
             raise RefusedError(f"-{name} cannot be used here: {why}", hint)
 
 
-def _arguments(command: Command, options: dict[str, str], join: str) -> tuple[tuple[Token, ...], OutputUse]:
+def _mark_arguments(
+    command: UserCommand, options: dict[str, str], join: str
+) -> tuple[tuple[ArgumentToken, ...], OutputUse]:
     """Put placeholders in the places of query and output. Queries on standard input stay there."""
-    tokens = Tokens(command.argv)
-    for word in read(command.argv):
+    tokens = CommandTokens(command.argv)
+    for word in read_options(command.argv):
         if word.name == "query" and word.value != "-":
-            tokens.input(word)
+            tokens.mark_input(word)
         elif word.name == "out" and word.value != "-":
-            tokens.output(word, 0)
+            tokens.mark_output(word, 0)
     path = options.get("out", "-")
     to_file = path != "-"
-    return tokens.done(), OutputUse(name="out" if to_file else "stdout", path=path, stdout=not to_file, join=join)
+    return tokens.build_arguments(), OutputUse(
+        name="out" if to_file else "stdout", path=path, stdout=not to_file, join=join
+    )
 
 
-def _threads(options: dict[str, str], notes: list[str]) -> int:
+def _count_threads(options: dict[str, str], notes: list[str]) -> int:
     text = options.get("num_threads", "1")
     threads = int(text) if re.fullmatch(r"[1-9]\d{0,4}", text) else 1
     if threads > 1:
@@ -187,46 +200,46 @@ def _threads(options: dict[str, str], notes: list[str]) -> int:
     return threads
 
 
-def _cost(program: str, options: dict[str, str], databases: Iterable[Path]) -> CostHint:
+def _estimate_cost(program: str, options: dict[str, str], databases: Iterable[Path]) -> CostHint:
     if program == "blastn":
         residues = PASS_RESIDUES_BLASTN.get(options.get("task", "megablast"), 100_000)
     else:
         residues = PASS_RESIDUES[program]
-    start = _start_units(program, options, databases)
+    start = _estimate_start_units(program, options, databases)
     return CostHint(unit="residues", startup_seconds=0.06, start_units=start, pass_units=residues)
 
 
-def _start_units(program: str, options: dict[str, str], databases: Iterable[Path]) -> int:
+def _estimate_start_units(program: str, options: dict[str, str], databases: Iterable[Path]) -> int:
     """Estimate ``CostHint.start_units``; 0: the search's time is not known."""
     if program not in START_LETTERS or not ANOTHER_PACE.isdisjoint(options):
         return 0
     per_byte = {".psq": 1, ".nsq": 4}
-    letters = sum(per_byte[file.suffix] * _size(file) for file in databases if file.suffix in per_byte)
+    letters = sum(per_byte[file.suffix] * _get_file_size(file) for file in databases if file.suffix in per_byte)
     return max(1, int(START_LETTERS[program] / letters)) if letters else 0
 
 
-def _size(file: Path) -> int:
+def _get_file_size(file: Path) -> int:
     try:
         return file.stat().st_size
     except OSError:
         return 0  # the run refuses it, or it is not on this machine
 
 
-def _databases(command: Command, program: str, options: dict[str, str], fmt: Format) -> tuple[Path, ...]:
+def _find_databases(command: UserCommand, program: str, options: dict[str, str], fmt: OutputFormat) -> tuple[Path, ...]:
     if not {"db", "subject"} & options.keys():
-        raise wrong("Either a BLAST database or subject sequence(s) must be specified")
+        raise make_usage_refusal("Either a BLAST database or subject sequence(s) must be specified")
     files = [command.cwd / options[name] for name in SHARED if name in options]
     search = SearchPath(command)
     letter = "n" if program in NUCLEOTIDE_DATABASE else "p"
     for name in split_names(options.get("db", "")):
-        files += search.find(name, letter)
+        files += search.find_files(name, letter)
     for name in split_names(options.get("rpsdb", "cdd_delta" if program == "deltablast" else "")):
-        files += search.find(name, "p")
+        files += search.find_files(name, "p")
     by_taxa = any("taxid" in name for name in options)  # BLAST+ 2.16 expands these to the taxa below them
     if fmt.number == 18 or by_taxa or any(re.search("sci|com|blastn|king", column) for column in fmt.columns):
-        files += search.taxonomy()
+        files += search.find_taxonomy()
     return tuple(dict.fromkeys(file for file in files if file.exists()))
 
 
 #: The adapter of this family.
-ADAPTER = Blast()
+ADAPTER = BlastAdapter()

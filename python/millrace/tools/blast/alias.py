@@ -1,4 +1,4 @@
-"""Alias files of BLAST databases, as Millrace writes them, and calls of ``blastdbcmd``."""
+"""Alias files of BLAST databases, as Millrace writes them, and calls of ``run_blastdbcmd``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from millrace._core import Candidates
-from millrace.tools.blast.volumes import ending
+from millrace.tools.blast.volumes import add_ending
 
 #: Name of each kind of database in BLAST's options, by its letter.
 KINDS = {"p": "prot", "n": "nucl"}
@@ -25,10 +25,10 @@ def write_alias(alias: Path, letter: str, title: str, databases: Sequence[str], 
     """
     names = " ".join(f'"{name}"' for name in databases)
     text = "\n".join((f"TITLE {title}", f"DBLIST {names}", *lines, ""))
-    ending(alias, f"{letter}al").write_text(text, "utf-8", "surrogateescape")
+    add_ending(alias, f"{letter}al").write_text(text, "utf-8", "surrogateescape")
 
 
-def write_masked(
+def write_masked_aliases(
     entries: Candidates, volumes: Sequence[str], folder: Path, name: str, letter: str, title: str
 ) -> list[str]:
     """Write an alias for each volume with only its entries of ``entries``. Return their names in ``folder``."""
@@ -39,10 +39,10 @@ def write_masked(
     return names
 
 
-def blastdbcmd(
+def run_blastdbcmd(
     letter: str, arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], text: bytes = b""
 ) -> subprocess.CompletedProcess[bytes] | None:
-    """Run ``blastdbcmd`` and return its result, whatever its status; None if it is not on the ``PATH``.
+    """Run ``run_blastdbcmd`` and return its result, whatever its status; None if it is not on the ``PATH``.
 
     Args:
         text: Its standard input.

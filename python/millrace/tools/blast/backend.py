@@ -19,56 +19,63 @@ import msgspec
 
 from millrace._core import Candidates, HitList, Ranking
 from millrace.errors import MillraceError
-from millrace.model import BlastDatabase, Fragment, Fragmented
-from millrace.tasks import Rank, Slice
-from millrace.tools.backend import Found, SliceOfCandidates
-from millrace.tools.blast.alias import blastdbcmd, write_alias, write_masked
-from millrace.tools.blast.lists import unpack
+from millrace.model import BlastDatabase, DatabaseFragment, FragmentPlan
+from millrace.tasks import RankTask, SliceTask
+from millrace.tools.backend import CandidateSlice, FragmentOutput
+from millrace.tools.blast.alias import run_blastdbcmd, write_alias, write_masked_aliases
+from millrace.tools.blast.lists import unpack_ranges
 from millrace.tools.blast.partial import read_ranges, write_ranges
 
 #: The folder, beside those of volumes, with the parts of each volume that the search of another volume reads.
 OTHERS = "others"
 
 #: Bytes of a list of hits that are read at a time.
-PIECE = 1 << 22
+PIECE_BYTES = 1 << 22
 
 
-class Blast:
+class BlastBackend:
     """Backend for databases in NCBI's format."""
 
-    def prepare(self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str]) -> Sequence[str]:
-        """See ``DatabaseBackend.prepare``: an alias file for each fragment."""
-        whole = _Whole(fragmented)
+    def prepare_fragments(
+        self, fragmented: FragmentPlan, folder: Path, cwd: Path, environ: Mapping[str, str]
+    ) -> Sequence[str]:
+        """See ``DatabaseBackend.prepare_fragments``: an alias file for each fragment."""
+        whole = _WholeDatabase(fragmented)
         databases: Sequence[str] = whole.databases
         if whole.parts:
-            return [whole.write_part(number, part, folder) for number, part in enumerate(fragmented.fragments)]
+            return [whole.write_part_alias(number, part, folder) for number, part in enumerate(fragmented.fragments)]
         if whole.listed:
             listed = Candidates(whole.entries)
             for first, last in whole.listed:
                 listed.add_range(first, last)
-            databases = [str(folder / name) for name in whole.mask(listed, folder, "listed")]
+            databases = [str(folder / name) for name in whole.mask_entries(listed, folder, "listed")]
         names = []
         for number, fragment in enumerate(fragmented.fragments):
             lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *whole.numbers)
-            whole.write(folder / f"fragment{number}", databases, *lines)
+            whole.write_alias_file(folder / f"fragment{number}", databases, *lines)
             names.append(str(folder / f"fragment{number}"))
         return names
 
-    def candidates(
-        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
+    def make_candidates(
+        self,
+        fragmented: FragmentPlan,
+        folder: Path,
+        cwd: Path,
+        environ: Mapping[str, str],
+        found: Sequence[FragmentOutput],
     ) -> str:
-        """See ``DatabaseBackend.candidates``: an alias with a mask of one bit for each entry.
+        """See ``DatabaseBackend.make_candidates``: an alias with a mask of one bit for each entry.
 
         Where a fragment's list of hits may be cut off, or names an unknown subject, all entries of the fragment become
         candidates: BLAST then searches it once more, which costs time and changes no result.
         """
-        whole = _Whole(fragmented)
-        return whole.write_candidates(self._candidates(fragmented, whole, cwd, environ, found), folder)
+        whole = _WholeDatabase(fragmented)
+        return whole.write_candidates(self._collect_candidates(fragmented, whole, cwd, environ, found), folder)
 
-    def moved(
-        self, fragmented: Fragmented, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
-    ) -> Fragmented:
-        """See ``VolumeBackend.moved``."""
+    def relocate_files(
+        self, fragmented: FragmentPlan, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
+    ) -> FragmentPlan:
+        """See ``VolumeBackend.relocate_files``."""
         about = fragmented.about
         assert isinstance(about, BlastDatabase)  # by which this backend was found
 
@@ -81,53 +88,58 @@ class Blast:
         )  # fmt: skip
         return msgspec.structs.replace(fragmented, about=about)
 
-    def looked_up(self, fragmented: Fragmented, folder: Path, found: Sequence[Found]) -> Iterator[tuple[str, int, int]]:
-        """See ``VolumeBackend.looked_up``: all indices and ids, as a whole."""
+    def list_lookup_ranges(
+        self, fragmented: FragmentPlan, folder: Path, found: Sequence[FragmentOutput]
+    ) -> Iterator[tuple[str, int, int]]:
+        """See ``VolumeBackend.list_lookup_ranges``: all indices and ids, as a whole."""
         return ((index.file.name, 0, index.file.size) for index in fragmented.indices)
 
-    def ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
-        """See ``VolumeBackend.ranges``."""
+    def list_search_ranges(self, folder: Path) -> Sequence[tuple[str, int, int]]:
+        """See ``VolumeBackend.list_search_ranges``."""
         return read_ranges(folder)
 
-    def ordinals(
-        self, fragmented: Fragmented, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
+    def list_candidate_ordinals(
+        self, fragmented: FragmentPlan, cwd: Path, environ: Mapping[str, str], found: Sequence[FragmentOutput]
     ) -> list[int]:
-        """Return the ordinals of the entries in the database that ``candidates`` makes, ascending."""
-        return self._candidates(fragmented, _Whole(fragmented), cwd, environ, found).ordinals()
+        """Return the ordinals of the entries in the database that ``make_candidates`` makes, ascending."""
+        return self._collect_candidates(fragmented, _WholeDatabase(fragmented), cwd, environ, found).ordinals()
 
-    def _candidates(
-        self, fragmented: Fragmented, whole: _Whole, cwd: Path, environ: Mapping[str, str], found: Sequence[Found]
+    def _collect_candidates(
+        self,
+        fragmented: FragmentPlan,
+        whole: _WholeDatabase,
+        cwd: Path,
+        environ: Mapping[str, str],
+        found: Sequence[FragmentOutput],
     ) -> Candidates:
-        """Collect the entries in the lists of hits; see ``candidates``."""
+        """Collect the entries in the lists of hits; see ``make_candidates``."""
         candidates = Candidates(whole.entries)
         for fragment, block in zip(fragmented.fragments, found, strict=True):
-            most, names, unknown = _read(HitList(), block, candidates)
-            entries = whole.ordinals(names, cwd, environ)
+            most, names, unknown = _read_hits(HitList(), block, candidates)
+            entries = whole.find_ordinals(names, cwd, environ)
             if most >= whole.limit or unknown or entries is None:
-                for first, last in whole.within(fragment.first, fragment.last):
+                for first, last in whole.clip_to_list(fragment.first, fragment.last):
                     candidates.add_range(first, last)
             elif not all(candidates.add(entry) for entry in entries):
                 raise MillraceError(f"BLAST has found an entry that {fragmented.database} does not have")
         return candidates
 
-    def slice(
-        self, fragmented: Fragmented, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[Found], part: Slice | Rank,
-    ) -> SliceOfCandidates | None:  # fmt: skip
-        """See ``DatabaseBackend.slice``. Subjects are ranked by the bits or E-values in the lists of hits."""
-        whole, ranked = _Whole(fragmented), fragmented.ranked
+    def make_slice(
+        self, fragmented: FragmentPlan, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[FragmentOutput], part: SliceTask | RankTask,
+    ) -> CandidateSlice | None:  # fmt: skip
+        """See ``DatabaseBackend.make_slice``. Subjects are ranked by the bits or E-values in the lists of hits."""
+        whole, ranked = _WholeDatabase(fragmented), fragmented.ranked
         assert ranked  # else there are no slices
-        if isinstance(part, Rank):
-            candidates = self._candidates(fragmented, whole, cwd, environ, found)
+        if isinstance(part, RankTask):
+            candidates = self._collect_candidates(fragmented, whole, cwd, environ, found)
             if len(candidates) > ranked.most:
                 return None
             candidates.deal(part.number, part.of)
-            return SliceOfCandidates(
-                whole.write_candidates(candidates, folder) if len(candidates) else "", 0.0, math.inf
-            )
+            return CandidateSlice(whole.write_candidates(candidates, folder) if len(candidates) else "", 0.0, math.inf)
         by_evalue = bool(ranked.argv)
         ranking, n = Ranking(by_evalue=by_evalue), 0
         for block in found:
-            for piece in _pieces(block):
+            for piece in _split_block(block):
                 ranking.read(piece)
             subjects = ranking.finish()
             if subjects is None or subjects >= whole.limit:
@@ -137,36 +149,36 @@ class Blast:
             return None
         within = ranking.slice(part.number, part.of)
         if not within:
-            return SliceOfCandidates("", 0.0, math.inf)
+            return CandidateSlice("", 0.0, math.inf)
         candidates = Candidates(whole.entries)
         for block in found:
-            _, names, unknown = _read(HitList(within, by_evalue=by_evalue), block, candidates)
-            entries = whole.ordinals(names, cwd, environ)
+            _, names, unknown = _read_hits(HitList(within, by_evalue=by_evalue), block, candidates)
+            entries = whole.find_ordinals(names, cwd, environ)
             # Entries with the same id may be in different slices.
             if unknown or entries is None or len({*entries}) != len(names) or not all(map(candidates.add, entries)):
                 return None
-        return SliceOfCandidates(whole.write_candidates(candidates, folder), *within)
+        return CandidateSlice(whole.write_candidates(candidates, folder), *within)
 
-    def patch(self, fragmented: Fragmented, folder: Path) -> Sequence[tuple[int, str, str]]:
-        """See ``DatabaseBackend.patch``: none, as BLAST itself writes the output of the whole database."""
+    def list_patches(self, fragmented: FragmentPlan, folder: Path) -> Sequence[tuple[int, str, str]]:
+        """See ``DatabaseBackend.list_patches``: none, as BLAST itself writes the output of the whole database."""
         return ()
 
 
-def _pieces(block: Found) -> Iterator[bytes]:
-    return (bytes(block[at : at + PIECE]) for at in range(0, len(block), PIECE))
+def _split_block(block: FragmentOutput) -> Iterator[bytes]:
+    return (bytes(block[at : at + PIECE_BYTES]) for at in range(0, len(block), PIECE_BYTES))
 
 
-def _read(hits: HitList, block: Found, candidates: Candidates) -> tuple[int, list[bytes], int]:
+def _read_hits(hits: HitList, block: FragmentOutput, candidates: Candidates) -> tuple[int, list[bytes], int]:
     """Add the subjects that a list of hits names by ordinal to the candidates; return as ``HitList.finish``."""
-    for piece in _pieces(block):
+    for piece in _split_block(block):
         hits.read(piece, candidates)
     return hits.finish(candidates)
 
 
-class _Whole:
-    """The whole database, as the adapter describes it in ``Fragmented.about``."""
+class _WholeDatabase:
+    """The whole database, as the adapter describes it in ``FragmentPlan.about``."""
 
-    def __init__(self, fragmented: Fragmented) -> None:
+    def __init__(self, fragmented: FragmentPlan) -> None:
         about = fragmented.about
         assert isinstance(about, BlastDatabase)  # by which this backend was found
         self.letter, self.title, self.limit, self.databases = about.letter, about.title, about.limit, about.databases
@@ -174,7 +186,7 @@ class _Whole:
         self.volumes = [base for base, _ in about.volumes]
         self.entries = [entries for _, entries in about.volumes]
         #: Ranges of the entries that the search's list of entries selects; empty: there is no list.
-        self.listed = unpack(about.listed) if about.listed else []
+        self.listed = unpack_ranges(about.listed) if about.listed else []
         self.numbers = (
             f"NSEQ {about.entries}",
             f"LENGTH {about.residues}",
@@ -183,18 +195,18 @@ class _Whole:
             *([f"MIN_SEQ_LENGTH {about.shortest}"] if self.listed else []),
         )
 
-    def within(self, first: int, last: int) -> list[tuple[int, int]]:
+    def clip_to_list(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the ranges of ``[first, last)`` that are searched: all of it, or the part in the list of entries."""
         if not self.listed:
             return [(first, last)]
         clipped = ((max(begin, first), min(end, last)) for begin, end in self.listed)
         return [(begin, end) for begin, end in clipped if begin < end]
 
-    def mask(self, entries: Candidates, folder: Path, name: str) -> list[str]:
-        """See ``write_masked``."""
-        return write_masked(entries, self.volumes, folder, name, self.letter, self.title)
+    def mask_entries(self, entries: Candidates, folder: Path, name: str) -> list[str]:
+        """See ``write_masked_aliases``."""
+        return write_masked_aliases(entries, self.volumes, folder, name, self.letter, self.title)
 
-    def write(self, path: Path, databases: Sequence[str], *lines: str) -> None:
+    def write_alias_file(self, path: Path, databases: Sequence[str], *lines: str) -> None:
         """See ``write_alias``."""
         write_alias(path, self.letter, self.title, databases, *lines)
 
@@ -202,10 +214,10 @@ class _Whole:
         """Write a database of these entries, and return its name in ``folder``."""
         if self.parts:
             write_ranges(self.volumes, self.letter, self.entries, candidates.ordinals(), folder)
-        self.write(folder / "candidates", self.mask(candidates, folder, "part"), *self.numbers)
+        self.write_alias_file(folder / "candidates", self.mask_entries(candidates, folder, "part"), *self.numbers)
         return "candidates"
 
-    def write_part(self, number: int, fragment: Fragment, folder: Path) -> str:
+    def write_part_alias(self, number: int, fragment: DatabaseFragment, folder: Path) -> str:
         """Write an alias with the entries of one volume, read from its complete copy, and return its path."""
         assert self.parts
         starts = accumulate(self.entries, initial=0)
@@ -214,32 +226,36 @@ class _Whole:
             for base, n, start in zip(self.volumes, self.entries, starts, strict=False)
         ]
         lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *self.numbers)
-        self.write(folder / f"fragment{number}", bases, *lines)
+        self.write_alias_file(folder / f"fragment{number}", bases, *lines)
         return str(folder / f"fragment{number}")
 
-    def ordinals(self, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]) -> list[int] | None:
+    def find_ordinals(self, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]) -> list[int] | None:
         """Return the ordinals of the entries with these ids; None if an id is unknown."""
         if not names:
             return []
         database = " ".join(f'"{name}"' if " " in name else name for name in self.databases)
-        asked = b"".join(_id(name) + b"\n" for name in set(names))
-        text = self.ask(["-db", database, "-entry_batch", "-", "-outfmt", "%o", "-get_dups"], asked, cwd, environ)
+        asked = b"".join(_format_id(name) + b"\n" for name in set(names))
+        text = self.ask_blastdbcmd(
+            ["-db", database, "-entry_batch", "-", "-outfmt", "%o", "-get_dups"], asked, cwd, environ
+        )
         if text is None or len(text.split()) < len(set(names)):
             return None
         return [int(line) for line in text.split()]
 
-    def ask(self, arguments: Sequence[str], text: bytes, cwd: Path, environ: Mapping[str, str]) -> bytes | None:
-        """Return the output of ``blastdbcmd``; None if it fails or warns."""
-        answer = blastdbcmd(self.letter, arguments, cwd, environ, text)
+    def ask_blastdbcmd(
+        self, arguments: Sequence[str], text: bytes, cwd: Path, environ: Mapping[str, str]
+    ) -> bytes | None:
+        """Return the output of ``run_blastdbcmd``; None if it fails or warns."""
+        answer = run_blastdbcmd(self.letter, arguments, cwd, environ, text)
         if answer is None:
             raise MillraceError("blastdbcmd is not on the PATH; databases with ids need it")
         return None if answer.returncode != 0 or answer.stderr else answer.stdout
 
 
-def _id(name: bytes) -> bytes:
-    """Write an id as ``blastdbcmd`` reads it. Lists of hits write ids of local databases as ``DATABASE:NAME``."""
+def _format_id(name: bytes) -> bytes:
+    """Write an id as ``run_blastdbcmd`` reads it. Lists of hits write ids of local databases as ``DATABASE:NAME``."""
     return re.sub(rb"^([^|:]+):(.+)$", rb"gnl|\1|\2", name)
 
 
 #: The backend of this family.
-BACKEND = Blast()
+BACKEND = BlastBackend()

@@ -44,16 +44,16 @@ class QuerySizes(NamedTuple):
     #: A pass of this size is cut into chunks, whose bounds depend on all its queries. 0: no pass is cut.
     cut_residues: int
 
-    def is_cut(self, longest_query: int) -> bool:
+    def may_cut_pass(self, longest_query: int) -> bool:
         """Tell whether a pass with a query of that length may be cut into chunks.
 
-        >>> QuerySizes(10_000, 19_800).is_cut(9_800), QuerySizes(10_000, 19_800).is_cut(9_801)
+        >>> QuerySizes(10_000, 19_800).may_cut_pass(9_800), QuerySizes(10_000, 19_800).may_cut_pass(9_801)
         (False, True)
         """
         return 0 < self.cut_residues <= max(self.pass_residues - 1, 0) + longest_query
 
 
-def sizes_of(program: str, environ: Mapping[str, str]) -> QuerySizes:
+def read_query_sizes(program: str, environ: Mapping[str, str]) -> QuerySizes:
     """Return the sizes of a program other than blastn, with those that the environment sets.
 
     Raises:
@@ -61,17 +61,18 @@ def sizes_of(program: str, environ: Mapping[str, str]) -> QuerySizes:
     """
     usual = _CHUNK_RESIDUES.get(program, 0)
     chunk, overlap = (
-        read_size(name, environ, size) for name, size in zip(_CHUNK_VARIABLES, (usual, _OVERLAP_RESIDUES), strict=True)
+        read_environ_size(name, environ, size)
+        for name, size in zip(_CHUNK_VARIABLES, (usual, _OVERLAP_RESIDUES), strict=True)
     )
     pass_residues = PASS_RESIDUES[program]
     if pass_residues:
-        pass_residues = read_size(PASS_VARIABLE, environ, pass_residues)
+        pass_residues = read_environ_size(PASS_VARIABLE, environ, pass_residues)
     # A pass is cut if two chunks fit without their overlap. Where chunks are no longer than that, each pass counts as
     # cut.
     return QuerySizes(pass_residues, max(2 * (chunk - overlap), 1) if usual else 0)
 
 
-def read_size(name: str, environ: Mapping[str, str], usual: int) -> int:
+def read_environ_size(name: str, environ: Mapping[str, str], usual: int) -> int:
     """Read a size from the environment; ``usual`` if it is not set there.
 
     Raises:
@@ -85,6 +86,6 @@ def read_size(name: str, environ: Mapping[str, str], usual: int) -> int:
     return int(text)
 
 
-def chunks_set(environ: Mapping[str, str]) -> str:
+def find_chunk_variable(environ: Mapping[str, str]) -> str:
     """Return the first environment variable that sets the size of chunks; empty: none does."""
     return next((name for name in _CHUNK_VARIABLES if environ.get(name, "").strip()), "")

@@ -15,7 +15,7 @@ import msgspec
 
 from millrace.errors import RefusedError
 from millrace.tools.blast.search_path import SearchPath, split_names
-from millrace.tools.blast.volumes import Volume, ending, read_volume, sequence_bytes
+from millrace.tools.blast.volumes import BlastVolume, add_ending, read_sequence_bytes, read_volume
 
 #: Lines of an alias that leave entries out.
 FILTERS = frozenset(
@@ -35,11 +35,11 @@ FILTERS = frozenset(
 )
 
 
-class NotInFragments(Exception):
+class NotInFragmentsError(Exception):
     """A reason, in words, why a command is not searched in fragments."""
 
 
-class Database(msgspec.Struct, frozen=True):
+class SearchedDatabase(msgspec.Struct, frozen=True):
     """The databases of one ``-db``, as one."""
 
     letter: str
@@ -52,32 +52,32 @@ class Database(msgspec.Struct, frozen=True):
     #: Entries and residues that go into BLAST's statistics.
     counted: tuple[int, int]
     #: In the order of their entries.
-    volumes: tuple[Volume, ...]
+    volumes: tuple[BlastVolume, ...]
 
     @property
-    def parsed(self) -> bool:
+    def has_ids(self) -> bool:
         """Whether entries have ids of their own."""
         return any(volume.parsed for volume in self.volumes)
 
     @property
     def sequence_bytes(self) -> int:
         """Bytes of the sequence files, which a search reads."""
-        return sum(sequence_bytes(volume) for volume in self.volumes)
+        return sum(read_sequence_bytes(volume) for volume in self.volumes)
 
 
-class _Node(msgspec.Struct, frozen=True):
+class _DatabaseNode(msgspec.Struct, frozen=True):
     """An alias or a volume."""
 
     title: str
     entries: int
     residues: int
     counted: tuple[int, int]
-    volumes: tuple[Volume, ...]
+    volumes: tuple[BlastVolume, ...]
     #: Lines that leave entries out.
     filters: tuple[str, ...] = ()
 
 
-def read_database(names: str, letter: str, search: SearchPath) -> Database:
+def read_database(names: str, letter: str, search: SearchPath) -> SearchedDatabase:
     """Read the databases named in ``-db``: aliases, and the heads of the index files of volumes.
 
     Raises:
@@ -86,77 +86,79 @@ def read_database(names: str, letter: str, search: SearchPath) -> Database:
     """
     bases = []
     for name in split_names(names):
-        base = search.base(name, letter)
+        base = search.find_base(name, letter)
         if base is None:
-            raise NotInFragments(f"there is no database {name}")
+            raise NotInFragmentsError(f"there is no database {name}")
         bases.append(base)
-    nodes = [_read(base, letter, search, ()) for base in bases]
-    whole = _sum(nodes)
+    nodes = [_read_node(base, letter, search, ()) for base in bases]
+    whole = _sum_nodes(nodes)
     paths = [volume.base for volume in whole.volumes]
     if len(set(paths)) < len(paths):
-        raise NotInFragments("a volume is named twice")
+        raise NotInFragmentsError("a volume is named twice")
     for path in paths:
-        if other := search.namesake(path, letter):
-            raise NotInFragments(f"BLAST would take {other} for {path}, as an alias names that")
+        if other := search.find_namesake(path, letter):
+            raise NotInFragmentsError(f"BLAST would take {other} for {path}, as an alias names that")
     if whole.counted != (sum(v.entries for v in whole.volumes), sum(v.residues for v in whole.volumes)):
-        raise NotInFragments("an alias has statistics other than those of its volumes")
+        raise NotInFragmentsError("an alias has statistics other than those of its volumes")
     if whole.filters:
-        raise NotInFragments(f"{whole.filters[0]} of an alias leaves entries out")
+        raise NotInFragmentsError(f"{whole.filters[0]} of an alias leaves entries out")
     if (whole.entries, whole.residues) != whole.counted:
-        raise NotInFragments("an alias counts other entries than those of its volumes")
+        raise NotInFragmentsError("an alias counts other entries than those of its volumes")
     if sum(volume.entries for volume in whole.volumes) == 0:
-        raise NotInFragments("the database is empty")
+        raise NotInFragmentsError("the database is empty")
     if not whole.title or whole.title != " ".join(whole.title.split()):
-        raise NotInFragments("its title has white space that an alias cannot say")
+        raise NotInFragmentsError("its title has white space that an alias cannot say")
     volumes = sorted(whole.volumes, key=lambda volume: (volume.base.name, str(volume.base)))
-    return Database(letter, tuple(bases), whole.title, whole.entries, whole.residues, whole.counted, tuple(volumes))
+    return SearchedDatabase(
+        letter, tuple(bases), whole.title, whole.entries, whole.residues, whole.counted, tuple(volumes)
+    )
 
 
-def _read(base: Path, letter: str, search: SearchPath, above: tuple[Path, ...]) -> _Node:
-    alias = ending(base, f"{letter}al")
+def _read_node(base: Path, letter: str, search: SearchPath, above: tuple[Path, ...]) -> _DatabaseNode:
+    alias = add_ending(base, f"{letter}al")
     if not alias.exists():
-        return _read_volume(base, letter)
+        return _read_volume_node(base, letter)
     if base in above:
-        raise NotInFragments(f"{alias} names itself")
-    keys = dict(_lines(alias))
+        raise NotInFragmentsError(f"{alias} names itself")
+    keys = dict(_read_alias_lines(alias))
     nodes = []
     for name in split_names(keys.get("DBLIST", "")):
         if "/" in name and not name.startswith("/"):
-            raise NotInFragments(f"{alias} names {name}: BLAST may take another database of that name")
-        found = search.base(name, letter, base.parent)
+            raise NotInFragmentsError(f"{alias} names {name}: BLAST may take another database of that name")
+        found = search.find_base(name, letter, base.parent)
         if found is None:
-            raise NotInFragments(f"{alias} names {name}, which is not there")
+            raise NotInFragmentsError(f"{alias} names {name}, which is not there")
         # An alias may name a volume of the same name as the alias.
         same = found == base
-        nodes.append(_read_volume(found, letter) if same else _read(found, letter, search, (*above, base)))
-    below = _sum(nodes)
-    return _Node(
+        nodes.append(_read_volume_node(found, letter) if same else _read_node(found, letter, search, (*above, base)))
+    below = _sum_nodes(nodes)
+    return _DatabaseNode(
         keys.get("TITLE") or below.title,
-        _number(alias, keys, "NSEQ", below.entries),
-        _number(alias, keys, "LENGTH", below.residues),
+        _parse_alias_number(alias, keys, "NSEQ", below.entries),
+        _parse_alias_number(alias, keys, "LENGTH", below.residues),
         (
-            _number(alias, keys, "STATS_NSEQ", below.counted[0]),
-            _number(alias, keys, "STATS_TOTLEN", below.counted[1]),
+            _parse_alias_number(alias, keys, "STATS_NSEQ", below.counted[0]),
+            _parse_alias_number(alias, keys, "STATS_TOTLEN", below.counted[1]),
         ),
         below.volumes,
         (*below.filters, *sorted(keys.keys() & FILTERS)),
     )
 
 
-def _read_volume(base: Path, letter: str) -> _Node:
+def _read_volume_node(base: Path, letter: str) -> _DatabaseNode:
     volume = read_volume(base, letter)
     counts = (volume.entries, volume.residues)
-    return _Node(volume.title, *counts, counts, (volume,))
+    return _DatabaseNode(volume.title, *counts, counts, (volume,))
 
 
-def _lines(alias: Path) -> Iterator[tuple[str, str]]:
+def _read_alias_lines(alias: Path) -> Iterator[tuple[str, str]]:
     for line in alias.read_text("utf-8", "surrogateescape").splitlines():
         key, _, value = line.strip().partition(" ")
         if key and not key.startswith("#"):
             yield key, value.strip()
 
 
-def _number(alias: Path, keys: dict[str, str], key: str, default: int) -> int:
+def _parse_alias_number(alias: Path, keys: dict[str, str], key: str, default: int) -> int:
     if key not in keys:
         return default
     try:
@@ -165,8 +167,8 @@ def _number(alias: Path, keys: dict[str, str], key: str, default: int) -> int:
         raise RefusedError(f"{alias}: {key} is not a number: {keys[key]}", "make the alias again") from None
 
 
-def _sum(nodes: list[_Node]) -> _Node:
-    return _Node(
+def _sum_nodes(nodes: list[_DatabaseNode]) -> _DatabaseNode:
+    return _DatabaseNode(
         "; ".join(node.title for node in nodes),
         sum(node.entries for node in nodes),
         sum(node.residues for node in nodes),

@@ -7,19 +7,21 @@ import re
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.tools.blast.options import wrong
-from millrace.tools.blast.queries import Names
+from millrace.tools.blast.options import make_usage_refusal
+from millrace.tools.blast.queries import QueryNames
 
 
-def words_of(text: str) -> tuple[str, ...]:
+def split_ordered_words(text: str) -> tuple[str, ...]:
     """Split a table that is written as running text into its words, in order."""
     return tuple(text.split())
 
 
 #: The columns of ``std``, and of a table without named columns.
-STANDARD_COLUMNS = words_of("qaccver saccver pident length mismatch gapopen qstart qend sstart send evalue bitscore")
+STANDARD_COLUMNS = split_ordered_words(
+    "qaccver saccver pident length mismatch gapopen qstart qend sstart send evalue bitscore"
+)
 COLUMNS = frozenset(
-    words_of("""
+    split_ordered_words("""
     qseqid qgi qacc qaccver qlen sseqid sallseqid sgi sallgi sacc saccver sallacc slen qstart qend sstart send
     qseq sseq evalue bitscore score length pident nident mismatch positive gapopen gaps ppos frames qframe
     sframe btop staxid ssciname scomname sblastname sskingdom staxids sscinames scomnames sblastnames
@@ -53,7 +55,7 @@ REFUSED_FORMATS = {
 }
 
 
-class Format(msgspec.Struct, frozen=True):
+class OutputFormat(msgspec.Struct, frozen=True):
     """An ``-outfmt``: its number, and for tables the columns and their delimiter."""
 
     number: int
@@ -61,7 +63,7 @@ class Format(msgspec.Struct, frozen=True):
     delim: str = "\t"
 
 
-def parse_format(text: str) -> Format:
+def parse_format(text: str) -> OutputFormat:
     """Read an ``-outfmt`` as BLAST does: it ignores unknown and repeated columns, and without any takes ``std``.
 
     >>> parse_format("6 qseqid evalue bogus qseqid").columns
@@ -69,10 +71,10 @@ def parse_format(text: str) -> Format:
     """
     words = text.split()
     if not words or not re.fullmatch(r"\d+", words[0]):
-        raise wrong(f"'{text}' is not a valid output format")
+        raise make_usage_refusal(f"'{text}' is not a valid output format")
     number = int(words[0])
     if number not in (6, 7, 10):
-        return Format(number)
+        return OutputFormat(number)
     delim = "," if number == 10 else "\t"
     if len(words) > 1 and words[1].startswith("delim="):
         delim = words[1].removeprefix("delim=") or delim
@@ -81,10 +83,10 @@ def parse_format(text: str) -> Format:
         for column in STANDARD_COLUMNS if word == "std" else [word]:
             if column in COLUMNS and column not in columns:
                 columns.append(column)
-    return Format(number, tuple(columns or STANDARD_COLUMNS), delim)
+    return OutputFormat(number, tuple(columns or STANDARD_COLUMNS), delim)
 
 
-def join_of(program: str, options: dict[str, str], fmt: Format, names: Names, notes: list[str]) -> str:
+def choose_join(program: str, options: dict[str, str], fmt: OutputFormat, names: QueryNames, notes: list[str]) -> str:
     """Choose the join of an output format, and append what it does to ``notes``.
 
     Raises:
@@ -101,7 +103,7 @@ def join_of(program: str, options: dict[str, str], fmt: Format, names: Names, no
             "save the queries in a file: -query FILE; or leave -parse_deflines out",
         )
     if parsed and names.unnamed:
-        raise _needs_name(names, "with -parse_deflines BLAST numbers the records without a name by themselves")
+        raise _make_name_refusal(names, "with -parse_deflines BLAST numbers the records without a name by themselves")
     if options.get("mt_mode", "0") != "0" and fmt.number not in (6, 10):
         raise RefusedError(
             f"-mt_mode 1 writes -outfmt {fmt.number} in another way, which is not joined",
@@ -140,19 +142,19 @@ def join_of(program: str, options: dict[str, str], fmt: Format, names: Names, no
             )
 
 
-def _needs_name(names: Names, why: str) -> RefusedError:
+def _make_name_refusal(names: QueryNames, why: str) -> RefusedError:
     return RefusedError(
         f"{names.path}: record {names.unnamed} has no name: {why}", "give every record a name after the '>'"
     )
 
 
-def _join_table(fmt: Format, names: Names, notes: list[str]) -> str:
+def _join_table(fmt: OutputFormat, names: QueryNames, notes: list[str]) -> str:
     notes.append(f"-outfmt {fmt.number}: the rows of all batches one after the other are the serial output")
     if not QUERY_COLUMNS.intersection(fmt.columns) or (names.known and not names.unnamed):
         return "concat"
     if names.known and names.query_like:
-        raise _needs_name(names, "BLAST calls it Query_N, and other records are called so too")
-    columns = _leading_query_columns(fmt, names)
+        raise _make_name_refusal(names, "BLAST calls it Query_N, and other records are called so too")
+    columns = _count_query_columns(fmt, names)
     if names.known:
         notes.append("records without a name are called Query_N, and N runs on over the batches")
         return f"blast-tabular:columns={columns},delim={fmt.delim.encode().hex()},unnamed"
@@ -162,14 +164,14 @@ def _join_table(fmt: Format, names: Names, notes: list[str]) -> str:
     return f"blast-tabular:columns={columns},delim={fmt.delim.encode().hex()}"
 
 
-def _join_comments(fmt: Format, names: Names, notes: list[str]) -> str:
+def _join_comments(fmt: OutputFormat, names: QueryNames, notes: list[str]) -> str:
     notes.append("-outfmt 7: the queries are counted over all batches in the last line")
     if not QUERY_COLUMNS.intersection(fmt.columns) or (names.known and not names.unnamed):
         return "blast-comments:columns=0"
-    return f"blast-comments:columns={_leading_query_columns(fmt, names)},delim={fmt.delim.encode().hex()}"
+    return f"blast-comments:columns={_count_query_columns(fmt, names)},delim={fmt.delim.encode().hex()}"
 
 
-def _leading_query_columns(fmt: Format, names: Names) -> int:
+def _count_query_columns(fmt: OutputFormat, names: QueryNames) -> int:
     count = next((at for at, column in enumerate(fmt.columns) if column not in QUERY_COLUMNS), len(fmt.columns))
     if QUERY_COLUMNS.intersection(fmt.columns[count:]):
         where = f"record {names.unnamed} of {names.path} has no name" if names.unnamed else "queries come from a pipe"

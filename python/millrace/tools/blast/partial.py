@@ -16,17 +16,17 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from millrace.tools.blast.volumes import Volume, offsets, read_volume
+from millrace.tools.blast.volumes import BlastVolume, read_offsets, read_volume
 
 #: Bytes between two ranges up to which these are read as one: on a fast link they take less time than another request,
 #: and on a slow one not much more.
-GAP = 1 << 12
+MAX_GAP_BYTES = 1 << 12
 
 #: Name of the file, in the folder of a database of candidates, with the ranges that its search needs.
 RANGES = "ranges.json"
 
 
-class Range(NamedTuple):
+class FileRange(NamedTuple):
     """Bytes ``[first, last)`` of a file; ``name`` has no folders."""
 
     name: str
@@ -44,34 +44,34 @@ def write_ranges(
         entries: Number of entries of each volume.
         ordinals: Ascending.
     """
-    found: list[Range] = []
+    found: list[FileRange] = []
     for base, (first, last) in zip(bases, pairwise(accumulate(entries, initial=0)), strict=True):
         own = ordinals[bisect_left(ordinals, first) : bisect_left(ordinals, last)]
         if own:
-            found += ranges(read_volume(Path(base), letter), [ordinal - first for ordinal in own])
+            found += find_entry_ranges(read_volume(Path(base), letter), [ordinal - first for ordinal in own])
     (folder / RANGES).write_text(json.dumps(found))
 
 
-def read_ranges(folder: Path) -> list[Range]:
+def read_ranges(folder: Path) -> list[FileRange]:
     """Read the ranges that ``write_ranges`` wrote; none if there is no such file."""
     path = folder / RANGES
-    return [Range(*each) for each in json.loads(path.read_text())] if path.exists() else []
+    return [FileRange(*each) for each in json.loads(path.read_text())] if path.exists() else []
 
 
-def ranges(volume: Volume, ordinals: Sequence[int]) -> Iterator[Range]:
+def find_entry_ranges(volume: BlastVolume, ordinals: Sequence[int]) -> Iterator[FileRange]:
     """Find the ranges of the entries with these ascending ordinals of one volume."""
-    headers, sequences = offsets(volume, "headers"), offsets(volume, "sequences")
+    headers, sequences = read_offsets(volume, "headers"), read_offsets(volume, "sequences")
     for suffix, table in (("hr", headers), ("sq", sequences)):
         # The sequence of a protein is read with the zero byte before it.
-        edges = ((max(table[first] - 1, 0), table[last]) for first, last in _runs(ordinals))
-        for first, last in _joined(edges):
-            yield Range(f"{volume.base.name}.{volume.letter}{suffix}", first, last)
+        edges = ((max(table[first] - 1, 0), table[last]) for first, last in _group_runs(ordinals))
+        for first, last in _merge_near_ranges(edges):
+            yield FileRange(f"{volume.base.name}.{volume.letter}{suffix}", first, last)
 
 
-def _runs(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _group_runs(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Merge ascending numbers into half-open runs.
 
-    >>> list(_runs([1, 2, 3, 7]))
+    >>> list(_group_runs([1, 2, 3, 7]))
     [(1, 4), (7, 8)]
     """
     begin = end = -1
@@ -83,17 +83,17 @@ def _runs(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield begin, end
 
 
-def _joined(edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Merge ranges with at most ``GAP`` bytes between them.
+def _merge_near_ranges(edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Merge ranges with at most ``MAX_GAP_BYTES`` bytes between them.
 
-    >>> list(_joined([(0, 10), (12, 20), (900_000, 900_001)]))
+    >>> list(_merge_near_ranges([(0, 10), (12, 20), (900_000, 900_001)]))
     [(0, 20), (900000, 900001)]
     """
     begin, end = 0, -1
     for first, last in edges:
-        if end >= 0 and first - end > GAP:
+        if end >= 0 and first - end > MAX_GAP_BYTES:
             yield begin, end
-        if end < 0 or first - end > GAP:
+        if end < 0 or first - end > MAX_GAP_BYTES:
             begin = first
         end = last
     if end >= 0:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import msgspec
 
 from millrace.errors import RefusedError
-from millrace.model import Command
-from millrace.tools.base import grows
+from millrace.model import UserCommand
+from millrace.tools.base import is_still_growing
 
 
-class Names(msgspec.Struct, frozen=True):
+class QueryNames(msgspec.Struct, frozen=True):
     """Facts on the names of the queries."""
 
     #: Whether the queries were read; those of a pipe are not.
@@ -25,7 +25,7 @@ class Names(msgspec.Struct, frozen=True):
     path: str = ""
 
 
-def query_of(command: Command, options: dict[str, str]) -> str:
+def find_query(command: UserCommand, options: dict[str, str]) -> str:
     """Return the path of the queries as typed; ``-`` is standard input.
 
     Raises:
@@ -37,7 +37,7 @@ def query_of(command: Command, options: dict[str, str]) -> str:
     return query
 
 
-def names_of(command: Command, query: str, parsed: bool) -> Names:
+def read_query_names(command: UserCommand, query: str, parsed: bool) -> QueryNames:
     """Read the names of the queries, if they are in a file that is complete.
 
     Args:
@@ -49,23 +49,23 @@ def names_of(command: Command, query: str, parsed: bool) -> Names:
     """
     path = command.cwd / query
     if query == "-":
-        return Names(known=False, path="standard input")
-    if grows(query, command):
-        return Names(known=False, path=query)
+        return QueryNames(known=False, path="standard input")
+    if is_still_growing(query, command):
+        return QueryNames(known=False, path=query)
     if not path.exists():
         raise RefusedError(f'Command line argument error: Argument "query". File is not accessible:  `{query}\'')
     if not path.is_file():
-        return Names(known=False, path=query)
+        return QueryNames(known=False, path=query)
     if path.stat().st_size == 0:
-        return Names(known=True, path=query)
+        return QueryNames(known=True, path=query)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        names = _look(data, query)
+        names = _scan_names(data, query)
         if parsed and not names.unnamed:
-            _refuse_twins(data, query)
+            _refuse_twin_ids(data, query)
         return names
 
 
-def _look(data: mmap.mmap, query: str) -> Names:
+def _scan_names(data: mmap.mmap, query: str) -> QueryNames:
     start = re.match(rb"(?:[ \t]*\r?\n)*", data[: 1 << 16])
     first = data[start.end() : start.end() + 4] if start else b""
     if first[:2] == b"\x1f\x8b" or first == b"\x28\xb5\x2f\xfd":
@@ -84,9 +84,9 @@ def _look(data: mmap.mmap, query: str) -> Names:
             f"{query}: a line begins with '>?', which BLAST takes for a gap and not for a record",
             "write gaps as N or X",
         )
-    unnamed = min(_without_name(data), default=None)
+    unnamed = min(_find_unnamed_records(data), default=None)
     before = data[:unnamed] if unnamed is not None else b""
-    return Names(
+    return QueryNames(
         known=True,
         unnamed=0 if unnamed is None else before.count(b"\n>") + before.startswith(b">") + 1,
         query_like=re.match(rb"> ?Query_", data) is not None
@@ -95,7 +95,7 @@ def _look(data: mmap.mmap, query: str) -> Names:
     )
 
 
-def _refuse_twins(data: mmap.mmap, query: str) -> None:
+def _refuse_twin_ids(data: mmap.mmap, query: str) -> None:
     """Refuse two records with one id: with ``-parse_deflines`` BLAST searches the first one twice."""
     seen: dict[bytes, int] = {}
     begin = -1 if data[:1] == b">" else data.find(b"\n>")
@@ -103,7 +103,7 @@ def _refuse_twins(data: mmap.mmap, query: str) -> None:
     while number == 0 or begin >= 0:
         number += 1
         word = data[begin + 2 : begin + 2 + 500].split(None, 1)[:1]
-        key = sequence_id(word[0]) if word else b""
+        key = parse_sequence_id(word[0]) if word else b""
         if key in seen:
             raise RefusedError(
                 f"{query}: records {seen[key]} and {number} have the same id, and with -parse_deflines "
@@ -114,12 +114,12 @@ def _refuse_twins(data: mmap.mmap, query: str) -> None:
         begin = data.find(b"\n>", begin + 1)
 
 
-def sequence_id(word: bytes) -> bytes:
+def parse_sequence_id(word: bytes) -> bytes:
     """Return the id by which BLAST compares names, without case and version.
 
     Ids that BLAST takes for the same are the same here; the converse need not hold.
 
-    >>> sequence_id(b"sp|P01013.2|OVAX_CHICK"), sequence_id(b"Gene.1"), sequence_id(b"lcl|x")
+    >>> parse_sequence_id(b"sp|P01013.2|OVAX_CHICK"), parse_sequence_id(b"Gene.1"), parse_sequence_id(b"lcl|x")
     (b'p01013', b'gene.1', b'x')
     """
     parts = word.lower().split(b"|")
@@ -132,7 +132,7 @@ def sequence_id(word: bytes) -> bytes:
     return (parts[1] or parts[-1]).split(b".")[0]
 
 
-def _without_name(data: mmap.mmap) -> Iterator[int]:
+def _find_unnamed_records(data: mmap.mmap) -> Iterator[int]:
     """Yield the offset of the first record whose ``>`` line is only white space, for each kind of white space."""
     if re.match(rb">[ \t]*\r?(\n|\Z)", data):
         yield 0

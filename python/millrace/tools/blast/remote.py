@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from millrace.tools.base import Parts, one_file
+from millrace.tools.base import FileNamePatterns, match_one_file
 from millrace.tools.blast.search_path import split_names
 
 #: Options that name databases.
@@ -54,25 +54,25 @@ UNREAD = ("ot", "tf", "to", "os")
 TAXA = ("taxdb.btd", "taxdb.bti", "taxonomy4blast.sqlite3")
 
 
-def parts(nucleotides: bool, argv: Sequence[str], at: int, name: str) -> Parts | None:
+def describe_argument_files(nucleotides: bool, argv: Sequence[str], at: int, name: str) -> FileNamePatterns | None:
     """Describe the files of the database that an argument names; None: it names no database.
 
-    >>> bool(re.fullmatch(parts(False, ["blastp", "-db", "nr"], 2, "nr").pattern, "nr.003.psq"))
+    >>> bool(re.fullmatch(describe_argument_files(False, ["blastp", "-db", "nr"], 2, "nr").pattern, "nr.003.psq"))
     True
-    >>> parts(False, ["blastp", "-query", "q.faa"], 2, "q.faa") is None
+    >>> describe_argument_files(False, ["blastp", "-query", "q.faa"], 2, "q.faa") is None
     True
     """
     option = argv[at].partition("=")[0] if argv[at].startswith("-") else argv[at - 1]
     if option.lstrip("-") not in NAMING:
         return None
-    return of_database(name, "n" if nucleotides and option.lstrip("-") == "db" else "p")
+    return describe_database_files(name, "n" if nucleotides and option.lstrip("-") == "db" else "p")
 
 
-def of_database(name: str, letter: str) -> Parts:
+def describe_database_files(name: str, letter: str) -> FileNamePatterns:
     """Describe all files of a database and of its volumes; ``letter`` is ``p`` or ``n``."""
     own, taxa = re.escape(name), "|".join(map(re.escape, TAXA))
     others = ("rps", "loo", "aux", "freq", "wcounts", "obsr")
-    return Parts(
+    return FileNamePatterns(
         needed=rf"{own}\.{letter}(al|in)",
         pattern=rf"{own}(\.\d\d+)?\.({letter}[a-z]{{2}}|{letter}js|{'|'.join(others)})|{taxa}",
         usual=(*(f"{name}.{letter}{ending}" for ending in ENDINGS), *(f"{name}.{each}" for each in others), *TAXA),
@@ -82,16 +82,16 @@ def of_database(name: str, letter: str) -> Parts:
     )
 
 
-def named_in(name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
+def read_file_references(name: str, read: Callable[[], bytes]) -> dict[str, FileNamePatterns]:
     """Describe the files that an alias names: other databases, and lists of entries.
 
-    >>> [*named_in("nr.pal", lambda: b"TITLE nr\\nDBLIST nr.00 nr.01\\n")]
+    >>> [*read_file_references("nr.pal", lambda: b"TITLE nr\\nDBLIST nr.00 nr.01\\n")]
     ['nr.00', 'nr.01']
     """
     kind = re.search(r"\.([pn])al$", name)
-    found: dict[str, Parts] = {}
+    found: dict[str, FileNamePatterns] = {}
     for line in read().decode(errors="replace").splitlines() if kind else ():
         key, _, value = line.strip().partition(" ")
         for each in split_names(value) if key in ("DBLIST", *LISTS) else ():
-            found[each] = of_database(each, kind[1]) if kind and key == "DBLIST" else one_file(each)
+            found[each] = describe_database_files(each, kind[1]) if kind and key == "DBLIST" else match_one_file(each)
     return found

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.model import Command
+from millrace.model import UserCommand
 
 #: Environment variable that replaces the entry of ``.ncbirc``.
 REGISTRY_VARIABLE = "NCBI_CONFIG__BLAST__BLASTDB"
@@ -25,21 +25,21 @@ def split_names(text: str) -> list[str]:
 class SearchPath:
     """Folders in which BLAST looks: the working directory, ``$BLASTDB``, then ``BLASTDB`` of ``.ncbirc``."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: UserCommand) -> None:
         self.cwd = command.cwd
         self.variable = command.environ.get("BLASTDB", "")
-        self.registry = _ncbirc(command)
+        self.registry = _read_ncbirc(command)
         places = [str(self.cwd), *self.variable.split(":"), *self.registry.split(":")]
         self.folders = [self.cwd / place for place in places if place]
 
-    def find(self, name: str, letter: str) -> list[Path]:
+    def find_files(self, name: str, letter: str) -> list[Path]:
         """Find all files of database ``name`` and of the databases that its alias files name.
 
         Raises:
             RefusedError: There is no such database; in BLAST's words.
         """
         kind = {"p": "protein", "n": "nucleotide"}[letter]
-        found = self._files(name, letter, self.folders, seen=set())
+        found = self._list_files(name, letter, self.folders, seen=set())
         if found is None:
             path = f"{self.cwd}:{self.variable}:{self.registry}"
             raise RefusedError(
@@ -49,12 +49,12 @@ class SearchPath:
             )
         return found
 
-    def base(self, name: str, letter: str, *first: Path) -> Path | None:
+    def find_base(self, name: str, letter: str, *first: Path) -> Path | None:
         """Find database ``name``, in ``first`` and then on the path: its path without ending; None: there is none."""
-        return self._base(name, letter, [*first, *self.folders])
+        return self._find_base_in(name, letter, [*first, *self.folders])
 
-    def namesake(self, base: Path, letter: str) -> Path | None:
-        """Find the index file of another volume of the name of ``base`` in the working directory; None: there is none.
+    def find_namesake(self, base: Path, letter: str) -> Path | None:
+        """Find the index file of another volume of the name of ``find_base`` in the working directory; None: there is none.
 
         Where an alias names a volume, even by its whole path, BLAST reads this one (seen with 2.12, 2.16 and 2.17).
         It reads no alias there, and nothing in the other folders.
@@ -62,23 +62,23 @@ class SearchPath:
         index = self.cwd / f"{base.name}.{letter}in"
         return index if index.exists() and not self.cwd.samefile(base.parent) else None
 
-    def taxonomy(self) -> list[Path]:
+    def find_taxonomy(self) -> list[Path]:
         """Find the files with the names of taxa, if there are any."""
         names = ("taxdb.btd", "taxdb.bti", "taxonomy4blast.sqlite3")
         return [folder / name for name in names for folder in self.folders if (folder / name).exists()]
 
-    def _files(self, name: str, letter: str, folders: list[Path], seen: set[Path]) -> list[Path] | None:
-        base = self._base(name, letter, folders)
-        return None if base is None else self._with_aliases(base, letter, folders, seen)
+    def _list_files(self, name: str, letter: str, folders: list[Path], seen: set[Path]) -> list[Path] | None:
+        base = self._find_base_in(name, letter, folders)
+        return None if base is None else self._list_alias_files(base, letter, folders, seen)
 
-    def _base(self, name: str, letter: str, folders: list[Path]) -> Path | None:
+    def _find_base_in(self, name: str, letter: str, folders: list[Path]) -> Path | None:
         for folder in folders:
             base = folder / name
             if any(base.with_name(base.name + f".{letter}{end}").exists() for end in ("al", "in")):
                 return base
         return None
 
-    def _with_aliases(self, base: Path, letter: str, folders: list[Path], seen: set[Path]) -> list[Path]:
+    def _list_alias_files(self, base: Path, letter: str, folders: list[Path], seen: set[Path]) -> list[Path]:
         if base in seen:
             return []
         seen.add(base)
@@ -91,13 +91,13 @@ class SearchPath:
             key, _, value = line.strip().partition(" ")
             for name in split_names(value):
                 if key == "DBLIST":
-                    files += self._files(name, letter, [base.parent, *folders], seen) or []
+                    files += self._list_files(name, letter, [base.parent, *folders], seen) or []
                 elif key in ("GILIST", "SEQIDLIST", "TAXIDLIST", "OIDLIST"):
                     files += [folder / name for folder in (base.parent, *folders) if (folder / name).exists()][:1]
         return files
 
 
-def _ncbirc(command: Command) -> str:
+def _read_ncbirc(command: UserCommand) -> str:
     """Read ``BLASTDB`` from the environment, else from section ``BLAST`` of the first ``.ncbirc``; empty: not set."""
     environ = command.environ
     if REGISTRY_VARIABLE in environ:

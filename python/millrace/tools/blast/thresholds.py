@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millrace.tools.blast.database import NotInFragments
+from millrace.tools.blast.database import NotInFragmentsError
 
 #: Default E-values of tasks; 10 for all others.
 _EVALUES = {"blastp-short": 20000.0, "blastn-short": 1000.0}
@@ -17,7 +17,7 @@ _STRETCH_MOVED = 100.0
 #: Up to this E-value blastp first aligns with gaps in restricted places only (``RESTRICTED_ALIGNMENT_WORST_EVALUE``),
 #: and the hits then depend on the limit; above, it aligns fully, and a subject's score is never lower.
 _RESTRICTED = 10.0
-_LEAST_EVALUE = 20.0
+_MIN_EVALUE = 20.0
 
 #: Multiple of the user's E-value that the preliminary stage of blastp allows in composition modes 2 and 3; and the
 #: divisor of the size that a fragment's search is given for the database where that multiple is above ``_RESTRICTED``.
@@ -34,7 +34,7 @@ _ABOVE_ROUNDING = 1 + 1e-12
 _OTHER_STATISTICS = frozenset(("dbsize", "searchsp", "ungapped"))
 
 
-def evalue_of(options: dict[str, str]) -> float:
+def parse_evalue(options: dict[str, str]) -> float:
     """Return the user's E-value, or the task's default.
 
     Raises:
@@ -44,10 +44,10 @@ def evalue_of(options: dict[str, str]) -> float:
     try:
         return float(text)
     except ValueError:
-        raise NotInFragments(f"-evalue {text} is not a number") from None
+        raise NotInFragmentsError(f"-evalue {text} is not a number") from None
 
 
-def threshold(program: str, options: dict[str, str], residues: int, environ: Mapping[str, str]) -> list[str]:
+def choose_threshold(program: str, options: dict[str, str], residues: int, environ: Mapping[str, str]) -> list[str]:
     """Choose the options that limit the E-values of a fragment's hits, without composition-based statistics.
 
     Where blastp aligns with restricted gaps, a fragment gets exactly the limit of the preliminary stage of the user's
@@ -61,12 +61,12 @@ def threshold(program: str, options: dict[str, str], residues: int, environ: Map
     Raises:
         NotInFragments: The user's E-value is not a number.
     """
-    evalue = evalue_of(options)
+    evalue = parse_evalue(options)
     if (
         program != "blastp" or not 0 < evalue <= _RESTRICTED or not _OTHER_STATISTICS.isdisjoint(options)
         or "OLD_FSC" in environ or residues < _SMALLER
     ):  # fmt: skip
-        return ["-evalue", repr(max(evalue * _STRETCH.get(program, _STRETCH_MOVED), _LEAST_EVALUE))]
+        return ["-evalue", repr(max(evalue * _STRETCH.get(program, _STRETCH_MOVED), _MIN_EVALUE))]
     limit = _PRELIMINARY * evalue if options.get("comp_based_stats", "2")[:1] in _ADJUSTED else evalue
     if limit <= _RESTRICTED:
         return ["-evalue", repr(limit)]

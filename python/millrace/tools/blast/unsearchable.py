@@ -24,7 +24,7 @@ _LETTERS = {"blastp": "ABCDEFGHIJKLMNPQRSTUVWYZ", "blastn": "ACGTU"}
 _NO = ("false", "f", "0", "no", "n")
 
 
-def searched_letters(program: str, options: dict[str, str]) -> str | None:
+def find_searched_letters(program: str, options: dict[str, str]) -> str | None:
     """Return the letters that are searched in any place of a query; None: a mask may hide any of them."""
     letters = _LETTERS[program]
     # By default masked nucleotides are left out of words only (soft masking), and proteins are not masked.
@@ -43,17 +43,17 @@ def _has_other_mask(options: dict[str, str]) -> bool:
 
 def count_unsearchable(queries: Path, letters: str | None) -> int:
     """Count the queries that may have nothing to search."""
-    whole = _reader(queries, letters).skip(1 << 62)
+    whole = _open_reader(queries, letters).skip(1 << 62)
     return whole.records - whole.sufficient if whole else 0
 
 
-def first_uncertain(queries: Path, letters: str | None, smallest_pass: int) -> int:
+def find_first_uncertain(queries: Path, letters: str | None, smallest_pass: int) -> int:
     """Return the 1-based number of the first of those unsearchable queries that may fill a pass; 0: there are none.
 
     The ends of passes are not known; but each has at least ``smallest_pass`` residues, except the last.
     """
     begun, residues = 0, 0
-    for number, (is_searchable, length) in enumerate(_lengths(queries, letters), 1):
+    for number, (is_searchable, length) in enumerate(_read_lengths(queries, letters), 1):
         if is_searchable:
             begun, residues = 0, 0
         else:
@@ -63,12 +63,12 @@ def first_uncertain(queries: Path, letters: str | None, smallest_pass: int) -> i
     return begun
 
 
-def _lengths(queries: Path, letters: str | None) -> Iterator[tuple[bool, int]]:
-    reader = _reader(queries, letters)
+def _read_lengths(queries: Path, letters: str | None) -> Iterator[tuple[bool, int]]:
+    reader = _open_reader(queries, letters)
     while record := reader.skip(1):
         yield record.sufficient > 0, record.cost
 
 
-def _reader(queries: Path, letters: str | None) -> _core.Reader:
+def _open_reader(queries: Path, letters: str | None) -> _core.Reader:
     # A NUL byte is in no sequence.
     return _core.Reader([queries], "fasta", content=("\0" if letters is None else letters, 1))

@@ -30,7 +30,7 @@ from millrace.errors import RefusedError
 NEARBY = 8
 
 
-class Volume(msgspec.Struct, frozen=True):
+class BlastVolume(msgspec.Struct, frozen=True):
     """One volume, described by its index file."""
 
     #: Path without the ending.
@@ -55,27 +55,27 @@ class Volume(msgspec.Struct, frozen=True):
     @property
     def index(self) -> Path:
         """Path of the index file."""
-        return ending(self.base, f"{self.letter}in")
+        return add_ending(self.base, f"{self.letter}in")
 
-    def files(self) -> list[Path]:
+    def list_files(self) -> list[Path]:
         """List all its files, sorted."""
         return sorted(self.base.parent.glob(f"{glob.escape(self.base.name)}.{self.letter}??"))
 
 
-def ending(base: Path, suffix: str) -> Path:
+def add_ending(base: Path, suffix: str) -> Path:
     """Append an ending to ``base``. ``Path.with_suffix`` would cut off a part of names with dots."""
     return base.with_name(f"{base.name}.{suffix}")
 
 
-def read_volume(base: Path, letter: str) -> Volume:
+def read_volume(base: Path, letter: str) -> BlastVolume:
     """Read the head of an index file.
 
     Raises:
         RefusedError: It is not of version 4 or 5, or is cut off.
     """
-    path = ending(base, f"{letter}in")
+    path = add_ending(base, f"{letter}in")
     try:
-        with _mapped(path) as data:
+        with _map_file(path) as data:
             return _read_head(data, base, letter)
     except (struct.error, ValueError) as error:
         raise RefusedError(f"{path} is not the index of a BLAST database: {error}", "make it again") from None
@@ -90,12 +90,12 @@ def refuse_cut_off(files: Iterable[Path]) -> None:
         RefusedError: A file is cut off; names the file.
     """
     for index in files:
-        if index.suffix not in (".pin", ".nin") or _version(index) not in (4, 5):
+        if index.suffix not in (".pin", ".nin") or _read_version(index) not in (4, 5):
             continue
         volume = read_volume(index.with_suffix(""), index.suffix[1])
         for suffix, what in (("hr", "headers"), ("sq", "sequences")):
-            path = ending(volume.base, f"{volume.letter}{suffix}")
-            needed = _end_of(volume, what)
+            path = add_ending(volume.base, f"{volume.letter}{suffix}")
+            needed = _find_file_end(volume, what)
             if path.exists() and (size := path.stat().st_size) < needed:
                 raise RefusedError(
                     f"{path} has {size:,} bytes, and its index {index.name} says that it has {needed:,}: it is cut off",
@@ -103,38 +103,40 @@ def refuse_cut_off(files: Iterable[Path]) -> None:
                 )
 
 
-def _version(index: Path) -> int:
+def _read_version(index: Path) -> int:
     with index.open("rb") as file:
         return int.from_bytes(file.read(4), "big")
 
 
-def _end_of(volume: Volume, what: str) -> int:
+def _find_file_end(volume: BlastVolume, what: str) -> int:
     """Return the offset at which the last header or sequence ends in its file."""
-    with _mapped(volume.index) as data:
+    with _map_file(volume.index) as data:
         at = volume.head if what == "headers" else volume.offsets
-        return _Offsets(data, at, volume.entries + 1)[volume.entries]
+        return _OffsetTable(data, at, volume.entries + 1)[volume.entries]
 
 
-def _read_head(data: mmap.mmap, base: Path, letter: str) -> Volume:
+def _read_head(data: mmap.mmap, base: Path, letter: str) -> BlastVolume:
     version, kind = struct.unpack_from(">2i", data)
     if version not in (4, 5) or kind != (letter == "p"):
         raise ValueError(f"version {version}, kind {kind}")
     at = 8 if version == 4 else 12
-    title, at = _text(data, at)
+    title, at = _read_text(data, at)
     if version == 5:
-        _lmdb, at = _text(data, at)
-    _date, at = _text(data, at)
+        _lmdb, at = _read_text(data, at)
+    _date, at = _read_text(data, at)
     (entries,) = struct.unpack_from(">i", data, at)
     (residues,) = struct.unpack_from("<q", data, at + 4)
     offsets = at + 16 + 4 * (entries + 1)
     if entries < 0 or offsets + 4 * (entries + 1) > len(data):
         raise ValueError("it is cut off")
     # The file of ids by hash exists if and only if names were parsed, in version 4 and 5.
-    parsed = any(ending(base, f"{letter}{end}").exists() for end in ("og", "si", "nd"))
-    return Volume(base, letter, version, title.decode("utf-8", "surrogateescape"), entries, residues, parsed, offsets)
+    parsed = any(add_ending(base, f"{letter}{end}").exists() for end in ("og", "si", "nd"))
+    return BlastVolume(
+        base, letter, version, title.decode("utf-8", "surrogateescape"), entries, residues, parsed, offsets
+    )
 
 
-def _text(data: mmap.mmap, at: int) -> tuple[bytes, int]:
+def _read_text(data: mmap.mmap, at: int) -> tuple[bytes, int]:
     (length,) = struct.unpack_from(">i", data, at)
     text = data[at + 4 : at + 4 + length]
     if len(text) != length:
@@ -144,12 +146,12 @@ def _text(data: mmap.mmap, at: int) -> tuple[bytes, int]:
 
 
 @contextmanager
-def _mapped(path: Path) -> Iterator[mmap.mmap]:
+def _map_file(path: Path) -> Iterator[mmap.mmap]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         yield data
 
 
-class _Offsets(Sequence[int]):
+class _OffsetTable(Sequence[int]):
     """Table of the offsets of entries in the sequence file, each read on access."""
 
     def __init__(self, data: mmap.mmap, at: int, count: int) -> None:
@@ -163,51 +165,51 @@ class _Offsets(Sequence[int]):
         return value
 
 
-def lengths(volume: Volume, first: int, last: int) -> list[int]:
+def read_lengths(volume: BlastVolume, first: int, last: int) -> list[int]:
     """Read the residues of the entries ``[first, last)`` of a volume, as BLAST counts them when it counts anew.
 
     The length of nucleotides is approximate: four bases a byte, and the entry's ordinal modulo 4 for the last byte.
 
     Source: ``seqdbvol.cpp`` (``GetSeqLengthProt``, ``GetSeqLengthApprox``) of the NCBI C++ Toolkit.
     """
-    with _mapped(volume.index) as data:
-        starts = _numbers(data, volume.offsets + 4 * first, last - first + 1)
+    with _map_file(volume.index) as data:
+        starts = _read_numbers(data, volume.offsets + 4 * first, last - first + 1)
         if volume.letter == "p":
             return [after - before - 1 for before, after in pairwise(starts)]
         # The data on ambiguous bases follow the sequence.
-        ends = _numbers(data, volume.offsets + 4 * (volume.entries + 1 + first), last - first)
+        ends = _read_numbers(data, volume.offsets + 4 * (volume.entries + 1 + first), last - first)
         sizes = map(operator.sub, ends, starts)
         return [4 * (size - 1) + (entry & 3) for entry, size in enumerate(sizes, first)]
 
 
-def _numbers(data: mmap.mmap, at: int, count: int) -> array[int]:
+def _read_numbers(data: mmap.mmap, at: int, count: int) -> array[int]:
     found = array("I", data[at : at + 4 * count])
     if sys.byteorder == "little":
         found.byteswap()
     return found
 
 
-def offsets(volume: Volume, what: Literal["headers", "sequences"]) -> array[int]:
+def read_offsets(volume: BlastVolume, what: Literal["headers", "sequences"]) -> array[int]:
     """Read the offset of each entry in the file of headers or of sequences, then the end of the last."""
     count = volume.entries + 1
-    with _mapped(volume.index) as data:
-        return _numbers(data, volume.offsets - 4 * count * (what == "headers"), count)
+    with _map_file(volume.index) as data:
+        return _read_numbers(data, volume.offsets - 4 * count * (what == "headers"), count)
 
 
-def sequence_bytes(volume: Volume) -> int:
+def read_sequence_bytes(volume: BlastVolume) -> int:
     """Read the size of the sequence file from the index; the sequence file need not be there."""
-    with _mapped(volume.index) as data:
-        return _Offsets(data, volume.offsets, volume.entries + 1)[volume.entries]
+    with _map_file(volume.index) as data:
+        return _OffsetTable(data, volume.offsets, volume.entries + 1)[volume.entries]
 
 
-def whole_volumes(volumes: Sequence[Volume]) -> list[tuple[int, int, int]]:
-    """Return (first, last, residues) of each volume that has entries, as ``cut`` returns runs."""
+def list_volume_runs(volumes: Sequence[BlastVolume]) -> list[tuple[int, int, int]]:
+    """Return (first, last, residues) of each volume that has entries, as ``cut_volumes`` returns runs."""
     starts = accumulate((volume.entries for volume in volumes), initial=0)
     runs = zip(starts, volumes, strict=False)
     return [(first, first + volume.entries, volume.residues) for first, volume in runs if volume.entries]
 
 
-def cut(volumes: Sequence[Volume], shares: Sequence[int]) -> list[tuple[int, int, int]]:
+def cut_volumes(volumes: Sequence[BlastVolume], shares: Sequence[int]) -> list[tuple[int, int, int]]:
     """Cut the entries of all volumes, in order, into at most ``len(shares)`` runs, with sizes about as the shares.
 
     Size is in bytes of the sequence files, which a search reads: one for a residue of a protein, or for four bases of
@@ -221,19 +223,19 @@ def cut(volumes: Sequence[Volume], shares: Sequence[int]) -> list[tuple[int, int
     sizes: list[int] = []
     starts = [0]
     for volume in volumes:
-        with _mapped(volume.index) as data:
-            table = _Offsets(data, volume.offsets, volume.entries + 1)
+        with _map_file(volume.index) as data:
+            table = _OffsetTable(data, volume.offsets, volume.entries + 1)
             sizes.append(table[volume.entries] - table[0] if volume.entries else 0)
         starts.append(starts[-1] + volume.entries)
     total, entries = sum(sizes), starts[-1]
     places = [0]
     part = total / sum(shares)
     for share, upto in zip(shares[:-1], accumulate(shares), strict=False):
-        places.append(_place(volumes, sizes, starts, int(upto * part), int(share * part / NEARBY)))
+        places.append(_find_cut_place(volumes, sizes, starts, int(upto * part), int(share * part / NEARBY)))
     places.append(entries)
     runs = [(first, last) for first, last in pairwise(places) if first < last]
     residues = sum(volume.residues for volume in volumes)
-    weights = [_bytes_before(volumes, sizes, starts, last) for _, last in runs]
+    weights = [_count_bytes_before(volumes, sizes, starts, last) for _, last in runs]
     before = [0, *weights]
     return [
         (first, last, residues * (end - begin) // max(total, 1))
@@ -241,7 +243,9 @@ def cut(volumes: Sequence[Volume], shares: Sequence[int]) -> list[tuple[int, int
     ]
 
 
-def _place(volumes: Sequence[Volume], sizes: Sequence[int], starts: Sequence[int], target: int, near: int) -> int:
+def _find_cut_place(
+    volumes: Sequence[BlastVolume], sizes: Sequence[int], starts: Sequence[int], target: int, near: int
+) -> int:
     """Find the first entry with at least ``target`` bytes before it, or the start of a volume within ``near`` bytes."""
     for volume, size, start in zip(volumes, sizes, starts, strict=False):
         if target <= near:
@@ -249,20 +253,20 @@ def _place(volumes: Sequence[Volume], sizes: Sequence[int], starts: Sequence[int
         if target <= size:
             if size - target <= near:
                 return start + volume.entries
-            with _mapped(volume.index) as data:
-                table = _Offsets(data, volume.offsets, volume.entries + 1)
+            with _map_file(volume.index) as data:
+                table = _OffsetTable(data, volume.offsets, volume.entries + 1)
                 return start + bisect_left(table, table[0] + target)
         target -= size
     return starts[-1]
 
 
-def _bytes_before(volumes: Sequence[Volume], sizes: Sequence[int], starts: Sequence[int], entry: int) -> int:
+def _count_bytes_before(volumes: Sequence[BlastVolume], sizes: Sequence[int], starts: Sequence[int], entry: int) -> int:
     total = 0
     for volume, size, start in zip(volumes, sizes, starts, strict=False):
         if entry >= start + volume.entries:
             total += size
         elif entry > start:
-            with _mapped(volume.index) as data:
-                table = _Offsets(data, volume.offsets, volume.entries + 1)
+            with _map_file(volume.index) as data:
+                table = _OffsetTable(data, volume.offsets, volume.entries + 1)
                 total += table[entry - start] - table[0]
     return total

@@ -19,14 +19,22 @@ import msgspec
 
 from millrace.model import (
     STANDSTILL_SECONDS,
-    Command,
+    ArgumentToken,
     CostHint,
     InputArg,
-    Token,
     ToolUse,
+    UserCommand,
 )
-from millrace.tools.base import Parts, with_suffixes
-from millrace.tools.hmmer.command import Parsed, ask, c_integer, option_arguments, parse, refuse_options, version
+from millrace.tools.base import FileNamePatterns, match_with_suffixes
+from millrace.tools.hmmer.command import (
+    HmmerCommandLine,
+    parse_c_integer,
+    parse_command_line,
+    parse_help_options,
+    parse_version,
+    read_help_page,
+    refuse_options,
+)
 from millrace.tools.hmmer.outputs import find_outputs
 from millrace.tools.hmmer.programs import PROGRAMS
 from millrace.tools.hmmer.queries import find_query
@@ -41,18 +49,18 @@ _DEFAULT_CPU = re.compile(r"^ +--cpu <n> +:.*\[(\d+)\]", re.MULTILINE)
 class HmmerAdapter:
     """The HMMER 3 search programs."""
 
-    def parts(self, argv: Sequence[str], at: int, name: str) -> Parts:
-        """See ``Gathering.parts``: a file of profiles or sequences, with its pressed files and index."""
-        parts = with_suffixes(name, (*PRESSED, ".ssi"))
+    def describe_argument_files(self, argv: Sequence[str], at: int, name: str) -> FileNamePatterns:
+        """See ``MultiFileAdapter.describe_argument_files``: a file of profiles or sequences, with its pressed files and index."""
+        parts = match_with_suffixes(name, (*PRESSED, ".ssi"))
         if Path(argv[0]).name in SEARCHED_IN_PIECES and at == len(argv) - 1:
             return msgspec.structs.replace(parts, in_pieces=re.escape(name))
         return parts
 
-    def named_in(self, name: str, read: Callable[[], bytes]) -> dict[str, Parts]:
-        """See ``Gathering.named_in``: such a file names no others."""
+    def read_file_references(self, name: str, read: Callable[[], bytes]) -> dict[str, FileNamePatterns]:
+        """See ``MultiFileAdapter.read_file_references``: such a file names no others."""
         return {}
 
-    def understand(self, command: Command) -> ToolUse:
+    def understand_command(self, command: UserCommand) -> ToolUse:
         """Find queries, targets and outputs. Runs the program with ``-h``, which checks all options.
 
         Raises:
@@ -60,14 +68,14 @@ class HmmerAdapter:
         """
         name = command.tool
         program = PROGRAMS[name]
-        help_page = ask(command)
-        parsed = parse(command.argv, option_arguments(help_page))
+        help_page = read_help_page(command)
+        parsed = parse_command_line(command.argv, parse_help_options(help_page))
         refuse_options(name, parsed)
         databases = find_databases(name, program, command, parsed)
         query, added = find_query(name, program, command, parsed)
         threads, env, cpu, note = choose_threads(name, help_page, command, parsed)
         outputs, output_at = find_outputs(command, parsed, ",".join((*added, *cpu)))
-        argv = list[Token](command.argv)
+        argv = list[ArgumentToken](command.argv)
         for at, token in output_at.items():
             argv[at] = token
         if not query.stdin:
@@ -86,14 +94,14 @@ class HmmerAdapter:
             threads=threads,
             env=env,
             cost=CostHint(unit="residues" if query.format == "fasta" else "bytes", startup_seconds=0.002),
-            version=version(help_page),
+            version=parse_version(help_page),
             tested=("3.3.2", "3.4"),
             notes=tuple(notes),
         )
 
 
 def choose_threads(
-    name: str, help_page: str, command: Command, parsed: Parsed
+    name: str, help_page: str, command: UserCommand, parsed: HmmerCommandLine
 ) -> tuple[int, dict[str, str], tuple[str, ...], str]:
     """Choose the threads of a task.
 
@@ -105,9 +113,9 @@ def choose_threads(
         (threads, environment that sets them, options that HMMER prints for it, the reason in words).
     """
     cores = os.sysconf("SC_NPROCESSORS_ONLN")
-    asked = parsed.value("cpu") or command.environ.get("HMMER_NCPU")
+    asked = parsed.get_value("cpu") or command.environ.get("HMMER_NCPU")
     if asked is not None:
-        threads = max(1, c_integer(asked))
+        threads = max(1, parse_c_integer(asked))
         note = f"{threads} threads a task, as the command asks; without --cpu a task needs less CPU"
         return threads, {}, (), note
     default = _DEFAULT_CPU.search(help_page)

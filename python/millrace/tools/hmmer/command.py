@@ -10,9 +10,9 @@ import msgspec
 
 from millrace.errors import RefusedError
 from millrace.model import (
-    Command,
+    UserCommand,
 )
-from millrace.tools.options import Complaints, Options, Word, scan
+from millrace.tools.options import CommandWord, OptionErrorTexts, OptionTable, scan_options
 
 #: Options that ``-h`` does not show; True: takes an argument.
 HIDDEN = {
@@ -54,7 +54,7 @@ REFUSED = {
         "run jackhmmer directly for checkpoints",
     ),
 }
-COMPLAINTS = Complaints(
+COMPLAINTS = OptionErrorTexts(
     unknown=("option {typed} is not known", "see {program} -h"),
     no_value=("option {typed} needs an argument", "see {program} -h"),
 )
@@ -62,20 +62,20 @@ _OPTION = re.compile(r"^ +--?(\w+)(?: (<\w>))? +:.*$", re.MULTILINE)
 _VERSION = re.compile(r"^# (HMMER \S.*?)(?:;.*)?$", re.MULTILINE)
 
 
-class Parsed(msgspec.Struct, frozen=True, kw_only=True):
+class HmmerCommandLine(msgspec.Struct, frozen=True, kw_only=True):
     """Options and files of a command line, as HMMER reads it."""
 
-    options: tuple[Word, ...]
+    options: tuple[CommandWord, ...]
     #: Indexes in argv of the two files.
     files: tuple[int, int]
 
-    def value(self, name: str) -> str | None:
+    def get_value(self, name: str) -> str | None:
         """Return the value of option ``name``, empty if it takes no argument; None: it is not used."""
         word = next((each for each in self.options if each.name == name), None)
         return None if word is None else word.value if word.values else ""
 
 
-def ask(command: Command) -> str:
+def read_help_page(command: UserCommand) -> str:
     """Run the program with ``-h`` and the user's options, so that HMMER checks them, and return its help page.
 
     Raises:
@@ -105,29 +105,29 @@ def ask(command: Command) -> str:
     return answer.stdout
 
 
-def option_arguments(help_page: str) -> dict[str, bool]:
+def parse_help_options(help_page: str) -> dict[str, bool]:
     """Read from a help page which options exist, without dashes, and whether each takes an argument.
 
-    >>> option_arguments("  -o <f>  : direct output\\n  --acc   : prefer accessions")["o"]
+    >>> parse_help_options("  -o <f>  : direct output\\n  --acc   : prefer accessions")["o"]
     True
     """
     shown = {name: bool(argument) for name, argument in _OPTION.findall(help_page)}
     return HIDDEN | shown
 
 
-def version(help_page: str) -> str:
+def parse_version(help_page: str) -> str:
     """Return the version in the banner, such as ``HMMER 3.3.2 (Nov 2020)``; empty if there is none."""
     found = _VERSION.search(help_page)
     return found[1] if found else ""
 
 
-def parse(argv: tuple[str, ...], arguments: Mapping[str, bool]) -> Parsed:
+def parse_command_line(argv: tuple[str, ...], arguments: Mapping[str, bool]) -> HmmerCommandLine:
     """Read the command line as HMMER does: options first, which may be shortened, then two files.
 
     Raises:
         RefusedError: There are not two files, or an option is unknown.
     """
-    options = Options(
+    options = OptionTable(
         flags=frozenset(name for name, takes in arguments.items() if not takes),
         values=frozenset(name for name, takes in arguments.items() if takes),
         dashes="tell",
@@ -138,26 +138,26 @@ def parse(argv: tuple[str, ...], arguments: Mapping[str, bool]) -> Parsed:
         leading=True,
         complaints=COMPLAINTS,
     )
-    found = scan(argv, options, argv[0])
+    found = scan_options(argv, options, argv[0])
     files = [word.at for word in found if not word.name]
     if len(files) != 2:
         raise RefusedError(
             f"{argv[0]} needs two files after its options, found {len(files)}",
             "HMMER takes all options first, then the two files",
         )
-    return Parsed(options=tuple(word for word in found if word.name), files=(files[0], files[1]))
+    return HmmerCommandLine(options=tuple(word for word in found if word.name), files=(files[0], files[1]))
 
 
-def dashed(name: str) -> str:
+def add_dashes(name: str) -> str:
     """Return an option as it is typed, with one dash or two.
 
-    >>> dashed("o"), dashed("cpu")
+    >>> add_dashes("o"), add_dashes("cpu")
     ('-o', '--cpu')
     """
     return f"-{name}" if len(name) == 1 else f"--{name}"
 
 
-def refuse_options(name: str, parsed: Parsed) -> None:
+def refuse_options(name: str, parsed: HmmerCommandLine) -> None:
     """Refuse options with which the output of batches is not the serial output.
 
     Raises:
@@ -166,19 +166,19 @@ def refuse_options(name: str, parsed: Parsed) -> None:
     for option in parsed.options:
         if option.name in REFUSED:
             reason, hint = REFUSED[option.name]
-            raise RefusedError(f"{name} {dashed(option.name)} {reason}", hint)
-    seed = parsed.value("seed")
-    if seed is not None and c_integer(seed) == 0:
+            raise RefusedError(f"{name} {add_dashes(option.name)} {reason}", hint)
+    seed = parsed.get_value("seed")
+    if seed is not None and parse_c_integer(seed) == 0:
         raise RefusedError(
             f"{name} --seed 0 takes another seed in every run, so there is no output to be equal to",
             "leave --seed away or give any other number",
         )
 
 
-def c_integer(text: str) -> int:
+def parse_c_integer(text: str) -> int:
     """Read a number as C's ``atoi`` does, which HMMER uses; 0 if there is none.
 
-    >>> c_integer("007"), c_integer("0x10")
+    >>> parse_c_integer("007"), parse_c_integer("0x10")
     (7, 0)
     """
     found = re.match(r"\s*[-+]?\d+", text)

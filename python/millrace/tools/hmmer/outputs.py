@@ -6,12 +6,12 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import (
-    Command,
     OutputArg,
     OutputUse,
+    UserCommand,
 )
-from millrace.tools.base import is_stream
-from millrace.tools.hmmer.command import Parsed, dashed
+from millrace.tools.base import is_stream_path
+from millrace.tools.hmmer.command import HmmerCommandLine, add_dashes
 
 #: Name and join of each option that takes an output file.
 OUTPUTS = {
@@ -34,7 +34,9 @@ VOLATILE = {
 }
 
 
-def find_outputs(command: Command, parsed: Parsed, added: str) -> tuple[tuple[OutputUse, ...], dict[int, OutputArg]]:
+def find_outputs(
+    command: UserCommand, parsed: HmmerCommandLine, added: str
+) -> tuple[tuple[OutputUse, ...], dict[int, OutputArg]]:
     """Find the outputs and the indexes of their paths in argv. Without ``-o`` the report goes to standard output.
 
     Raises:
@@ -42,29 +44,29 @@ def find_outputs(command: Command, parsed: Parsed, added: str) -> tuple[tuple[Ou
     """
     outputs: list[OutputUse] = []
     places: dict[int, OutputArg] = {}
-    if parsed.value("o") is None:
-        outputs.append(_output("o", "-", added, stdout=True))
+    if parsed.get_value("o") is None:
+        outputs.append(_describe_output("o", "-", added, stdout=True))
     taken: dict[Path, str] = {}
     for option in parsed.options:
         if option.name not in OUTPUTS or option.value == "/dev/null":
             continue
         path = command.cwd / option.value
-        if is_stream(option.value) or path.is_fifo():
+        if is_stream_path(option.value) or path.is_fifo():
             hint = "leave -o away for standard output; give every other output a file of its own"
-            raise RefusedError(f"{dashed(option.name)} {option.value} is not a regular file", hint)
+            raise RefusedError(f"{add_dashes(option.name)} {option.value} is not a regular file", hint)
         key = path.resolve()
         if key in taken:
             raise RefusedError(
-                f"{dashed(taken[key])} and {dashed(option.name)} both write to {option.value}",
+                f"{add_dashes(taken[key])} and {add_dashes(option.name)} both write to {option.value}",
                 "give every output a file of its own",
             )
         taken[key] = option.name
         places[option.value_at] = OutputArg(index=len(outputs), prefix=option.prefix)
-        outputs.append(_output(option.name, option.value, added))
+        outputs.append(_describe_output(option.name, option.value, added))
     return tuple(outputs), places
 
 
-def _output(option: str, path: str, added: str, *, stdout: bool = False) -> OutputUse:
+def _describe_output(option: str, path: str, added: str, *, stdout: bool = False) -> OutputUse:
     name, join = OUTPUTS[option]
     # A file that is named "-" is not standard output for HMMER.
     path = f"./{path}" if path == "-" and not stdout else path

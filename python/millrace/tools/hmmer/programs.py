@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
+class HmmerProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Queries and targets of one program."""
 
     #: Formats of the query: ``fasta``, ``hmm``. Standard input is taken for the first.
@@ -17,10 +17,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PROGRAMS = {
-    "hmmscan": Program(formats=("fasta",), query=1, scans=True),
-    "nhmmscan": Program(formats=("fasta",), query=1, scans=True),
-    "hmmsearch": Program(formats=("hmm",), query=0),
-    "phmmer": Program(formats=("fasta",), query=0),
-    "jackhmmer": Program(formats=("fasta",), query=0),
-    "nhmmer": Program(formats=("hmm", "fasta"), query=0),
+    "hmmscan": HmmerProgram(formats=("fasta",), query=1, scans=True),
+    "nhmmscan": HmmerProgram(formats=("fasta",), query=1, scans=True),
+    "hmmsearch": HmmerProgram(formats=("hmm",), query=0),
+    "phmmer": HmmerProgram(formats=("fasta",), query=0),
+    "jackhmmer": HmmerProgram(formats=("fasta",), query=0),
+    "nhmmer": HmmerProgram(formats=("hmm", "fasta"), query=0),
 }

@@ -8,28 +8,30 @@ from io import BufferedReader
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.formats import by_suffix
+from millrace.formats import find_format_by_suffix
 from millrace.model import (
-    Command,
     InputUse,
+    UserCommand,
 )
-from millrace.tools.base import grows
-from millrace.tools.hmmer.command import Parsed
-from millrace.tools.hmmer.programs import Program
-from millrace.tools.hmmer.targets import _refuse_stale
+from millrace.tools.base import is_still_growing
+from millrace.tools.hmmer.command import HmmerCommandLine
+from millrace.tools.hmmer.programs import HmmerProgram
+from millrace.tools.hmmer.targets import _refuse_stale_profiles
 
 #: Start of the line with a profile's alphabet.
 ALPHABET = b"\nALPH"
 
 
-def find_query(name: str, program: Program, command: Command, parsed: Parsed) -> tuple[InputUse, tuple[str, ...]]:
+def find_query(
+    name: str, program: HmmerProgram, command: UserCommand, parsed: HmmerCommandLine
+) -> tuple[InputUse, tuple[str, ...]]:
     """Find the file to be cut, and the options with which nhmmer reads each batch as it reads the whole file.
 
     Raises:
         RefusedError: The file is missing, empty or in a format that is not cut.
     """
     path = command.argv[parsed.files[program.query]]
-    query_format = parsed.value("qformat")
+    query_format = parsed.get_value("qformat")
     if query_format is not None and query_format.lower() != "fasta":
         raise RefusedError(
             f"{name} --qformat {query_format}: only FASTA queries are cut",
@@ -40,34 +42,34 @@ def find_query(name: str, program: Program, command: Command, parsed: Parsed) ->
             raise RefusedError(f"{name} is to read its queries from standard input, which is empty", "give a file")
         kind = "fasta" if query_format else program.formats[0]
         head = b""
-    elif grows(path, command):
-        named = by_suffix(path)
+    elif is_still_growing(path, command):
+        named = find_format_by_suffix(path)
         kind, head = named if named in program.formats else program.formats[0], b""
     else:
-        head = _head(name, command.cwd / path, path)
-        kind = _format(name, program, path, head)
+        head = _read_head(name, command.cwd / path, path)
+        kind = _detect_format(name, program, path, head)
         if kind == "hmm":
-            _refuse_stale(name, command.cwd / path, path)
+            _refuse_stale_profiles(name, command.cwd / path, path)
             _refuse_alphabets(name, command.cwd / path, path)
-    if name == "nhmmer" and kind == "hmm" and parsed.value("hmmout") is not None:
+    if name == "nhmmer" and kind == "hmm" and parsed.get_value("hmmout") is not None:
         raise RefusedError("nhmmer --hmmout writes nothing when the queries are profiles", "leave --hmmout away")
     added: tuple[str, ...] = ()
     if name == "nhmmer" and kind == "fasta":
-        if path != "-" and query_format is None and parsed.value("qsingle_seqs") is None:
+        if path != "-" and query_format is None and parsed.get_value("qsingle_seqs") is None:
             _refuse_alignment(command.cwd / path, path)
-        added = _read_as_sequences(parsed, head)
+        added = _choose_sequence_options(parsed, head)
     hide = (".h3m", ".h3i", ".h3f", ".h3p", ".ssi") if kind == "hmm" else ()
     return InputUse(path=path, format=kind, stdin=path == "-", hide=hide), added
 
 
-def _head(name: str, file: Path, path: str) -> bytes:
+def _read_head(name: str, file: Path, path: str) -> bytes:
     """Read the first bytes of the queries, decompressed, without leading white space."""
     if not file.exists() or file.is_dir():
         raise RefusedError(f"{name}: query file {path} not found", "check the path")
     if not file.is_file():
         raise RefusedError(f"{name}: query file {path} is not a regular file", "use - to read standard input")
     try:
-        with _unpacked(file) as unpacked:
+        with _open_unpacked(file) as unpacked:
             head = bytes(unpacked.read(1 << 16)).lstrip()
     except (OSError, EOFError) as error:
         raise RefusedError(f"{name}: query file {path} cannot be read: {error}", "check the file") from error
@@ -76,7 +78,7 @@ def _head(name: str, file: Path, path: str) -> bytes:
     return head
 
 
-def _unpacked(file: Path) -> gzip.GzipFile | BufferedReader:
+def _open_unpacked(file: Path) -> gzip.GzipFile | BufferedReader:
     with file.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b" and file.suffix == ".gz"
     return gzip.open(file, "rb") if packed else file.open("rb")
@@ -92,7 +94,7 @@ def _refuse_alignment(file: Path, path: str) -> None:
     )
     if file.name.removesuffix(".gz").endswith(".a2m"):
         raise RefusedError(f"nhmmer takes {path} for an alignment by its name", hint)
-    lengths = _lengths(file)
+    lengths = _read_lengths(file)
     first = next(lengths, 0)
     if (second := next(lengths, None)) == first and all(length == second for length in lengths):
         raise RefusedError(
@@ -103,7 +105,7 @@ def _refuse_alignment(file: Path, path: str) -> None:
 def _refuse_alphabets(name: str, file: Path, path: str) -> None:
     """Refuse profiles of several alphabets: the first profile sets the alphabet, and HMMER stops at another one."""
     found = set[bytes]()
-    with _unpacked(file) as profiles:
+    with _open_unpacked(file) as profiles:
         rest = b""
         while block := profiles.read(1 << 20):
             text = rest + block
@@ -120,10 +122,10 @@ def _refuse_alphabets(name: str, file: Path, path: str) -> None:
         )
 
 
-def _lengths(file: Path) -> Iterator[int]:
+def _read_lengths(file: Path) -> Iterator[int]:
     """Yield the length of each record in characters, without white space."""
     length = -1
-    with _unpacked(file) as lines:
+    with _open_unpacked(file) as lines:
         for line in lines:
             if not line.startswith(b">"):
                 length += len(b"".join(line.split()))
@@ -135,7 +137,7 @@ def _lengths(file: Path) -> Iterator[int]:
     yield max(length, 0)
 
 
-def _format(name: str, program: Program, path: str, head: bytes) -> str:
+def _detect_format(name: str, program: HmmerProgram, path: str, head: bytes) -> str:
     kind = "fasta" if head.startswith(b">") else "hmm" if head.startswith(b"HMMER") else ""
     if kind in program.formats:
         return kind
@@ -147,17 +149,17 @@ def _format(name: str, program: Program, path: str, head: bytes) -> str:
     raise RefusedError(f"{name}: query file {path} is not {wanted}", hint)
 
 
-def _read_as_sequences(parsed: Parsed, head: bytes) -> tuple[str, ...]:
+def _choose_sequence_options(parsed: HmmerCommandLine, head: bytes) -> tuple[str, ...]:
     """Choose the options that replace guesses of nhmmer from the whole file: no alignment, and the alphabet."""
     added = []
-    if parsed.value("qformat") is None and parsed.value("qsingle_seqs") is None:
+    if parsed.get_value("qformat") is None and parsed.get_value("qsingle_seqs") is None:
         added.append("--qsingle_seqs")
-    if parsed.value("dna") is None and parsed.value("rna") is None:
-        added.append(_alphabet(head))
+    if parsed.get_value("dna") is None and parsed.get_value("rna") is None:
+        added.append(_guess_alphabet(head))
     return tuple(added)
 
 
-def _alphabet(head: bytes) -> str:
+def _guess_alphabet(head: bytes) -> str:
     """Return the option of the alphabet that nhmmer would guess from the first sequence.
 
     Raises:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from millrace.errors import RefusedError
 from millrace.model import (
-    Command,
+    UserCommand,
 )
-from millrace.tools.hmmer.command import Parsed
-from millrace.tools.hmmer.programs import Program
+from millrace.tools.hmmer.command import HmmerCommandLine
+from millrace.tools.hmmer.programs import HmmerProgram
 
 #: Options that name a file that all tasks read.
 SHARED_FILES = ("mxfile", "bgfile", "ssifile")
@@ -18,25 +18,27 @@ SHARED_FILES = ("mxfile", "bgfile", "ssifile")
 PRESSED = (".h3m", ".h3i", ".h3f", ".h3p")
 
 
-def find_databases(name: str, program: Program, command: Command, parsed: Parsed) -> tuple[Path, ...]:
+def find_databases(
+    name: str, program: HmmerProgram, command: UserCommand, parsed: HmmerCommandLine
+) -> tuple[Path, ...]:
     """Find the files that all tasks read: the targets, matrices and the like.
 
     Raises:
         RefusedError: One is missing, or cannot be read again for every query.
     """
     target = command.argv[parsed.files[1 - program.query]]
-    shared = [command.cwd / value for option in SHARED_FILES if (value := parsed.value(option))]
+    shared = [command.cwd / value for option in SHARED_FILES if (value := parsed.get_value(option))]
     if target == "-":
         raise RefusedError(
             f"{name} can read its targets from standard input for a single query only",
             "write them to a file first",
         )
-    found = _profiles(name, command, target) if program.scans else _sequences(name, command, target)
+    found = _find_profile_files(name, command, target) if program.scans else _find_sequence_files(name, command, target)
     return (*found, *shared)
 
 
-def _profiles(name: str, command: Command, target: str) -> list[Path]:
-    database = profile_database(command, target)
+def _find_profile_files(name: str, command: UserCommand, target: str) -> list[Path]:
+    database = find_profile_database(command, target)
     if database is None:
         raise RefusedError(f"{name}: profile database {target} not found", "check the path")
     pressed = [Path(f"{database}{suffix}") for suffix in PRESSED]
@@ -48,7 +50,7 @@ def _profiles(name: str, command: Command, target: str) -> list[Path]:
     return [path for path in (database, *pressed) if path.is_file()]
 
 
-def _sequences(name: str, command: Command, target: str) -> list[Path]:
+def _find_sequence_files(name: str, command: UserCommand, target: str) -> list[Path]:
     database = command.cwd / target
     if not database.exists() or database.is_dir():
         raise RefusedError(f"{name}: sequence file {target} not found", "check the path")
@@ -61,7 +63,7 @@ def _sequences(name: str, command: Command, target: str) -> list[Path]:
     return [database, index] if index.is_file() else [database]
 
 
-def profile_database(command: Command, path: str) -> Path | None:
+def find_profile_database(command: UserCommand, path: str) -> Path | None:
     """Find ``path`` as hmmscan does: as it is, else in the directories of ``PFAMDB``; None: not found."""
     directories = [each for each in command.environ.get("PFAMDB", "").split(":") if each]
     candidates = [command.cwd / path, *(command.cwd / each / path for each in directories)]
@@ -71,7 +73,7 @@ def profile_database(command: Command, path: str) -> Path | None:
     return None
 
 
-def _refuse_stale(name: str, file: Path, path: str) -> None:
+def _refuse_stale_profiles(name: str, file: Path, path: str) -> None:
     """Refuse a profile file whose pressed form is older: HMMER would read the old form, and batches the new one."""
     pressed = Path(f"{file}{PRESSED[0]}")
     if pressed.is_file() and pressed.stat().st_mtime < file.stat().st_mtime:
