@@ -26,14 +26,14 @@ from bench.tools import CASES
 
 #: What looks at the world, and what keeps others out.
 CHECKS = (
-    "millrace.plan.world:of_plan", "millrace.plan.world:of_program", "millrace.plan.world:identity",
-    "millrace.output.guard:Guard.look", "millrace.output.guard:GuardedWriter.put", "millrace.output.guard:GuardedWriter.turn",
-    "millrace.node.file_list:changed_files", "millrace.output.streams:Streams.changed", "millrace.output.left:check",
-    "millrace.output.left:note", "millrace.run_folder:foreign", "millrace.plan.privacy:folder_mode",
-    "millrace.own:why_not_own", "millrace.own:why_open", "millrace.own:is_own", "millrace.own:open_private",
-    "millrace.lock:take", "millrace.lock:Lock.is_ours", "millrace.sealed:seal", "millrace.sealed:unseal",
-    "millrace.plan.workplace:checked", "millrace.node.workdir:sweep_dead", "millrace.node.memory:Memory.look",
-    "millrace.plan.filesystems:kind", "millrace.engine.verify:Verifier.cut", "millrace.engine.verify:Verifier.committed",
+    "millrace.plan.world:stat_run_files", "millrace.plan.world:stat_program_files", "millrace.plan.world:digest_file_states",
+    "millrace.output.guard:ChangeGuard.check_unchanged", "millrace.output.guard:GuardedWriter.add_task", "millrace.output.guard:GuardedWriter.write_checked_tasks",
+    "millrace.node.file_list:find_changed_files", "millrace.output.streams:OutputStreams.find_changed_outputs", "millrace.output.left:check_saved_outputs",
+    "millrace.output.left:save_output_states", "millrace.run_folder:find_foreign_entry", "millrace.plan.privacy:compute_run_dir_mode",
+    "millrace.own:find_ownership_problem", "millrace.own:find_replacement_risk", "millrace.own:is_own_folder", "millrace.own:open_private_folder",
+    "millrace.lock:acquire_lock", "millrace.lock:FileLock.is_ours", "millrace.sealed:encode_checksummed", "millrace.sealed:read_checksummed",
+    "millrace.plan.work_places:check_work_place", "millrace.node.workdir:sweep_dead_runs", "millrace.node.memory:MemoryLimiter.adapt_slots",
+    "millrace.plan.filesystems:find_filesystem_kind", "millrace.engine.verify:OutputVerifier.add_batch", "millrace.engine.verify:OutputVerifier.add_committed",
 )  # fmt: skip
 
 RUNNER = Path(__file__).with_name("own_cpu.py")

@@ -15,7 +15,7 @@ from pathlib import Path
 from millrace import __version__, lock
 from millrace.errors import RefusedError
 from millrace.model import FrozenValue
-from millrace.plan import cores, workplace
+from millrace.plan import cores, work_places, workplace
 from millrace.process_handle import open_process_handle
 
 #: One program of each family: (name, argument that prints the version, Debian package).
@@ -87,9 +87,9 @@ def examine_machine(environ: Mapping[str, str]) -> MachineReport:
     n_cores, why = cores.count_usable_cores(environ)
     place, work_why, unseen = None, "", "there is no place for a work directory"
     with suppress(RefusedError):
-        found = workplace.choose_work_place(workplace.read_wanted_place(environ), n_cores, Path.cwd())
+        found = workplace.choose_work_place(work_places.read_wanted_place(environ), n_cores, Path.cwd())
         found, unseen = workplace.choose_place_with_view(
-            found, Path.cwd(), fixed=bool(workplace.read_wanted_place(environ))
+            found, Path.cwd(), fixed=bool(work_places.read_wanted_place(environ))
         )
         place, work_why = found.path, found.why
     return MachineReport(

@@ -15,7 +15,7 @@ from shell import PLAIN, Shell
 
 from millrace.errors import RefusedError
 from millrace.node import workdir
-from millrace.plan import workplace
+from millrace.plan import work_places, workplace
 
 needs_setpriv = pytest.mark.skipif(bool(PLAIN) and not shutil.which("setpriv"), reason="setpriv is not installed")
 
@@ -93,7 +93,7 @@ def test_a_place_that_cannot_be_is_refused_before_anything_starts(shell: Shell) 
 
 
 def test_storage_that_machines_share_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workplace.filesystems, "kind", lambda _: "nfs4")
+    monkeypatch.setattr(work_places.filesystems, "find_filesystem_kind", lambda _: "nfs4")
     with pytest.raises(RefusedError, match=r"machines share \(nfs4\)"):
         workplace.choose_work_place(str(tmp_path), 2, Path("/"))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from millrace import _core
 from millrace.node import workdir
-from millrace.plan import workplace
+from millrace.plan import work_places
 
 #: How long a test waits for what must come, as a last resort: no machine is as slow as that.
 LONGEST_SECONDS = 300.0
@@ -179,7 +179,7 @@ def dead_work() -> frozenset[Path]:
     """
     held = {line.split("->")[-1].split()[5].rpartition(":")[2] for line in Path("/proc/locks").read_text().splitlines()}
     found = set()
-    for place in {place.resolve() for place in workplace.list_work_places()}:
+    for place in {place.resolve() for place in work_places.list_work_places()}:
         for path in place.glob(f"{workdir.build_name_prefix()}*"):
             with contextlib.suppress(OSError):
                 if str(path.stat().st_ino) not in held and not _is_begun(path):

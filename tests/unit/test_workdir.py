@@ -11,7 +11,7 @@ import pytest
 
 from millrace.errors import MillraceError
 from millrace.node import workdir
-from millrace.plan import workplace
+from millrace.plan import work_places
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found = [tmp_path / "memory", tmp_path / "disk"]
     for place in found:
         place.mkdir()
-    monkeypatch.setattr(workplace, "list_work_places", lambda: found)
+    monkeypatch.setattr(work_places, "list_work_places", lambda: found)
     return found
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from millrace.launch import command, sweep
 from millrace.launch.allocation import NodeAllocation
 from millrace.own_python import make_python_command
-from millrace.plan import workplace
+from millrace.plan import work_places
 from millrace.waiting import wait_until
 
 #: Seconds without an answer after which a node counts as lost.
@@ -49,7 +49,7 @@ def sweep_all_nodes(
         file: A file that nodes see if they share its folder; None: not checked.
     """
     # This node first: a launcher has to end before the processes that it has started elsewhere.
-    work = workplace.read_wanted_place(environ)
+    work = work_places.read_wanted_place(environ)
     sweep.sweep_this_node(token, work)
     return _SweepSurvey(allocation, nodes, f"{token}\n{work}\n{file or ''}\n", environ).collect_answers()
 

@@ -28,7 +28,7 @@ from millrace.launch.start import TICK_SECONDS, JobStart, RanksRequest, Supervis
 from millrace.launch.watch import CoordinatorSigns
 from millrace.output.stdout_record import record_stdout, refuse_appending
 from millrace.own_python import make_python_command
-from millrace.plan import workplace
+from millrace.plan import work_places
 from millrace.plan.plan import RunPlan
 from millrace.plan.privacy import compute_run_dir_mode
 from millrace.report.words import format_count
@@ -259,7 +259,7 @@ def run_supervised(plan: RunPlan, allocation: NodeAllocation, environ: Mapping[s
         )
     words = make_python_command("-m", "millrace", *sys.argv[1:])
     if plan.job.work_dir:  # for the processes that clean up after ranks
-        environ = {**environ, workplace.VARIABLE: str(plan.work_place)}
+        environ = {**environ, work_places.VARIABLE: str(plan.work_place)}
     try:
         return RunSupervisor(RanksRequest(plan, allocation, words, environ)).run()
     except BrokenPipeError as error:

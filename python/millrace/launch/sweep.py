@@ -136,9 +136,9 @@ def remove_dead_work_dirs(work: str) -> None:
     """
     # Imported late: killing processes comes first, and must not wait for it.
     from millrace.node import workdir
-    from millrace.plan import workplace
+    from millrace.plan import work_places
 
-    for place in workplace.list_work_places(work):
+    for place in work_places.list_work_places(work):
         workdir.sweep_dead_runs(place)
     launcher_folder.sweep_dead_folders()
     for path in find_unused_segments(list(Path("/dev/shm").glob(SEGMENTS))):

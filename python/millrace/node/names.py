@@ -21,7 +21,7 @@ from millrace.errors import RefusedError
 from millrace.model import FetchedFile, RemoteFileView, ToolUse
 from millrace.node import mirror
 from millrace.own import claim_private_folder
-from millrace.plan import workplace
+from millrace.plan import work_places
 from millrace.storage.cache_folder import FOLDER
 
 
@@ -40,7 +40,8 @@ def plan_view(
     words = "\0".join([str(cwd), *argv, *inputs, *shared, *(f"{file.name}\0{file.key}" for file in (*files, *later))])
     digest = hashlib.sha256(words.encode(errors="surrogateescape")).hexdigest()[:24]
     place = (
-        next((place for place in workplace.MEMORY if os.path.isdir(place)), None) or workplace.find_temporary_folder()
+        next((place for place in work_places.MEMORY if os.path.isdir(place)), None)
+        or work_places.find_temporary_folder()
     )
     root = Path(place) / f"millrace-names-{os.geteuid()}" / digest
     directory = _lay_out_words((*argv, *inputs, *shared), cwd).directory

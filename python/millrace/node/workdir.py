@@ -13,7 +13,7 @@ import msgspec
 from millrace import _core, lock, lock_owner
 from millrace.errors import MillraceError
 from millrace.own import open_private_folder
-from millrace.plan import workplace
+from millrace.plan import work_places
 from millrace.storage import launcher_folder
 
 #: Seconds after its creation in which the owner of an empty folder may not have locked it yet.
@@ -73,7 +73,7 @@ def choose_work_dir(place: Path) -> WorkDir:
 
     First remove what dead runs of this user, or their MPI launchers, left in ``place`` and in all usual places.
     """
-    for other in dict.fromkeys([place, *workplace.list_work_places()]):
+    for other in dict.fromkeys([place, *work_places.list_work_places()]):
         sweep_dead_runs(other)
     launcher_folder.sweep_dead_folders()
     secret = os.urandom(8).hex()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from millrace.errors import RefusedError
-from millrace.plan import memory, workplace
+from millrace.plan import memory, work_places
 from millrace.plan.filesystems import IN_MEMORY, SHARED, find_filesystem_kind
 from millrace.plan.staging import DISK_SHARE, MEMORY_SHARE
 from millrace.storage.cache import NodeCache
@@ -14,7 +14,7 @@ from millrace.storage.cache import NodeCache
 
 def find_memory_folder() -> Path | None:
     """Return the folder for copies in memory; None: there is none."""
-    for place in workplace.MEMORY:
+    for place in work_places.MEMORY:
         if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
             return Path(place)
     return None
@@ -22,7 +22,7 @@ def find_memory_folder() -> Path | None:
 
 def find_disk_folder() -> Path | None:
     """Return the folder for temporary files if it is on the node's own disk, else None."""
-    place = Path(workplace.find_temporary_folder())
+    place = Path(work_places.find_temporary_folder())
     return None if find_filesystem_kind(place) in SHARED | IN_MEMORY else place
 
 
