@@ -17,7 +17,7 @@ from millrace.storage import launcher_folder
 def folder_of(cluster: Cluster) -> Path:
     """Of the start that runs, as its coordinator knows it."""
     coordinator = cluster.find_one("node1", "millrace run")
-    return Path(os.fsdecode(processes.environment(coordinator)[launcher_folder.VARIABLE.encode()]))
+    return Path(os.fsdecode(processes.environment(coordinator)[launcher_folder.LAUNCHER_VARIABLE.encode()]))
 
 
 def test_no_daemon_has_the_folder_of_another(cluster: Cluster) -> None:

@@ -67,7 +67,7 @@ def at_work(site: Site) -> list[int]:
 def launcher_folders(site: Site) -> set[Path]:
     """What the MPI launcher keeps on the nodes for the job at work, which are one machine here."""
     # The supervisor has no name of one: it makes them.
-    names = {processes.environment(pid).get(launcher_folder.VARIABLE.encode()) for pid in at_work(site)}
+    names = {processes.environment(pid).get(launcher_folder.LAUNCHER_VARIABLE.encode()) for pid in at_work(site)}
     found = {Path(os.fsdecode(name)) for name in names if name}
     assert found and all(path.is_dir() for path in found)
     return found

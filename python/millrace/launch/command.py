@@ -219,7 +219,7 @@ def build_launcher_environ(
     # Daemons keep their files where a sweep finds them, and so have the token in their arguments.
     defaults = dict.fromkeys(FOLDERS, str(folder))
     if launcher.kind == "openmpi" and not any(name in environ for name in FOLDERS):
-        made[launcher_folder.VARIABLE] = str(folder)
+        made[launcher_folder.LAUNCHER_VARIABLE] = str(folder)
     shell = environ.get(RSH) or SSH
     defaults |= {"PRTE_MCA_plm_ssh_agent": shell, "OMPI_MCA_plm_rsh_agent": shell}
     if environ.get(RSH):

@@ -17,7 +17,7 @@ MAX_INTERVAL_SECONDS = 0.05
 MIN_INTERVAL_SECONDS = 0.002
 
 #: Weight of older task times when a new one is measured.
-MEMORY = 0.9
+POLL_MEMORY = 0.9
 
 
 class PollInterval:
@@ -40,7 +40,7 @@ class PollInterval:
         """Count a task as gone; ``seconds`` is its run time, or 0 if it did not run."""
         self._here -= 1
         if seconds > 0:
-            self._seconds = MEMORY * self._seconds + (1 - MEMORY) * seconds if self._seconds else seconds
+            self._seconds = POLL_MEMORY * self._seconds + (1 - POLL_MEMORY) * seconds if self._seconds else seconds
 
     def compute_interval(self) -> float:
         """Return the seconds for which no event or message needs a reply; 0: one may need a reply at once.

@@ -9,7 +9,7 @@ MIN_MESSAGE_BYTES = 64 << 10
 MIN_TIMED_BYTES = 1 << 20
 
 #: Weight of older observations when a new one is measured.
-MEMORY = 0.8
+SPEED_MEMORY = 0.8
 
 
 class MessageCompression:
@@ -25,12 +25,12 @@ class MessageCompression:
         """Learn from a message of ``size`` bytes that was in flight for ``seconds``, until it was polled."""
         if size >= MIN_TIMED_BYTES:
             # The fastest recent one counts: others waited behind more data, or were polled late.
-            self._network = max(size / max(seconds, 1e-6), MEMORY * self._network)
+            self._network = max(size / max(seconds, 1e-6), SPEED_MEMORY * self._network)
 
     def observe_compression(self, before: int, after: int, seconds: float) -> None:
         """Learn from a message that was compressed."""
-        self._speed = MEMORY * self._speed + (1 - MEMORY) * before / max(seconds, 1e-6)
-        self._ratio = MEMORY * self._ratio + (1 - MEMORY) * after / before
+        self._speed = SPEED_MEMORY * self._speed + (1 - SPEED_MEMORY) * before / max(seconds, 1e-6)
+        self._ratio = SPEED_MEMORY * self._ratio + (1 - SPEED_MEMORY) * after / before
 
     def should_compress(self, size: int) -> bool:
         """Tell whether to compress a message of ``size`` bytes; never while the network is not measured."""

@@ -28,7 +28,7 @@ PREFIX = "millrace-mpi-"
 NAME = re.compile(rf"{PREFIX}[0-9a-f]{{16}}-[0-9a-f]{{16}}")
 
 #: Environment variable with the path of a rank's folder.
-VARIABLE = "MILLRACE_MPI_FOLDER"
+LAUNCHER_VARIABLE = "MILLRACE_MPI_FOLDER"
 
 #: Age from which an unlocked folder is that of a dead start.
 START_GRACE_SECONDS = 600.0
@@ -55,7 +55,7 @@ def hold_start_folder(environ: Mapping[str, str]) -> None:
     Raises:
         LostError: It is another user's, who could change the files that this process reads there.
     """
-    if path := environ.get(VARIABLE):
+    if path := environ.get(LAUNCHER_VARIABLE):
         try:
             _lock_folder(Path(path))  # never closed: the lock ends with the process
         except OSError as error:
