@@ -43,7 +43,7 @@ class Rank:
     """One of the processes, and the ways in which it can come to its copy."""
 
     def __init__(self, folder: Path) -> None:
-        from millrace.cluster.mpi import MpiTransport
+        from millrace.cluster.transport.mpi_transport import MpiTransport
         from millrace.launch.mpi_environment import find_launched_process
 
         launched = find_launched_process(os.environ)
@@ -81,7 +81,7 @@ class Rank:
             [BYTES], self.world.make_broadcast_link(before, after), [target], sources=() if self.rank else (source,), last=after is None,
             piece=piece, depth=depth, in_memory=True,
         )  # fmt: skip
-        from millrace.cluster.keeper import MAX_IDLE_STEPS, TRANSFER_NAP_SECONDS
+        from millrace.cluster.node_staging import MAX_IDLE_STEPS, TRANSFER_NAP_SECONDS
 
         idle = 0
         while not relay.is_done:

@@ -33,10 +33,10 @@ import processes  # noqa: E402
 from rig import installation  # noqa: E402
 
 from millrace import _core  # noqa: E402
+from millrace.host import work_places  # noqa: E402
 from millrace.launch import sweep  # noqa: E402
-from millrace.resume import select_tasks  # noqa: E402
-from millrace.rundir import RunDir  # noqa: E402
-from millrace.storage import launcher_folder  # noqa: E402
+from millrace.run.resume import select_tasks  # noqa: E402
+from millrace.rundir.paths import RunDir  # noqa: E402
 
 HEAD = "head"
 NAMES = tuple(f"node{number}" for number in range(1, 9))
@@ -199,7 +199,7 @@ class Chaos:
             f"{name}: {processes.arguments(pid)}" for name in (HEAD, *NAMES) for pid in self.cluster.inhabitants(name)
         ]
         found += [str(path) for path in self.folder.glob("*.launch")]
-        found += [path for token in self.tokens for path in glob.glob(f"{launcher_folder.make_path_prefix(token)}*")]
+        found += [path for token in self.tokens for path in glob.glob(f"{work_places.make_path_prefix(token)}*")]
         if not found:
             for name in (HEAD, *NAMES):
                 if self.cluster.is_on(name):

@@ -26,14 +26,14 @@ from bench.tools import CASES
 
 #: What looks at the world, and what keeps others out.
 CHECKS = (
-    "millrace.plan.world:stat_run_files", "millrace.plan.world:stat_program_files", "millrace.plan.world:digest_file_states",
-    "millrace.output.guard:ChangeGuard.check_unchanged", "millrace.output.guard:GuardedWriter.add_task", "millrace.output.guard:GuardedWriter.write_checked_tasks",
-    "millrace.node.file_list:find_changed_files", "millrace.output.streams:OutputStreams.find_changed_outputs", "millrace.output.left:check_saved_outputs",
-    "millrace.output.left:save_output_states", "millrace.run_folder:find_foreign_entry", "millrace.plan.privacy:compute_run_dir_mode",
-    "millrace.own:find_ownership_problem", "millrace.own:find_replacement_risk", "millrace.own:is_own_folder", "millrace.own:open_private_folder",
-    "millrace.lock:acquire_lock", "millrace.lock:FileLock.is_ours", "millrace.sealed:encode_checksummed", "millrace.sealed:read_checksummed",
-    "millrace.plan.work_places:check_work_place", "millrace.node.workdir:sweep_dead_runs", "millrace.node.memory:MemoryLimiter.adapt_slots",
-    "millrace.plan.filesystems:find_filesystem_kind", "millrace.engine.verify:OutputVerifier.add_batch", "millrace.engine.verify:OutputVerifier.add_committed",
+    "millrace.planning.dependency_files:stat_run_files", "millrace.planning.dependency_files:stat_program_files", "millrace.planning.dependency_files:digest_file_states",
+    "millrace.output.commits:ChangeGuard.check_unchanged", "millrace.output.commits:GuardedWriter.add_task", "millrace.output.commits:GuardedWriter.write_checked_tasks",
+    "millrace.node.batch_files:find_changed_files", "millrace.output.output_streams:OutputStreams.find_changed_outputs", "millrace.output.saved_outputs:check_saved_outputs",
+    "millrace.output.saved_outputs:save_output_states", "millrace.rundir.ownership:find_foreign_entry", "millrace.planning.run_dir_access:compute_run_dir_mode",
+    "millrace.host.permissions:find_ownership_problem", "millrace.host.permissions:find_replacement_risk", "millrace.host.permissions:is_own_folder", "millrace.host.permissions:open_private_folder",
+    "millrace.host.file_lock:acquire_lock", "millrace.host.file_lock:FileLock.is_ours", "millrace.rundir.checksummed_json:encode_checksummed", "millrace.rundir.checksummed_json:read_checksummed",
+    "millrace.host.work_places:check_work_place", "millrace.node.work_dir:sweep_dead_runs", "millrace.node.node_limits:MemoryLimiter.adapt_slots",
+    "millrace.host.filesystems:find_filesystem_kind", "millrace.run.output_verifier:OutputVerifier.add_batch", "millrace.run.output_verifier:OutputVerifier.add_committed",
 )  # fmt: skip
 
 RUNNER = Path(__file__).with_name("own_cpu.py")

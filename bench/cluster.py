@@ -24,21 +24,30 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millrace import _core
-from millrace.cluster import agent as node_agent
+from millrace.cluster import agent_process as node_agent
 from millrace.cluster import messages as say
-from millrace.cluster.leader import create_agent
 from millrace.cluster.membership import JobMember, JobMembership
-from millrace.cluster.mpi import MpiTransport
+from millrace.cluster.partition_leader import create_agent
 from millrace.cluster.remote_slots import RemoteSlots
-from millrace.ids import BatchId, SlotId, TaskId
-from millrace.interrupt import StopSignals
-from millrace.launch.command import ALLOW_ROOT
+from millrace.cluster.transport.mpi_transport import MpiTransport
+from millrace.core.tasks import (
+    BatchId,
+    SlotId,
+    SlotsChanged,
+    SlotTask,
+    TaskEnded,
+    TaskEnding,
+    TaskId,
+    TaskStarted,
+    WholeTask,
+)
+from millrace.core.tool_use import HdfsRead, InputUse, OutputUse, ToolUse
+from millrace.host.signals import StopSignals
+from millrace.launch.launch_commands import ALLOW_ROOT
 from millrace.launch.mpi_environment import find_launched_process
-from millrace.model import HdfsRead, InputUse, OutputUse, ToolUse
-from millrace.node import workdir
-from millrace.node.batch import SpooledBatch
-from millrace.plan import workplace
-from millrace.tasks import SlotsChanged, SlotTask, TaskEnded, TaskEnding, TaskStarted, WholeTask
+from millrace.node import work_dir
+from millrace.node.batch_files import SpooledBatch
+from millrace.planning import work_dir_location
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -49,7 +58,7 @@ USE = ToolUse(
 
 
 class Sleepers:
-    """Slots whose tasks only take time; the face of a node (`millrace.node.slots.TaskSlots`).
+    """Slots whose tasks only take time; the face of a node (`millrace.node.task_slots.TaskSlots`).
 
     A slot takes the next task at the moment at which the one before ended, whenever somebody asks what happened.
     """
@@ -139,7 +148,7 @@ class NoOutput:
 
 
 class NoParts:
-    """The same on a node (`millrace.cluster.write.part_writer.AgentPartWriter`)."""
+    """The same on a node (`millrace.cluster.write.agent_part_writer.AgentPartWriter`)."""
 
     def turn(self) -> None:
         pass
@@ -209,7 +218,7 @@ def rank(options: argparse.Namespace) -> None:
     """One process of the job."""
     launched = find_launched_process(os.environ)
     assert launched
-    work = workdir.choose_work_dir(workplace.choose_work_place("", 1, Path.cwd()).path)
+    work = work_dir.choose_work_dir(work_dir_location.choose_work_place("", 1, Path.cwd()).path)
     watchdog = _core.Watchdog(str(work.path), work.token)
     work.make_folder()
     world = MpiTransport(launched, work.path)

@@ -225,10 +225,10 @@ def candidates(folder: Path, slots: int, scale: float, millrace: str, repeats: i
 def _choose(folder: Path, size: int, repeats: int) -> None:
     """What the node does when all fragments of a batch are in, in `MOST_MEMORY`; prints CPU seconds."""
     from millrace import _core
-    from millrace.model import UserCommand
-    from millrace.tools import registry
-    from millrace.tools.backend import find_backend
-    from millrace.tools.base import FragmentingAdapter
+    from millrace.adapters import registry
+    from millrace.adapters.adapter_base import FragmentingAdapter
+    from millrace.adapters.database_backend import find_backend
+    from millrace.core.tool_use import UserCommand
 
     argv = ("blastp", "-query", "q.faa", "-db", "db", "-out", "out")
     command = UserCommand(argv=argv, cwd=folder, environ=dict(os.environ), exe=Path("/usr/bin/blastp"))
@@ -262,7 +262,7 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
         ):  # fmt: skip
             found = [text[begin : begin + length] for begin, length in blocks]
             for view in found:
-                _core.crc32c(view)  # as `millrace.blocks.map_blocks` does
+                _core.crc32c(view)  # as `millrace.core.journal_blocks.map_blocks` does
             kind.make_candidates(use.fragmented, folder / f"chosen{number}", folder, os.environ, found)
             for view in found:
                 view.release()
@@ -271,7 +271,7 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
 
 
 def _word(token: object, database: str) -> str:
-    from millrace.model import DatabaseArg, InputArg, OutputArg
+    from millrace.core.tool_use import DatabaseArg, InputArg, OutputArg
 
     match token:
         case InputArg(prefix=prefix):

@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 from bench import inputs, table
 from bench.hdfs_nodes import HdfsOfNodes, nodes, reason_not
-from millrace.storage import blocks
-from millrace.tools.blast import split
+from millrace.adapters.blast import physical_fragments
+from millrace.storage.hdfs import hdfs_blocks
 
 HEAD = "head"
 COLUMNS = "7 qaccver saccver stitle evalue bitscore"
@@ -109,7 +109,7 @@ class Bench:
         environ = {**os.environ, "HADOOP_CONF_DIR": str(self._folder / "hdfs" / "conf")}
         if drawn:
             parts = self._folder / "parts"
-            split.split_database("db", (fragments, 0), parts, self._folder, os.environ)
+            physical_fragments.split_database("db", (fragments, 0), parts, self._folder, os.environ)
             self._hdfs.put(parts.iterdir(), "db")
         else:
             words = [self._program, "db", "split", "db", str(fragments), "-o", f"{self._hdfs.uri}/db"]
@@ -123,8 +123,8 @@ class Bench:
         sizes = self._hdfs.sizes("db")
         for fragment in range(1, fragments + 1):
             own = [name for name in sizes if re.fullmatch(rf"db\.0*{fragment - 1}\.p(sq|hr)", name)]
-            places = blocks.locate_blocks([f"{self._hdfs.uri}/db/{name}" for name in own], environ)
-            held: Mapping[str, int] = blocks.sum_bytes_by_host(places.values())
+            places = hdfs_blocks.locate_blocks([f"{self._hdfs.uri}/db/{name}" for name in own], environ)
+            held: Mapping[str, int] = hdfs_blocks.sum_bytes_by_host(places.values())
             n_own = sum(sizes[name] for name in own)
             self.n_bytes += n_own
             self._holders[fragment] = frozenset(host for host in self._hosts if 2 * held.get(host, 0) >= n_own)
@@ -144,7 +144,9 @@ class Bench:
         self._wanted = without_times((self._folder / "table").read_bytes())
         self._command = f"-- hmmsearch --cpu 0 --tblout out -o /dev/null q.faa {self._hdfs.uri}/db/db.faa"
         url = f"{self._hdfs.uri}/db/db.faa"
-        found = blocks.locate_blocks([url], {**os.environ, "HADOOP_CONF_DIR": str(self._folder / "hdfs" / "conf")})[url]
+        found = hdfs_blocks.locate_blocks(
+            [url], {**os.environ, "HADOOP_CONF_DIR": str(self._folder / "hdfs" / "conf")}
+        )[url]
         self.n_bytes = n_bytes
         for fragment, block in enumerate(found, 1):
             self._holders[fragment] = frozenset(host for host in self._hosts if host in block.hosts)

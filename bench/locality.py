@@ -6,7 +6,7 @@ Each fragment is searched once. A node that asks gets a fragment by the rule und
 over the network from the holder that serves the fewest, whose link those share, and the switches, which all share. Rules know who holds what, and what is left; not
 how long a search takes, which varies.
 
-Rules are those of runs (`millrace.schedule.local_first`), and ``random``.
+Rules are those of runs (`millrace.scheduler.waiting_tasks`), and ``random``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import random
 import statistics
 from dataclasses import dataclass
 
-from millrace.schedule.holders import FragmentHolders
-from millrace.schedule.local_first import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND, RULES, LocalityRule
+from millrace.scheduler.fragment_holders import FragmentHolders
+from millrace.scheduler.waiting_tasks import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND, RULES, LocalityRule
 
 #: Bytes of a fragment; disks and links (1 Gbit/s) are of the time of the published figures, too.
 FRAGMENT = 64e6

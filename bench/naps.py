@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from millrace.launch.command import ALLOW_ROOT
+from millrace.launch.launch_commands import ALLOW_ROOT
 
 REPO = Path(__file__).resolve().parent.parent
 

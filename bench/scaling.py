@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.svg import Line, chart
-from millrace.simulate.bounds import compute_in_order_seconds, compute_static_seconds
-from millrace.simulate.cluster import ClusterSimulation
-from millrace.simulate.machine import SimulatedCluster
-from millrace.simulate.trace import load_cost_trace
+from millrace.extensions.simulate.cost_trace import SimulatedCluster, load_cost_trace
+from millrace.extensions.simulate.simulation import ClusterSimulation, compute_in_order_seconds, compute_static_seconds
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "scaling"

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench import pack
-from millrace import lock, lock_owner
-from millrace.pack.arriving import ReceivingFolder
-from millrace.waiting import wait_until
+from millrace.core.wait_loop import wait_until
+from millrace.extensions.pack.pack_receiver import ReceivingFolder
+from millrace.host import file_lock, lock_owner
 
 #: Longest wait for an event, in seconds.
 LONG = 600
@@ -108,7 +108,7 @@ class _Ends:
                         os.kill(pid, signal.SIGKILL)
                         killed[victim] += 1
                 status = sender.wait(LONG)
-            if not wait_until(lambda: not lock.is_held(self._place.lock), LONG, nap=0.05):
+            if not wait_until(lambda: not file_lock.is_held(self._place.lock), LONG, nap=0.05):
                 sys.exit(f"a receiver does not end: {lock_owner.read_owner(self._place.lock)}")
             if status == 0:
                 return (

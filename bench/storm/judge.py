@@ -13,7 +13,7 @@ from bench.storm import tools
 from bench.storm.deeds import Done, Strikes
 from bench.storm.scenario import OUTPUTS, RUN_DIRS, Scenario
 from bench.storm.site import Site
-from millrace.errors import ExitCode
+from millrace.core.errors import ExitCode
 
 #: Seconds after which a start hangs, and what is left is left over.
 HANGS, LEFT = 240.0, 60.0

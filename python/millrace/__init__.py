@@ -7,13 +7,13 @@ if TYPE_CHECKING:
     from millrace.api.mapping import map
     from millrace.api.running import Run, RunError, run
     from millrace.api.serving import records, write
-    from millrace.errors import RefusedError
+    from millrace.core.errors import RefusedError
 
 __all__ = ["RefusedError", "Run", "RunError", "__version__", "map", "records", "run", "write"]
 
 #: Where each name is.
 _NAMES = {
-    "RefusedError": "millrace.errors",
+    "RefusedError": "millrace.core.errors",
     "Run": "millrace.api.running",
     "RunError": "millrace.api.running",
     "__version__": "millrace._core",

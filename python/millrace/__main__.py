@@ -13,13 +13,13 @@ import gc
 # Imports make many objects and no garbage; a run turns collection on again.
 gc.disable()
 
-from millrace.own_python import move_user_modules_last  # noqa: E402
+from millrace.host.own_processes import move_user_modules_last  # noqa: E402
 
 move_user_modules_last(os.environ)  # before anything is imported that may be there, too
 
-from millrace.launch import heart  # noqa: E402
+from millrace.launch import heartbeat  # noqa: E402
 
-heart.start_heartbeat(os.environ)  # before the rest is imported
+heartbeat.start_heartbeat(os.environ)  # before the rest is imported
 
 from millrace.cli import main  # noqa: E402
 

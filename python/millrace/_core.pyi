@@ -120,7 +120,7 @@ class Reader:
 
     Args:
         sources: Paths; none is opened before the first record is asked for, as opening a FIFO waits.
-        format: Name as in `millrace.formats`, without ``files``.
+        format: Name as in `millrace.core.record_formats`, without ``files``.
         record_start: For ``regex``: a record begins at a line that matches (bytes, without the line end).
         record_end: For ``regex``: a record ends after a line that matches.
         content: Letters (none: all residues) of which a record of FASTA or FASTQ needs so many to stand alone; a cut
@@ -482,7 +482,7 @@ class PoolEvent:
 
 @final
 class Pool:
-    """The slots of this node, fed from one queue; used by `millrace.node.agent` alone."""
+    """The slots of this node, fed from one queue; used by `millrace.node.local_slots` alone."""
 
     def __new__(
         cls,

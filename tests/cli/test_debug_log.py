@@ -40,4 +40,8 @@ def test_a_log_that_cannot_be_written_is_refused_and_one_that_is_off_costs_no_im
     ended = shell.run(f"MILLRACE_LOG=no/log {RUN} -- copy < in.fa")
     assert ended.code == 2 and "MILLRACE_LOG: no/log: No such file or directory" in ended.err, ended.shown
     ended = shell.run(f"PYTHONPROFILEIMPORTTIME=1 {RUN} -- copy < in.fa")
-    assert ended.code == 0 and "millrace.debug" in ended.err and not re.search(r"\| +logging$", ended.err, re.MULTILINE)
+    assert (
+        ended.code == 0
+        and "millrace.host.debug_log" in ended.err
+        and not re.search(r"\| +logging$", ended.err, re.MULTILINE)
+    )

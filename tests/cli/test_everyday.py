@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from shell import Shell
 
-from millrace.errors import RefusedError
-from millrace.model import ToolUse, UserCommand
-from millrace.tools.registry import find_adapter
+from millrace.adapters.registry import find_adapter
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import ToolUse, UserCommand
 
 # fmt: off
 REFUSED = [

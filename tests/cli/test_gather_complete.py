@@ -6,8 +6,8 @@ import pytest
 from shell import Ended, Shell
 
 from millrace import _core
-from millrace.rundir import RunDir
-from millrace.sealed import encode_checksummed, encode_json
+from millrace.rundir.checksummed_json import encode_checksummed, encode_json
+from millrace.rundir.paths import RunDir
 
 N = 12
 RUN = "millrace run --slots 1 --batch 2 --sync 0 --verify 0 --keep-run-dir"

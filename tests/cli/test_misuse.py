@@ -14,7 +14,7 @@ RUN = "millrace run --format fasta"
 TEE = "millrace run --input in.fa --output o -- tee2 in.fa o"
 #: Writes the manifest anew, as another release would have.
 OTHER_RELEASE = (
-    "$(sed -n 's/^exec \\([^ ]*\\) .*/\\1/p' ../bin/millrace) -c 'import msgspec; from pathlib import Path; from millrace.rundir import RunDir; "
+    "$(sed -n 's/^exec \\([^ ]*\\) .*/\\1/p' ../bin/millrace) -c 'import msgspec; from pathlib import Path; from millrace.rundir.paths import RunDir; "
     'r = RunDir(Path("o.millrace")); r.write_manifest(msgspec.structs.replace(r.read_manifest(), millrace="0.0.9"))\''
 )
 KEPT = TEE.replace("run", "run --keep-run-dir --batch 1", 1) + " 2> first"

@@ -18,7 +18,7 @@ from turns import again
 
 import millrace
 from millrace.api import notebook, run_options, running
-from millrace.errors import RefusedError
+from millrace.core.errors import RefusedError
 
 PYTHON = shlex.quote(sys.executable)
 

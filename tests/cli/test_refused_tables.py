@@ -14,7 +14,7 @@ from shell import Shell
 from test_everyday import understand
 from tool_batches import need
 
-from millrace.errors import RefusedError
+from millrace.core.errors import RefusedError
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "tools"
 #: Of the table of everyday programs: what is a program, where the others of its row are commands of the first.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from shell import PLAIN, Shell
 
-from millrace.storage import past
+from millrace.rundir import run_history
 
 RUN = "millrace run --slots 1 --batch 1 --verify 0 --input in.fa"
 
@@ -112,23 +112,23 @@ def test_only_the_latest_runs_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
     environ = {"XDG_STATE_HOME": str(tmp_path)}
     events = tmp_path / "events.jsonl"
     events.write_bytes(b"x" * 1000)
-    monkeypatch.setattr(past, "MAX_RUNS", 5)
+    monkeypatch.setattr(run_history, "MAX_RUNS", 5)
 
     def keep(number: int) -> list[int]:
-        past.archive_run(
-            past.EndedRun(
+        run_history.archive_run(
+            run_history.EndedRun(
                 run_id=f"{number:032x}", ended="", argv=("a",), host="", cwd="", run_dir="", status="done", exit_code=0,
                 message="", records_done=number, quarantined=0, n_starts=1, wall=1.0,
             ),
-            {past.EVENTS: events}, environ,
+            {run_history.EVENTS: events}, environ,
         )  # fmt: skip
-        return [each.past.records_done for each in past.list_archived_runs(environ)]
+        return [each.past.records_done for each in run_history.list_archived_runs(environ)]
 
     for number in range(8):
         found = keep(number)
     assert found == [3, 4, 5, 6, 7]
     assert keep(4) == [3, 5, 6, 7, 4]
-    monkeypatch.setattr(past, "MAX_RUN_BYTES", 4500)
+    monkeypatch.setattr(run_history, "MAX_RUN_BYTES", 4500)
     assert keep(8) == [7, 4, 8]
     assert len(list((tmp_path / "millrace/runs").iterdir())) == 3
 

@@ -28,8 +28,8 @@ exec {diamond} "$@"
 
 #: Millrace, for which what has done nothing for a moment stands still.
 IMPATIENT = """
-from millrace import model
-model.STANDSTILL_SECONDS = 0.5
+from millrace.core import tool_use
+tool_use.STANDSTILL_SECONDS = 0.5
 from millrace.cli import main
 main()
 """

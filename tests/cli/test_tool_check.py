@@ -14,10 +14,10 @@ from shell import Shell
 
 from millrace import _core
 from millrace.cli.tool import list_job_options
-from millrace.job import JobSpec
-from millrace.model import InputUse, ToolUse
-from millrace.prove import check
-from millrace.prove.sample import write_reversed_records
+from millrace.core.job import JobSpec
+from millrace.core.tool_use import InputUse, ToolUse
+from millrace.extensions.check import exactness_check
+from millrace.extensions.check.check_folder import write_reversed_records
 
 #: A fault, what the tool does for it, and words that must be said.
 FAULTS = {
@@ -116,7 +116,7 @@ def test_of_a_large_sample_the_first_records_are_taken(tmp_path: Path, compressi
     stdin.write_bytes(b"a\n" * 100)
     folder = tmp_path / "check"
     folder.mkdir()
-    made = check.ExactnessCheck(["mytool"], use, tmp_path, folder, stdin, (), ("", ""))
+    made = exactness_check.ExactnessCheck(["mytool"], use, tmp_path, folder, stdin, (), ("", ""))
     assert made.shortened == ("of q.fq: the first 100 records",)
     sample, unpacked = folder / "sample-0", tmp_path / "unpacked"
     assert _core.compression(sample.read_bytes()) == compression
@@ -190,9 +190,12 @@ def test_a_serial_command_that_fails_is_said_to(sample: Shell) -> None:
 
 
 def test_differences_are_told_in_words() -> None:
-    assert check.find_first_difference({"o": b"a\nb\n"}, {"o": b"b\na\n"}) == "o: has the same lines in another order"
-    assert check.find_first_difference({"o": b"a\n"}, {}) == "o: is not written"
-    assert check.find_first_difference({"o": b"a\n"}, {"o": b"a"}) == "o: ends otherwise"
+    assert (
+        exactness_check.find_first_difference({"o": b"a\nb\n"}, {"o": b"b\na\n"})
+        == "o: has the same lines in another order"
+    )
+    assert exactness_check.find_first_difference({"o": b"a\n"}, {}) == "o: is not written"
+    assert exactness_check.find_first_difference({"o": b"a\n"}, {"o": b"a"}) == "o: ends otherwise"
 
 
 def test_of_a_job_in_phases_each_command_is_to_be_checked(sample: Shell) -> None:

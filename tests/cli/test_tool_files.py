@@ -137,8 +137,8 @@ def test_packages_are_asked_only_where_one_has_descriptions(tmp_path: Path) -> N
     (tmp_path / "theirs" / "__init__.py").touch()
     (tmp_path / "theirs" / "x.toml").write_text('programs = ["theirtool"]\nabout = "of a package"\n')
     ask = (
-        "import os, sys; before = set(sys.modules); from pathlib import Path; from millrace.tools import shelf;"
-        "print(shelf.find_description('theirtool', Path.cwd(), os.environ), 'importlib.metadata' in set(sys.modules) - before)"
+        "import os, sys; before = set(sys.modules); from pathlib import Path; from millrace.adapters import description_lookup;"
+        "print(description_lookup.find_description('theirtool', Path.cwd(), os.environ), 'importlib.metadata' in set(sys.modules) - before)"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     for group, words in (("console_scripts", "None False"), ("millrace.tools", "source='package theirs'")):

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 from shell import Shell
 
-from millrace.prove.help_text import has_one_dash_names, parse_help_options
+from millrace.extensions.check.description_draft import has_one_dash_names, parse_help_options
 
 HELP = """mytool: looks at records
 usage: mytool [options] QUERIES

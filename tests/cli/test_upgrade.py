@@ -12,8 +12,8 @@ from shell import Shell
 from turns import some
 
 from millrace import __version__
-from millrace.rundir import VERSION, RunDir, RunManifest
-from millrace.sealed import encode_checksummed
+from millrace.rundir.checksummed_json import encode_checksummed
+from millrace.rundir.paths import VERSION, RunDir, RunManifest
 
 LINE = (
     "millrace run --slots 1 --batch 1 --sync 0 --verify 0 --on-failure stop --input in.fa --output o -- until in.fa o"

@@ -19,7 +19,7 @@ from browser import browser
 from harness import wait_until
 from shell import Shell
 
-from millrace.watch.web import TokenSite, WebPage, serve_site
+from millrace.extensions.watch.token_site import TokenSite, WebPage, serve_site
 
 RUN = "run -q --slots 1 --batch 1 --verify 0 --format fasta --input in.fa --output o -- gate in.fa o"
 

@@ -13,9 +13,10 @@ from cgroups import memory_group
 from harness import wait_until
 from shell import PLAIN, Shell
 
-from millrace.errors import RefusedError
-from millrace.node import workdir
-from millrace.plan import work_places, workplace
+from millrace.core.errors import RefusedError
+from millrace.host import work_places
+from millrace.node import work_dir
+from millrace.planning import work_dir_location
 
 needs_setpriv = pytest.mark.skipif(bool(PLAIN) and not shutil.which("setpriv"), reason="setpriv is not installed")
 
@@ -35,13 +36,13 @@ def told(shell: Shell) -> Path:
 def test_it_is_where_the_user_wants_it_and_goes_with_the_run(line: str, shell: Shell, told: Path) -> None:
     place = shell.root / "place"
     place.mkdir()
-    dead = place / f"{workdir.build_name_prefix()}{'0' * 16}"
+    dead = place / f"{work_dir.build_name_prefix()}{'0' * 16}"
     (dead / "spool").mkdir(parents=True)
     dead.chmod(0o700)
     ended = shell.run(f"{line} --batch 1 --format fasta -- where < in.fa | cmp - in.fa")
     assert ended.code == 0, ended.shown
     found = told.read_text().splitlines()
-    assert len(found) >= 3 and all(path.startswith(f"{place}/{workdir.build_name_prefix()}") for path in found), found
+    assert len(found) >= 3 and all(path.startswith(f"{place}/{work_dir.build_name_prefix()}") for path in found), found
     assert list(place.iterdir()) == [], "nor is left what an earlier run had there"
 
 
@@ -95,11 +96,11 @@ def test_a_place_that_cannot_be_is_refused_before_anything_starts(shell: Shell) 
 def test_storage_that_machines_share_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_places.filesystems, "find_filesystem_kind", lambda _: "nfs4")
     with pytest.raises(RefusedError, match=r"machines share \(nfs4\)"):
-        workplace.choose_work_place(str(tmp_path), 2, Path("/"))
+        work_dir_location.choose_work_place(str(tmp_path), 2, Path("/"))
 
 
 def test_a_sweep_of_a_node_finds_it(tmp_path: Path) -> None:
-    dead = tmp_path / f"{workdir.build_name_prefix()}{'1' * 16}"
+    dead = tmp_path / f"{work_dir.build_name_prefix()}{'1' * 16}"
     (dead / "spool").mkdir(parents=True)
     dead.chmod(0o700)
     words = [sys.executable, "-m", "millrace.launch.sweep"]

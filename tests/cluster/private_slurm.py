@@ -90,7 +90,7 @@ class Slurm:
     @property
     def environ(self) -> dict[str, str]:
         """What tells Slurm's commands where it is."""
-        # See `millrace.launch.command.build_launcher_environ`; for an srun that a test types itself.
+        # See `millrace.launch.launch_commands.build_launcher_environ`; for an srun that a test types itself.
         return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "SLURM_PMIX_FENCE": "tree"}
 
     def __enter__(self) -> Slurm:

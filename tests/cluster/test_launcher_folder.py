@@ -11,13 +11,13 @@ import processes
 from rig import Cluster
 from test_lost import ends_well, under_way
 
-from millrace.storage import launcher_folder
+from millrace.host import work_places
 
 
 def folder_of(cluster: Cluster) -> Path:
     """Of the start that runs, as its coordinator knows it."""
     coordinator = cluster.find_one("node1", "millrace run")
-    return Path(os.fsdecode(processes.environment(coordinator)[launcher_folder.LAUNCHER_VARIABLE.encode()]))
+    return Path(os.fsdecode(processes.environment(coordinator)[work_places.LAUNCHER_VARIABLE.encode()]))
 
 
 def test_no_daemon_has_the_folder_of_another(cluster: Cluster) -> None:

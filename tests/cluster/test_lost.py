@@ -124,8 +124,8 @@ def freeze_once(seconds):
 if socket.gethostname() == "node2":
     time.sleep = freeze_once
 if socket.gethostname() == "head":
-    from millrace.launch import watch
-    watch.MAX_MPI_START_SECONDS = 15.0
+    from millrace.launch import heartbeat
+    heartbeat.MAX_MPI_START_SECONDS = 15.0
 """
 
 

@@ -21,8 +21,8 @@ from jobs import NO_SILENCE, find, with_limits
 from private_slurm import Slurm, everybody
 from rig import Site, installation
 
-from millrace.launch.watch import MAX_SILENCE_SECONDS
-from millrace.storage import launcher_folder
+from millrace.host import work_places
+from millrace.launch.heartbeat import MAX_SILENCE_SECONDS
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def at_work(site: Site) -> list[int]:
 def launcher_folders(site: Site) -> set[Path]:
     """What the MPI launcher keeps on the nodes for the job at work, which are one machine here."""
     # The supervisor has no name of one: it makes them.
-    names = {processes.environment(pid).get(launcher_folder.LAUNCHER_VARIABLE.encode()) for pid in at_work(site)}
+    names = {processes.environment(pid).get(work_places.LAUNCHER_VARIABLE.encode()) for pid in at_work(site)}
     found = {Path(os.fsdecode(name)) for name in names if name}
     assert found and all(path.is_dir() for path in found)
     return found
@@ -138,14 +138,14 @@ def test_a_job_that_is_preempted_stops_in_order_and_comes_back(slurm: Slurm, sit
 SLOW_TO_LOOK = """
 import time
 from pathlib import Path
-from millrace.launch import nodes
-sweep_all = nodes.sweep_all_nodes
+from millrace.launch import node_sweeps
+sweep_all = node_sweeps.sweep_all_nodes
 def later(*words):
     Path("has-ended").touch()
     while Path("gate").exists():
         time.sleep(0.05)
     return sweep_all(*words)
-nodes.sweep_all_nodes = later
+node_sweeps.sweep_all_nodes = later
 """
 
 
@@ -325,7 +325,7 @@ for gap in gaps:
 
 
 def test_a_message_too_long_for_slurm_is_no_matter_without_srun(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
-    limits = f"{DENSE_MEMORY}from millrace.cluster import mpi_start\nmpi_start.MAX_INIT_SECONDS = 20.0\n"
+    limits = f"{DENSE_MEMORY}from millrace.cluster.transport import mpi_start\nmpi_start.MAX_INIT_SECONDS = 20.0\n"
     millrace = with_limits(find("mpich"), site.folder, limits).millrace
     done = started_by_srun(slurm, site, "--mpi=pmi2", "-N3", "-n3", millrace, "run", *site.options())
     if TOO_LONG not in done.stderr:
@@ -337,7 +337,7 @@ def test_a_message_too_long_for_slurm_is_no_matter_without_srun(slurm: Slurm, si
 def test_a_start_of_mpi_that_slurm_may_have_spoilt_is_told(slurm: Slurm, site: Site) -> None:
     never = (
         "import os, time\n"
-        "from millrace.cluster import mpi_start\n"
+        "from millrace.cluster.transport import mpi_start\n"
         "if os.environ['PMI_RANK'] == '1':\n"
         "    time.sleep(1000)\n"
         "if os.environ['PMI_RANK'] == '0':\n"

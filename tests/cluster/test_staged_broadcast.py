@@ -82,7 +82,7 @@ FREEZE_ONCE = """
 import os, signal, socket
 
 if socket.gethostname() == "node3":
-    from millrace.cluster.keeper import NodeStaging
+    from millrace.cluster.node_staging import NodeStaging
     turn = NodeStaging.advance_transfer
 
     def freeze_once(keeper):

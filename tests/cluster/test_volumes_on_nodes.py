@@ -18,7 +18,7 @@ import servers
 from profiles import profile
 from rig import Cluster
 
-from millrace.tools.blast import split as splitting
+from millrace.adapters.blast import physical_fragments as splitting
 
 REPO = Path(__file__).resolve().parent.parent.parent
 PROGRAM = REPO / "tests" / "storage" / "hdfs" / "HdfsOfNodes.java"

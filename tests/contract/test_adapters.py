@@ -15,10 +15,10 @@ from tool_batches import arguments_of, call, cut, need, still, understand
 from turns import again
 
 from millrace import _core
-from millrace.errors import RefusedError
-from millrace.model import STANDSTILL_SECONDS, InputArg, OutputArg, ToolUse
-from millrace.tools.joins import OF_ONE_TOOL
-from millrace.tools.registry import FAMILIES, MODULES
+from millrace.adapters.joins import OF_ONE_TOOL
+from millrace.adapters.registry import FAMILIES, MODULES
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import STANDSTILL_SECONDS, InputArg, OutputArg, ToolUse
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

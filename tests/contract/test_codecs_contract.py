@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millrace.errors import CorruptError, MillraceError
-from millrace.pack import codec, files, unpacking, whole_files
-from millrace.pack.codec import NotPackableError, ResultCodec
-from millrace.pack.files import FileCodec
-from millrace.pack.layout import MAX_SECTION_BYTES
-from millrace.tools.registry import MODULES
+from millrace.adapters.registry import MODULES
+from millrace.core.errors import CorruptError, MillraceError
+from millrace.extensions.pack import difference, pack_unpacker, plain_pack, result_codec
+from millrace.extensions.pack.difference import FileCodec
+from millrace.extensions.pack.layout import MAX_SECTION_BYTES
+from millrace.extensions.pack.result_codec import NotPackableError, ResultCodec
 
 FILE_CODECS = ("zstd", "trace")
 
@@ -48,7 +48,7 @@ AWKWARD: dict[str, bytes] = {
 def codec_of_files(name: str) -> FileCodec:
     if name == "trace":
         pytest.importorskip("numpy")
-    found = files.find_file_codec(name)
+    found = difference.find_file_codec(name)
     assert isinstance(found, FileCodec)
     return found
 
@@ -108,19 +108,19 @@ def test_a_stranger_s_pieces_are_refused_or_only_other_bytes(name: str, tmp_path
 
 def test_each_codec_is_held_to_the_contract() -> None:
     for name in RESULTS:
-        assert isinstance(codec.find_result_codec(name), ResultCodec)
-    assert {name for name in set(MODULES.values()) if codec.find_result_codec(name)} == set(RESULTS)
+        assert isinstance(result_codec.find_result_codec(name), ResultCodec)
+    assert {name for name in set(MODULES.values()) if result_codec.find_result_codec(name)} == set(RESULTS)
 
 
 def test_a_damaged_pack_of_any_codec_is_refused(tmp_path: Path) -> None:
     chance = random.Random(2)
     for data in AWKWARD.values():
         (tmp_path / "log").write_bytes(data)
-        whole_files.pack_traces_or_plain([tmp_path / "log"], tmp_path / "p.mrp")
+        plain_pack.pack_traces_or_plain([tmp_path / "log"], tmp_path / "p.mrp")
         text = (tmp_path / "p.mrp").read_bytes()
         for _ in range(20):
             spoilt = bytearray(text)
             spoilt[chance.randrange(len(text))] ^= 1 << chance.randrange(8)
             (tmp_path / "p.mrp").write_bytes(spoilt[: chance.choice((len(text), chance.randrange(len(text))))])
             with pytest.raises(MillraceError):
-                unpacking.read_recipe(tmp_path / "p.mrp")
+                pack_unpacker.read_recipe(tmp_path / "p.mrp")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from millrace import _core
-from millrace.node import workdir
-from millrace.plan import work_places
+from millrace.host import work_places
+from millrace.node import work_dir
 
 #: How long a test waits for what must come, as a last resort: no machine is as slow as that.
 LONGEST_SECONDS = 300.0
@@ -142,8 +142,8 @@ def hmmscan(folder: Path, data: Path, n_queries: int = 240) -> Case:
 
 def volatile_of(tool: tuple[str, ...], folder: Path) -> tuple[bytes, ...]:
     """What the adapter says may differ between two serial runs."""
-    from millrace.model import UserCommand
-    from millrace.tools import registry
+    from millrace.adapters import registry
+    from millrace.core.tool_use import UserCommand
 
     command = UserCommand(argv=tool, cwd=folder, environ=dict(os.environ), exe=Path(shutil.which(tool[0]) or tool[0]))
     use = registry.find_adapter(tool[0]).understand_command(command)
@@ -180,7 +180,7 @@ def dead_work() -> frozenset[Path]:
     held = {line.split("->")[-1].split()[5].rpartition(":")[2] for line in Path("/proc/locks").read_text().splitlines()}
     found = set()
     for place in {place.resolve() for place in work_places.list_work_places()}:
-        for path in place.glob(f"{workdir.build_name_prefix()}*"):
+        for path in place.glob(f"{work_dir.build_name_prefix()}*"):
             with contextlib.suppress(OSError):
                 if str(path.stat().st_ino) not in held and not _is_begun(path):
                     found.add(path)
@@ -190,7 +190,7 @@ def dead_work() -> frozenset[Path]:
 def _is_begun(path: Path) -> bool:
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return workdir.is_being_made(folder)
+        return work_dir.is_being_made(folder)
     finally:
         os.close(folder)
 
@@ -245,7 +245,7 @@ def tools(pid: int) -> list[int]:
     found = []
     for child, _ in children(pid):
         with contextlib.suppress(OSError):
-            if f"{workdir.TOKEN_NAME}=".encode() in (Path("/proc") / str(child) / "environ").read_bytes():
+            if f"{work_dir.TOKEN_NAME}=".encode() in (Path("/proc") / str(child) / "environ").read_bytes():
                 found.append(child)
     return found
 
@@ -253,7 +253,7 @@ def tools(pid: int) -> list[int]:
 def work_of(pid: int) -> Path:
     """The work directory of a running Millrace, which it holds open."""
     opened = (link.readlink() for link in (Path("/proc") / str(pid) / "fd").iterdir())
-    return next(path for path in opened if path.name.startswith(workdir.build_name_prefix()))
+    return next(path for path in opened if path.name.startswith(work_dir.build_name_prefix()))
 
 
 # Killing

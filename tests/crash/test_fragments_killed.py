@@ -17,10 +17,9 @@ import pytest
 from turns import again, some
 
 from millrace import _core
+from millrace.core.tasks import RankTask, SliceTask, decode_task_kind
 from millrace.report import summary
 from millrace.report.events import read_events
-from millrace.task_numbers import decode_task_kind
-from millrace.tasks import RankTask, SliceTask
 
 #: The real program, which notes its database each time, and may wait or fail. Search ``HOLD`` and those after it wait
 #: until they may go on.

@@ -19,7 +19,7 @@ import pytest
 from crash_site import Site
 from told_flock import told_flock
 
-from millrace import lock
+from millrace.host import file_lock
 
 #: Another machine: a table of processes of its own.
 ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "sh", "-c", 'hostname node07; exec "$@"', "sh")  # fmt: skip
@@ -70,7 +70,9 @@ def test_a_work_directory_without_flock_is_its_runs_until_that_is_dead(no_flock:
     area = no_flock.folder.with_name(f"{no_flock.folder.name}.area")
     area.mkdir()
     no_flock.environ |= {"FLOCK_ANSWER": str(errno.ENOSYS), "MILLRACE_WORK": str(area)}
-    look = f"from pathlib import Path; from millrace.node import workdir; workdir.sweep_dead_runs(Path({str(area)!r}))"
+    look = (
+        f"from pathlib import Path; from millrace.node import work_dir; work_dir.sweep_dead_runs(Path({str(area)!r}))"
+    )
 
     def sweep() -> None:
         subprocess.run([sys.executable, "-c", look], env={**os.environ, **no_flock.environ}, check=True)
@@ -154,16 +156,14 @@ def test_doctor_says_what_the_folder_can_do(no_flock: Site, answer: str, words: 
 
 def test_who_looks_whether_a_run_is_on_is_in_no_starting_runs_way(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    lock.acquire_lock(path).close()
-    code = (
-        "import sys; from pathlib import Path; from millrace import lock\nwhile True: lock.is_held(Path(sys.argv[1]))"
-    )
+    file_lock.acquire_lock(path).close()
+    code = "import sys; from pathlib import Path; from millrace.host import file_lock\nwhile True: file_lock.is_held(Path(sys.argv[1]))"
     looking = subprocess.Popen([sys.executable, "-c", code, path])
     try:
         while not has_locked(path):  # it is there
             assert looking.poll() is None
         for _ in range(500):
-            lock.acquire_lock(path).close()
+            file_lock.acquire_lock(path).close()
     finally:
         looking.kill()
         looking.wait()
@@ -171,4 +171,4 @@ def test_who_looks_whether_a_run_is_on_is_in_no_starting_runs_way(tmp_path: Path
 
 def has_locked(path: Path) -> bool:
     with path.open() as file:
-        return lock.try_flock(file.fileno(), fcntl.LOCK_EX) is False
+        return file_lock.try_flock(file.fileno(), fcntl.LOCK_EX) is False

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from crash_site import FRAMED, TOOL, Site
 
-from millrace.rundir import RunDir
+from millrace.rundir.paths import RunDir
 
 
 def stop_halfway(site: Site, n_executions: int = 5) -> int:
@@ -163,7 +163,7 @@ def test_a_run_killed_while_it_removes_its_directory_is_known_to_be_done(site: S
 
 def test_a_run_killed_behind_its_completion_counts_as_done(site: Site) -> None:
     kill_behind = (
-        "import os; from millrace.cli import main; from millrace.rundir import RunDir; write = RunDir.write_complete; "
+        "import os; from millrace.cli import main; from millrace.rundir.paths import RunDir; write = RunDir.write_complete; "
         "RunDir.write_complete = lambda *words: (write(*words), os.kill(os.getpid(), 9)); main()"
     )
     done = subprocess.run(
@@ -192,8 +192,8 @@ def test_a_second_look_passes_or_names_what_differs(site: Site) -> None:
 
 #: Millrace, whose looks do not depend on how long the tool took.
 STEADY = """
-from millrace.schedule import stretches
-stretches.MAX_ALONE_SECONDS, stretches.MIN_SLOW_SECONDS = 0.0, 1e6
+from millrace.scheduler import verification_stretches
+verification_stretches.MAX_ALONE_SECONDS, verification_stretches.MIN_SLOW_SECONDS = 0.0, 1e6
 from millrace.cli import main
 main()
 """

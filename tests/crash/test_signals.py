@@ -66,8 +66,8 @@ def test_what_a_stopped_run_has_done_is_in_status_and_report(site: Site) -> None
 
 #: Millrace, which gives running tools a day to end.
 PATIENT = """
-from millrace.schedule import interruption
-interruption.GRACE_SECONDS = 86400.0
+from millrace.scheduler import protocol
+protocol.GRACE_SECONDS = 86400.0
 from millrace.cli import main
 main()
 """

@@ -10,10 +10,10 @@ from pathlib import Path
 from tool_batches import cut, need
 
 from millrace import _core
-from millrace.model import ArgumentToken, DatabaseArg, InputArg, OutputArg, ToolUse, UserCommand
-from millrace.tools import backend
-from millrace.tools.base import FragmentingAdapter
-from millrace.tools.registry import find_adapter
+from millrace.adapters import database_backend
+from millrace.adapters.adapter_base import FragmentingAdapter
+from millrace.adapters.registry import find_adapter
+from millrace.core.tool_use import ArgumentToken, DatabaseArg, InputArg, OutputArg, ToolUse, UserCommand
 
 
 def command_of(arguments: Sequence[str], cwd: Path, environ: Mapping[str, str] | None = None) -> UserCommand:
@@ -58,7 +58,7 @@ def in_fragments(
     use = understand(command, unequal(n))
     fragmented = use.fragmented
     assert fragmented is not None
-    kind = backend.find_backend(fragmented)
+    kind = database_backend.find_backend(fragmented)
     (folder / "fragments").mkdir(parents=True)
     databases = kind.prepare_fragments(fragmented, folder / "fragments", command.cwd, command.environ)
     records = cut((command.cwd / use.inputs[0].path).read_bytes(), use.inputs[0].format)

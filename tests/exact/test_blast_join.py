@@ -19,8 +19,8 @@ from once import once
 from turns import some
 
 from millrace import _core
-from millrace.model import InputArg, OutputArg, ToolUse, UserCommand
-from millrace.tools.blast.adapter import BlastAdapter
+from millrace.adapters.blast.adapter import BlastAdapter
+from millrace.core.tool_use import InputArg, OutputArg, ToolUse, UserCommand
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="blastp of BLAST+ is not installed")
 

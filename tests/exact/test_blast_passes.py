@@ -15,8 +15,8 @@ from fragment_driver import command_of
 from tool_batches import need
 from turns import some
 
-from millrace.errors import ExitCode
-from millrace.tools.blast import passes
+from millrace.adapters.blast import passes
+from millrace.core.errors import ExitCode
 
 #: Letters in a row that score just enough for blastn, and that no four-letter steps of the subject fill.
 MOTIF = "GATTACACCATGCA"

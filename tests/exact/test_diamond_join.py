@@ -9,7 +9,7 @@ import pytest
 from tool_batches import call, cut, in_batches, need, understand
 from turns import some
 
-from millrace.tools.diamond import parse_header_letters
+from millrace.adapters.diamond import parse_header_letters
 
 #: Batches are few: each reads the database once.
 SIZES = (7,)

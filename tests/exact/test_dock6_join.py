@@ -9,9 +9,9 @@ import pytest
 from tool_batches import arguments_of, call, cut
 
 from millrace import _core
-from millrace.errors import RefusedError
-from millrace.model import InputArg, ToolUse, UserCommand
-from millrace.tools.dock6 import ADAPTER
+from millrace.adapters.dock6 import ADAPTER
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import InputArg, ToolUse, UserCommand
 
 STAND_IN = Path(__file__).parent / "stand_in_dock6"
 DOCK_IN = """conformer_search_type   flex

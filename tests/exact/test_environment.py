@@ -16,8 +16,8 @@ import pytest
 from exact_cases import MILLRACE
 from tool_batches import need
 
-from millrace.errors import ExitCode, RefusedError
-from millrace.tools.environment import ANY_PROGRAM, BLAST, TABLES, VariableTable, check_variables
+from millrace.adapters.tool_environment import ANY_PROGRAM, BLAST, TABLES, VariableTable, check_variables
+from millrace.core.errors import ExitCode, RefusedError
 
 SHIM = Path(__file__).with_name("getenv_log.c")
 

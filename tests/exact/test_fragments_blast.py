@@ -21,7 +21,7 @@ from once import once
 from tool_batches import need, understand
 from turns import again, some
 
-from millrace.tools.blast import fragments
+from millrace.adapters.blast import fragments
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")
 

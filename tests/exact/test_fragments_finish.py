@@ -13,9 +13,8 @@ from exact_cases import make_relatives, records
 from fragment_driver import command_of, understand
 from turns import again
 
+from millrace.core.tasks import RankTask, SliceTask, decode_task_kind
 from millrace.report.events import TaskEvent, read_typed_events
-from millrace.task_numbers import decode_task_kind
-from millrace.tasks import RankTask, SliceTask
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")
 

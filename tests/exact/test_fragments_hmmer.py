@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from tool_batches import cut, still
 
 from millrace import _core
-from millrace.model import ArgumentToken, DatabaseArg, InputArg, OutputArg, ToolUse, UserCommand
-from millrace.tools import backend
-from millrace.tools.base import DatabaseFacts
-from millrace.tools.hmmer.fragments import ADAPTER
-from millrace.tools.hmmer.outputs import VOLATILE
+from millrace.adapters import database_backend
+from millrace.adapters.adapter_base import DatabaseFacts
+from millrace.adapters.hmmer.fragments import ADAPTER
+from millrace.adapters.hmmer.outputs import VOLATILE
+from millrace.core.tool_use import ArgumentToken, DatabaseArg, InputArg, OutputArg, ToolUse, UserCommand
 
 pytestmark = pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="hmmer is not installed")
 
@@ -74,7 +74,7 @@ def execute(tokens: Sequence[ArgumentToken], use: ToolUse, database: str, folder
 def in_fragments(use: ToolUse, size: int, cwd: Path, folder: Path) -> dict[str, bytes]:
     """The joined bytes of every output when ``size`` records make a batch."""
     assert use.fragmented is not None
-    kind = backend.find_backend(use.fragmented)
+    kind = database_backend.find_backend(use.fragmented)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "fragments").mkdir(parents=True)
     databases = kind.prepare_fragments(use.fragmented, folder / "fragments", cwd, ENVIRON)

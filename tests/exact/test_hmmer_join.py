@@ -15,8 +15,8 @@ import pytest
 from turns import again, some
 
 from millrace import _core
-from millrace.model import InputArg, OutputArg, ToolUse, UserCommand
-from millrace.tools.hmmer.adapter import HmmerAdapter
+from millrace.adapters.hmmer.adapter import HmmerAdapter
+from millrace.core.tool_use import InputArg, OutputArg, ToolUse, UserCommand
 
 pytestmark = pytest.mark.skipif(shutil.which("hmmscan") is None, reason="hmmer is not installed")
 

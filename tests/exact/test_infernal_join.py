@@ -10,7 +10,7 @@ from exact_cases import make_hairpins
 from tool_batches import call, in_batches, need, still, understand
 from turns import some
 
-from millrace.errors import RefusedError
+from millrace.core.errors import RefusedError
 
 #: Three models, calibrated: a hairpin, two of them, and one without base pairs.
 MODELS = Path(__file__).with_name("hairpins.cm")

@@ -11,7 +11,7 @@ import pytest
 from tool_batches import need
 
 from millrace import _core
-from millrace.tools.blast.unsearchable import find_searched_letters
+from millrace.adapters.blast.query_sizes import find_searched_letters
 
 DNA, PROTEIN = "ACGT", "ACDEFGHIKLMNPQRSTVWY"
 

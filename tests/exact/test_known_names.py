@@ -13,7 +13,7 @@ import pytest
 from exact_cases import MILLRACE
 from tool_batches import need
 
-from millrace.errors import ExitCode
+from millrace.core.errors import ExitCode
 
 SEARCH = "blastp -query q.faa -db p -outfmt 6"
 

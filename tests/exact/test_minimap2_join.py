@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tool_batches import call, in_batches, need, understand
 
-from millrace.errors import RefusedError
+from millrace.core.errors import RefusedError
 
 #: In one way of each kind; the others go the second.
 SIZES = (1, 7, 40)

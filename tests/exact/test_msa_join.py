@@ -11,7 +11,7 @@ from tool_batches import arguments_of, call, need, still, understand
 from turns import again
 
 from millrace import _core
-from millrace.model import ToolUse
+from millrace.core.tool_use import ToolUse
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from exact_cases import MILLRACE
 from tool_batches import need
 
-from millrace.errors import ExitCode
+from millrace.core.errors import ExitCode
 
 #: Where such records (``-``) stand between others (``+``).
 PLACES = ("-", "--", "-+", "+-", "+--+", "-+-+-", "+-+--", "++-+")

@@ -10,7 +10,7 @@ from tool_batches import SIZES, call, cut, in_batches, need, still, understand
 from turns import again, some
 
 from millrace import _core
-from millrace.tools.obabel import JOINS, WRITTEN
+from millrace.adapters.obabel import JOINS, WRITTEN
 
 
 @pytest.mark.parametrize("form", some(sorted(JOINS), "cml", "mol2", "pdb", "report", "sdf", "smi", "txt", "xyz"))

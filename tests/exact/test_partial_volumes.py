@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from millrace.tools.blast.alias import write_alias
-from millrace.tools.blast.ids import PAGE_BYTES, list_pages_without_ids
-from millrace.tools.blast.partial import find_entry_ranges, read_ranges, write_ranges
-from millrace.tools.blast.remote import UNREAD
-from millrace.tools.blast.volumes import list_volume_runs, read_volume
+from millrace.adapters.blast.search_path import UNREAD
+from millrace.adapters.blast.volume_files import (
+    PAGE_BYTES,
+    find_entry_ranges,
+    list_pages_without_ids,
+    read_ranges,
+    write_ranges,
+)
+from millrace.adapters.blast.volumes import list_volume_runs, read_volume, write_alias
 
 pytestmark = pytest.mark.skipif(shutil.which("makeblastdb") is None, reason="BLAST+ is not installed")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from shell import Shell
 
-from millrace.errors import RefusedError
-from millrace.model import UserCommand
-from millrace.tools.registry import find_adapter
+from millrace.adapters.registry import find_adapter
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import UserCommand
 
 N = 33
 

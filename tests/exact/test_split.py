@@ -15,8 +15,8 @@ from exact_cases import records
 from fragment_driver import command_of, in_fragments, serial, understand
 from turns import some
 
-from millrace.errors import MillraceError, RefusedError
-from millrace.tools.blast import split as splitting
+from millrace.adapters.blast import physical_fragments as splitting
+from millrace.core.errors import MillraceError, RefusedError
 
 pytestmark = pytest.mark.skipif(shutil.which("makeblastdb") is None, reason="BLAST+ is not installed")
 

@@ -13,8 +13,8 @@ import pytest
 from tool_batches import need
 from turns import again, some
 
-from millrace.plan import staging
-from millrace.storage.mounts import find_mount_problem
+from millrace.storage import staging_choice
+from millrace.storage.bind_mounts import find_mount_problem
 
 MILLRACE = [sys.executable, "-m", "millrace"]
 
@@ -157,7 +157,7 @@ def test_a_copy_of_a_database_that_changed_meanwhile_is_never_used(tmp_path: Pat
 
 def test_a_copy_in_memory(tmp_path: Path) -> None:
     make(tmp_path)
-    (file,) = staging.list_database_files([Path("db")], tmp_path)
+    (file,) = staging_choice.list_database_files([Path("db")], tmp_path)
     copy = Path(f"/dev/shm/millrace-stage-{os.getuid()}") / file.key
     try:
         text, words = said(tmp_path, "ram")

@@ -12,7 +12,7 @@ from tool_batches import arguments_of, call, need, understand
 from turns import again, some
 
 from millrace import _core
-from millrace.model import ToolUse
+from millrace.core.tool_use import ToolUse
 
 BOX = """center_x = 15.19
 center_y = 53.903

@@ -14,8 +14,8 @@ import pytest
 from harness import LONGEST_SECONDS
 
 from millrace import _core
-from millrace.model import InputArg, OutputArg, ThreadsArg, ToolUse, UserCommand
-from millrace.tools.registry import find_adapter
+from millrace.adapters.registry import find_adapter
+from millrace.core.tool_use import InputArg, OutputArg, ThreadsArg, ToolUse, UserCommand
 
 #: Batch sizes that cut badly: one record, a few, a prime, all.
 SIZES = (1, 2, 7, 1000)

@@ -23,7 +23,7 @@ from jobs import NO_SILENCE, Mpi, end, ranks, said, with_limits
 from turns import again
 
 from millrace import _core
-from millrace.output.order import select_effective_tasks
+from millrace.output.output_writer import select_effective_tasks
 
 #: Records and the batches that they make.
 N, BATCHES = 60, 15
@@ -237,7 +237,7 @@ def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site,
     """As two minutes would be long here, the limit is set to two seconds; the processes and their MPI are real."""
     limits = (
         "import os, time\n"
-        "from millrace.cluster import mpi_start\n"
+        "from millrace.cluster.transport import mpi_start\n"
         "rank = os.environ.get('OMPI_COMM_WORLD_RANK', os.environ.get('PMI_RANK'))\n"
         f"if rank == '{victim}':\n"
         "    time.sleep(1000)\n"
@@ -257,9 +257,9 @@ def test_a_process_that_leaves_the_start_of_mpi_late_is_not_waited_for(openmpi: 
     """All others are then in the first call of all together, which no process can leave alone."""
     limits = (
         "import os\n"
-        "from millrace.cluster import mpi, mpi_start\n"
+        "from millrace.cluster.transport import mpi_transport, mpi_start\n"
         "if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n"
-        "    mpi.AFTER_INIT_SECONDS = 1000.0\n"
+        "    mpi_transport.AFTER_INIT_SECONDS = 1000.0\n"
         "if os.environ['OMPI_COMM_WORLD_RANK'] == '0':\n"
         "    mpi_start.MAX_INIT_SECONDS = 5.0\n"
     )
@@ -435,12 +435,12 @@ def test_verification_compares_with_results_of_any_node(openmpi: Mpi, site: Site
 
 def test_a_message_that_may_not_come_is_an_error(an_mpi: Mpi, site: Site) -> None:
     stray = (
-        "from millrace.cluster import agent, messages\n"
-        "make_ready = agent.AgentProcess._set_up\n"
+        "from millrace.cluster import agent_process, messages\n"
+        "make_ready = agent_process.AgentProcess._set_up\n"
         "def say_too_early(self, setup):\n"
         "    self._send_to_leader(messages.NodeTasksWithdrawn([7]))\n"
         "    return make_ready(self, setup)\n"
-        "agent.AgentProcess._set_up = say_too_early\n"
+        "agent_process.AgentProcess._set_up = say_too_early\n"
     )
     code, text = whole(with_limits(an_mpi, site.folder, stray), 2, site)
     assert code == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jobs import Mpi
 
-from millrace.cluster.interfaces import list_inner_bridges
+from millrace.cluster.transport.mpi_start import list_inner_bridges
 
 #: A bridge of a container, and one without ports.
 NETWORK = """mount -t sysfs sysfs /sys
@@ -16,7 +16,7 @@ ip link add docker9 type bridge && ip link add here type veth peer name there &&
 ip link add empty type bridge
 exec "$@"
 """
-SETTLE = "import os, pathlib; from millrace.cluster.mpi_start import set_openmpi_defaults; set_openmpi_defaults(pathlib.Path('/tmp')); print(os.environ['OMPI_MCA_btl_tcp_if_exclude'])"
+SETTLE = "import os, pathlib; from millrace.cluster.transport.mpi_start import set_openmpi_defaults; set_openmpi_defaults(pathlib.Path('/tmp')); print(os.environ['OMPI_MCA_btl_tcp_if_exclude'])"
 
 
 @pytest.mark.parametrize(("said", "left_alone"), [("", "127.0.0.0/8,docker9,empty"), ("eth7", "eth7")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.testing import CliRunner
 
-from millrace.errors import MillraceError
+from millrace.core.errors import MillraceError
 
 
 def told(verb: click.Command, *arguments: str) -> tuple[int, str]:

@@ -12,8 +12,8 @@ from in_process import told
 from millrace.cli.pack import command as pack
 from millrace.cli.send import command as send
 from millrace.cli.unpack import command as unpack
-from millrace.errors import CorruptError, MillraceError, RefusedError
-from millrace.pack import age, unpacking, whole_files
+from millrace.core.errors import CorruptError, MillraceError, RefusedError
+from millrace.extensions.pack import age_encryption, pack_unpacker, plain_pack
 
 pyrage = pytest.importorskip("pyrage")
 
@@ -46,8 +46,8 @@ def test_only_who_has_the_key_unpacks(key: str, tmp_path: Path) -> None:
 
 def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
     def encrypted() -> bytes:
-        with age.encrypt_when_written(tmp_path / "p.mrp", age.parse_recipients([key])) as fresh:
-            whole_files.pack_traces_or_plain([tmp_path / "out"], fresh)
+        with age_encryption.encrypt_when_written(tmp_path / "p.mrp", age_encryption.parse_recipients([key])) as fresh:
+            plain_pack.pack_traces_or_plain([tmp_path / "out"], fresh)
         return (tmp_path / "p.mrp").read_bytes()
 
     text = encrypted()
@@ -61,7 +61,7 @@ def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
             RefusedError,
             "what is encrypted there is not a pack",
             "key",
-            pyrage.encrypt(b"x" * 99, age.parse_recipients([key])),
+            pyrage.encrypt(b"x" * 99, age_encryption.parse_recipients([key])),
         ),
         (CorruptError, "damaged", "key", text[:-1]),
         (CorruptError, "cut off in its header", "key", text[: text.index(b"\n---") + 20]),
@@ -72,7 +72,7 @@ def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
         (tmp_path / "p.mrp").write_bytes(data)
         with (
             pytest.raises(kind, match=words),
-            age.decrypt_for_reading(tmp_path / "p.mrp", tmp_path / identity, tmp_path),
+            age_encryption.decrypt_for_reading(tmp_path / "p.mrp", tmp_path / identity, tmp_path),
         ):
             pass
         assert names(tmp_path) == before
@@ -81,17 +81,19 @@ def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
 def test_a_key_of_ssh_will_do(key: str, tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "ssh"], cwd=tmp_path, check=True)
     public = (tmp_path / "ssh.pub").read_text().strip()
-    with age.encrypt_when_written(tmp_path / "p.mrp", age.parse_recipients([public, key])) as fresh:
-        whole_files.pack_traces_or_plain([tmp_path / "out"], fresh)
+    with age_encryption.encrypt_when_written(
+        tmp_path / "p.mrp", age_encryption.parse_recipients([public, key])
+    ) as fresh:
+        plain_pack.pack_traces_or_plain([tmp_path / "out"], fresh)
     for identity in ("ssh", "key"):
-        with age.decrypt_for_reading(tmp_path / "p.mrp", tmp_path / identity, tmp_path) as plain:
-            assert unpacking.read_recipe(plain).outputs[0].name == "out"
+        with age_encryption.decrypt_for_reading(tmp_path / "p.mrp", tmp_path / identity, tmp_path) as plain:
+            assert pack_unpacker.read_recipe(plain).outputs[0].name == "out"
 
 
 def test_what_is_no_public_key_is_refused(key: str, tmp_path: Path) -> None:
     for word in ("me@host", key[:-1], "ssh-ed25519 AAAA", str(tmp_path / "key")):
         with pytest.raises(RefusedError, match="no public key that age knows"):
-            age.parse_recipients([word])
+            age_encryption.parse_recipients([word])
     before = names(tmp_path)
     code, words = told(pack, "out", "-o", "p.mrp", "--encrypt-to", (tmp_path / "key").read_text().split()[-1])
     assert code == 2
@@ -100,7 +102,7 @@ def test_what_is_no_public_key_is_refused(key: str, tmp_path: Path) -> None:
 
 
 def test_an_encrypted_pack_is_not_sent(key: str, tmp_path: Path) -> None:
-    (tmp_path / "p.mrp").write_bytes(pyrage.encrypt(b"", age.parse_recipients([key])))
+    (tmp_path / "p.mrp").write_bytes(pyrage.encrypt(b"", age_encryption.parse_recipients([key])))
     code, words = told(send, "p.mrp", "host:out", "--ssh", "false")
     assert code == 2
     assert "is encrypted" in words and "ssh encrypts" in words

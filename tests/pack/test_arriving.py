@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.errors import RefusedError
-from millrace.pack import sending, whole_files
-from millrace.pack.arriving import ReceivingFolder
+from millrace.core.errors import RefusedError
+from millrace.extensions.pack import pack_transfer, plain_pack
+from millrace.extensions.pack.pack_receiver import ReceivingFolder
 
 #: Longest wait for an event, in seconds.
 LONG = 240
@@ -21,7 +21,7 @@ LONG = 240
 FIRST = """
 import sys
 from pathlib import Path
-from millrace.pack.arriving import ReceivingFolder
+from millrace.extensions.pack.pack_receiver import ReceivingFolder
 place = ReceivingFolder(Path(sys.argv[1]))
 held = place.acquire_lock(0.0, print)
 place.pack.write_bytes(b"begin")
@@ -76,11 +76,11 @@ def test_who_waits_keeps_the_folder(tmp_path: Path) -> None:
 def test_a_refused_send_leaves_nothing_that_it_did_not_find(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
-    whole_files.pack_traces_or_plain([tmp_path / "a", tmp_path / "b"], tmp_path / "two.mrp")
+    plain_pack.pack_traces_or_plain([tmp_path / "a", tmp_path / "b"], tmp_path / "two.mrp")
     sent = io.BytesIO()
-    sending.write_line(sent, sending.ResumePosition(0))
+    pack_transfer.write_line(sent, pack_transfer.ResumePosition(0))
     for piece in ((tmp_path / "two.mrp").read_bytes(), b""):
-        sending.write_piece(sent, piece)
+        pack_transfer.write_piece(sent, piece)
     place = ReceivingFolder(tmp_path / "hits")
     for is_begun in (False, True):
         command = [sys.executable, "-m", "millrace", "receive", "-o", "hits"]

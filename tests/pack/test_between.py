@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.pack import between, difference
-from millrace.pack.between import StreamDiff
-from millrace.pack.layout import PackSection, PackWriter, SectionKind, read_sections
+from millrace.extensions.pack import difference, replay_diff
+from millrace.extensions.pack.layout import PackSection, PackWriter, SectionKind, read_sections
+from millrace.extensions.pack.replay_diff import StreamDiff
 
 
 def pieces(pack: Path) -> list[PackSection]:
@@ -50,7 +50,7 @@ def test_what_comes_bit_by_bit_comes_out_as_it_was(tmp_path: Path, seed: int, mo
     rng = random.Random(seed)
     # Small pieces, so that a small output has many.
     for name, size in (("PIECE", 1 << 12), ("MOST", 1 << 16), ("AHEAD", 3 << 12)):
-        monkeypatch.setattr(between, name, size)
+        monkeypatch.setattr(replay_diff, name, size)
     theirs = lines(rng, rng.choice((0, 3, 3000)))
     ours = [theirs, changed(rng, theirs), lines(rng, 50), []][seed % 4]
     original, regenerated = b"".join(ours), b"".join(b"date: today\n" + line for line in theirs) + b"no end"
@@ -70,7 +70,7 @@ def test_what_comes_bit_by_bit_comes_out_as_it_was(tmp_path: Path, seed: int, mo
 
 
 def test_a_side_that_fails_lets_the_other_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(between, "MAX_WAITING_BYTES", 1000)
+    monkeypatch.setattr(replay_diff, "MAX_WAITING_BYTES", 1000)
     writer = PackWriter(tmp_path / "pack")
     both = StreamDiff(writer, 0, [])
     failures: list[BaseException] = []

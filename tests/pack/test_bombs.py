@@ -15,10 +15,10 @@ from in_process import told
 
 from millrace import _core
 from millrace.cli import unpack
-from millrace.errors import CorruptError
-from millrace.pack import difference, hits, recipe, sending, unpacking
-from millrace.pack.layout import MAGIC, MAX_SECTION_BYTES, VERSION, PackWriter, SectionKind, read_sections
-from millrace.pack.recipe import OriginalOutput, PackedDatabase, PackedQueries, PackRecipe
+from millrace.core.errors import CorruptError
+from millrace.extensions.pack import difference, hits, pack_transfer, pack_unpacker, recipe
+from millrace.extensions.pack.layout import MAGIC, MAX_SECTION_BYTES, VERSION, PackWriter, SectionKind, read_sections
+from millrace.extensions.pack.recipe import OriginalOutput, PackedDatabase, PackedQueries, PackRecipe
 
 ZEROS = bytes(MAX_SECTION_BYTES)
 
@@ -61,7 +61,7 @@ def test_no_more_queries_are_written_than_the_pack_says(tmp_path: Path) -> None:
         writer.add(SectionKind.QUERIES, ZEROS)
     writer.finish(lambda _: None)
     with pytest.raises(CorruptError, match="more queries than it says"):
-        unpacking.extract_queries(read_sections(tmp_path / "bomb.mrp"), tmp_path / "queries", MAX_SECTION_BYTES)
+        pack_unpacker.extract_queries(read_sections(tmp_path / "bomb.mrp"), tmp_path / "queries", MAX_SECTION_BYTES)
     assert (tmp_path / "queries").stat().st_size <= MAX_SECTION_BYTES
 
 
@@ -83,7 +83,7 @@ def test_a_section_is_not_larger_than_zstd_makes_it(tmp_path: Path) -> None:
 
 
 def test_hits_of_a_pack_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "MAX_HITS_BYTES", 3 * len(hits.encode_hits([hits.BatchHits(1, [0])])))
+    monkeypatch.setattr(pack_unpacker, "MAX_HITS_BYTES", 3 * len(hits.encode_hits([hits.BatchHits(1, [0])])))
     writer = PackWriter(tmp_path / "bomb.mrp")
     for _ in range(4):
         writer.add(SectionKind.HITS, hits.encode_hits([hits.BatchHits(1, [0])]))
@@ -96,7 +96,7 @@ def test_hits_of_a_pack_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         queries=PackedQueries(name="q", bytes=1, sha256=recipe.UNKNOWN), database=base,
     )  # fmt: skip
     with pytest.raises(CorruptError, match="more hits than any result"):
-        unpacking.read_hits(read_sections(tmp_path / "bomb.mrp"), made)
+        pack_unpacker.read_hits(read_sections(tmp_path / "bomb.mrp"), made)
 
 
 #: Bytes of addresses that a process has, and of memory that it may have had at most in the end: to be told that there is
@@ -127,7 +127,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def piece_of_trace(rows: int, *columns: dict[str, Any], body: bytes = b"", **more: object) -> bytes:
-    """A piece as `millrace.pack.trace` has it, that says what it likes."""
+    """A piece as `millrace.extensions.pack.trace_codec` has it, that says what it likes."""
     plain = {"width": 0, "by_steps": False, "by_period": False, "decimals": 0, "words": None}
     head = {
         "rows": rows, "period": 1, "group": -1, "columns": [{**plain, **each} for each in columns], "head": 0, "separator": ",",
@@ -177,7 +177,7 @@ def test_empty_batches_are_refused_with_little_memory(place: Path) -> None:
     pack = (place / "bomb.mrp").read_bytes()
     assert len(pack) < 100_000
     (place / "bomb.mrp").unlink()
-    line = msgspec.json.encode(sending.ResumePosition(0)) + b"\n"
+    line = msgspec.json.encode(pack_transfer.ResumePosition(0)) + b"\n"
     given = line + b"".join(struct.pack("<I", len(each)) + each for each in (pack, b""))
     code, said = limited(place, "receive", "-o", "out", given=given)
     assert code == 5 and b"more batches of queries than any result" in said, said

@@ -9,30 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.errors import RefusedError
-from millrace.pack import blast, blast_text, codec, cost, hmmer
-from millrace.pack.codec import ResultCodec
-from millrace.pack.queries import QueryBatch
+from millrace.core.errors import RefusedError
+from millrace.extensions.pack import blast_codec, hmmer_codec, regeneration_trial, result_codec
+from millrace.extensions.pack.result_codec import QueryBatch, ResultCodec
 
-OWN = {"blast": blast.CODEC, "hmmer": hmmer.CODEC}
+OWN = {"blast": blast_codec.CODEC, "hmmer": hmmer_codec.CODEC}
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_codec_is_found_by_the_name_of_its_adapter(name: str) -> None:
-    found = codec.find_result_codec(name)
+    found = result_codec.find_result_codec(name)
     assert found is OWN[name]
     assert isinstance(found, ResultCodec)
 
 
 def test_there_is_no_codec_for_other_tools() -> None:
-    assert codec.find_result_codec("muscle") is None
+    assert result_codec.find_result_codec("muscle") is None
 
 
 def test_an_entry_point_goes_before_what_is_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint(name="blast", value="millrace.pack.hmmer:CODEC", group=codec.GROUP)
-    monkeypatch.setattr(codec, "entry_points", lambda **wanted: [point] if wanted["name"] == "blast" else [])
-    assert codec.find_result_codec("blast") is hmmer.CODEC
-    assert codec.find_result_codec("hmmer") is hmmer.CODEC
+    point = EntryPoint(name="blast", value="millrace.extensions.pack.hmmer_codec:CODEC", group=result_codec.GROUP)
+    monkeypatch.setattr(result_codec, "entry_points", lambda **wanted: [point] if wanted["name"] == "blast" else [])
+    assert result_codec.find_result_codec("blast") is hmmer_codec.CODEC
+    assert result_codec.find_result_codec("hmmer") is hmmer_codec.CODEC
 
 
 def batches(*names: bytes) -> list[QueryBatch]:
@@ -65,25 +64,28 @@ def batches(*names: bytes) -> list[QueryBatch]:
 )
 def test_which_query_named_what(tmp_path: Path, outfmt: str, text: bytes, words: list[set[bytes]] | None) -> None:
     (tmp_path / "out").write_bytes(text)
-    found = blast_text.read_named_words(["blastp", "-outfmt", outfmt], tmp_path / "out", batches(b"a", b"b", b"c|d"))
+    found = blast_codec.read_named_words(["blastp", "-outfmt", outfmt], tmp_path / "out", batches(b"a", b"b", b"c|d"))
     assert found == words
 
 
 @pytest.mark.parametrize("bandwidth", ["", "0", "-1", "fast", "1T", "1 M"])
 def test_what_is_no_bandwidth_is_refused(bandwidth: str) -> None:
     with pytest.raises(RefusedError):
-        cost.parse_bandwidth(bandwidth)
+        regeneration_trial.parse_bandwidth(bandwidth)
 
 
 @given(*(st.floats(0.001, 1e6) for _ in range(4)), st.integers(0, 1 << 50), st.integers(0, 1 << 50))
 def test_packing_pays_where_the_inequality_says(
     before: float, after: float, bandwidth: float, early: float, whole: int, small: int
 ) -> None:
-    other, packed = cost.TransferMethod("other", whole, early), cost.TransferMethod("packed", small, before, after)
+    other, packed = (
+        regeneration_trial.TransferMethod("other", whole, early),
+        regeneration_trial.TransferMethod("packed", small, before, after),
+    )
     spent = before + after - early
     if abs(whole - small - bandwidth * spent) > 1e-6 * (whole + small + bandwidth * (before + after + early)):
         pays = whole - small > bandwidth * spent
         assert (packed.estimate_seconds(bandwidth) < other.estimate_seconds(bandwidth)) == pays
-        assert cost.choose_fastest_transfer([other, packed], bandwidth) is (packed if pays else other)
+        assert regeneration_trial.choose_fastest_transfer([other, packed], bandwidth) is (packed if pays else other)
         if whole > small and spent > 0:
-            assert (bandwidth < cost.compute_break_even_bandwidth(other, packed)) == pays
+            assert (bandwidth < regeneration_trial.compute_break_even_bandwidth(other, packed)) == pays

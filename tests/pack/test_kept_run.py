@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from tool_batches import need
 
-from millrace.pack import unpacking
-from millrace.rundir import RunDir
+from millrace.extensions.pack import pack_unpacker
+from millrace.rundir.paths import RunDir
 
 MILLRACE = [sys.executable, "-m", "millrace"]
 BLASTP = "blastp -query q.faa -db prot -outfmt 6 -max_target_seqs 5 -out out"
@@ -41,7 +41,7 @@ def test_a_kept_run_is_packed_without_its_command_and_its_files(folder: Path) ->
     elsewhere.mkdir()
     told = ask(elsewhere, "pack", "../kept", "-o", "result.mrp")
     assert told.returncode == 0, told.stderr
-    assert unpacking.read_recipe(elsewhere / "result.mrp").codec == "blast"
+    assert pack_unpacker.read_recipe(elsewhere / "result.mrp").codec == "blast"
     told = ask(elsewhere, "unpack", "result.mrp", "--yes", "--queries", "../q.faa", "--db", "../prot", "-o", "again")
     assert told.returncode == 0, told.stderr
     assert (elsewhere / "again").read_bytes() == (folder / "original").read_bytes()

@@ -12,10 +12,10 @@ import pytest
 from test_pack import database, entries_of, link
 from tool_batches import need
 
-from millrace.pack import blast, known_databases, regenerate, results
-from millrace.pack.known_databases import TICK_SECONDS, DatabaseEntries
-from millrace.pack.recipe import PackedDatabase
-from millrace.waiting import wait_until
+from millrace.core.wait_loop import wait_until
+from millrace.extensions.pack import blast_codec, known_databases, regeneration_run, result_files
+from millrace.extensions.pack.known_databases import TICK_SECONDS, DatabaseEntries
+from millrace.extensions.pack.recipe import PackedDatabase
 
 #: Longest wait for an event, in seconds.
 LONG = 240
@@ -44,8 +44,12 @@ def test_a_database_is_read_once_and_again_when_it_has_changed(
     assert wait_until(lambda: time.time() > newest + 2 * TICK_SECONDS, LONG)
 
     def held() -> PackedDatabase:
-        plan = results.plan_result_command(("blastp", "-query", "q3.faa", "-db", "small", "-out", "hits"), tmp_path, 1)
-        return blast.CODEC.describe_database(regenerate.treat_as_one_fragment(plan.use, plan.command), plan.command)
+        plan = result_files.plan_result_command(
+            ("blastp", "-query", "q3.faa", "-db", "small", "-out", "hits"), tmp_path, 1
+        )
+        return blast_codec.CODEC.describe_database(
+            regeneration_run.treat_as_one_fragment(plan.use, plan.command), plan.command
+        )
 
     first = held()
     assert (held(), asked()) == (first, 1)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.errors import CorruptError, MillraceError, RefusedError
-from millrace.pack import difference, hits, recipe, unpacking
-from millrace.pack.layout import MAGIC, PackSection, PackWriter, SectionKind, read_sections
-from millrace.pack.plain import check_pack_contents, compute_sha256
-from millrace.pack.recipe import OriginalOutput, PackRecipe
+from millrace.core.errors import CorruptError, MillraceError, RefusedError
+from millrace.extensions.pack import difference, hits, pack_unpacker, recipe
+from millrace.extensions.pack.layout import MAGIC, PackSection, PackWriter, SectionKind, read_sections
+from millrace.extensions.pack.plain_pack import check_pack_contents, compute_sha256
+from millrace.extensions.pack.recipe import OriginalOutput, PackRecipe
 
 #: A pack of the file ``abc`` as it is, by the first release that packs.
 VECTOR = bytes.fromhex(
@@ -80,7 +80,7 @@ def test_a_thousand_corruptions_and_truncations_are_all_seen(tmp_path: Path) -> 
             continue
         damaged.write_bytes(text)
         with pytest.raises((CorruptError, RefusedError)):
-            unpacking.read_recipe(damaged)
+            pack_unpacker.read_recipe(damaged)
             check_pack_contents(damaged, originals, [])
 
 
@@ -110,7 +110,7 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
     path = tmp_path_factory.mktemp("pack") / "pack"
     path.write_bytes((VECTOR[:12] if begins else b"") + data)
     with pytest.raises(MillraceError):
-        unpacking.read_recipe(path)
+        pack_unpacker.read_recipe(path)
 
 
 def test_a_section_that_says_it_is_huge_takes_no_memory(tmp_path: Path) -> None:
@@ -122,12 +122,12 @@ def test_a_pack_of_another_version_is_refused(tmp_path: Path) -> None:
     pack, _ = plain(tmp_path, b"x")
     pack.write_bytes(MAGIC + b"\x02\0\0\0" + pack.read_bytes()[12:])
     with pytest.raises(RefusedError, match="version 2"):
-        unpacking.read_recipe(pack)
+        pack_unpacker.read_recipe(pack)
 
 
 def test_the_first_release_s_pack_is_read(tmp_path: Path) -> None:
     (tmp_path / "pack").write_bytes(VECTOR)
-    made = unpacking.read_recipe(tmp_path / "pack")
+    made = pack_unpacker.read_recipe(tmp_path / "pack")
     assert made.codec == "zstd" and made.outputs[0].bytes == 3
     check_pack_contents(tmp_path / "pack", made.outputs, [])
 

@@ -16,11 +16,11 @@ from once import once
 from tool_batches import need
 from turns import some
 
-from millrace.errors import RefusedError
-from millrace.model import DatabaseArg, InputArg, OutputArg
-from millrace.pack import recipe, unpacking
-from millrace.pack.layout import PackWriter, SectionKind, read_sections
-from millrace.pack.regenerate import build_command_line
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import DatabaseArg, InputArg, OutputArg
+from millrace.extensions.pack import pack_unpacker, recipe
+from millrace.extensions.pack.layout import PackWriter, SectionKind, read_sections
+from millrace.extensions.pack.regeneration_run import build_command_line
 
 MILLRACE = [sys.executable, "-m", "millrace"]
 
@@ -97,7 +97,7 @@ def result(blastp_6: Path, tmp_path: Path) -> Iterator[Path]:
 def test_an_unpacked_result_is_the_original(place: Path, name: str) -> None:
     packed(place, name)
     # By its meaning, not as it is.
-    assert unpacking.read_recipe(place / "result.mrp").codec == ("hmmer" if name.startswith("hmm") else "blast")
+    assert pack_unpacker.read_recipe(place / "result.mrp").codec == ("hmmer" if name.startswith("hmm") else "blast")
     told = unpack(place, name)
     assert told.returncode == 0, told.stderr
     for output in RESULTS[name][1]:
@@ -225,7 +225,7 @@ def test_a_stranger_s_pack_runs_nothing_else(result: Path, changes: dict[str, ob
 
 
 def test_what_a_stranger_s_pack_says_is_shown_escaped(result: Path) -> None:
-    made = unpacking.read_recipe(result / "result.mrp")
+    made = pack_unpacker.read_recipe(result / "result.mrp")
     assert made.queries and made.database
     evil = "EVIL\rall fine\n\u202e\x1b[2J"
     queries, base = replace(made.queries, name=evil), replace(made.database, name=evil, title=evil)
@@ -254,7 +254,7 @@ def test_a_pack_lists_its_command(result: Path) -> None:
 
 
 def test_a_stranger_s_option_writes_no_file_of_the_user(result: Path) -> None:
-    made = unpacking.read_recipe(result / "result.mrp")
+    made = pack_unpacker.read_recipe(result / "result.mrp")
     (result / "precious").write_text("precious")
     arguments = (*made.arguments, "-export_search_strategy", "precious")
     rewritten(result / "result.mrp", result / "strange.mrp", arguments=arguments)
@@ -267,7 +267,7 @@ def test_a_stranger_s_option_writes_no_file_of_the_user(result: Path) -> None:
     "token", [OutputArg(0, "../"), OutputArg(0, "-out=../"), InputArg(0, "/etc/"), DatabaseArg("-out=x/../")]
 )
 def test_a_prefix_of_a_pack_leads_nowhere(result: Path, token: OutputArg | InputArg | DatabaseArg) -> None:
-    made = unpacking.read_recipe(result / "result.mrp")
+    made = pack_unpacker.read_recipe(result / "result.mrp")
     before = sorted(path.name for path in result.iterdir())
     rewritten(result / "result.mrp", result / "strange.mrp", arguments=(*made.arguments[:-1], token))
     told = ask(result, "unpack", "strange.mrp", "--yes", "--queries", "q.faa", "-o", "again")
@@ -278,7 +278,7 @@ def test_a_prefix_of_a_pack_leads_nowhere(result: Path, token: OutputArg | Input
 @pytest.mark.parametrize("token", [InputArg(0), DatabaseArg(), "precious"])
 def test_a_pack_writes_by_names_of_millrace_alone(result: Path, token: InputArg | DatabaseArg | str) -> None:
     """Where the queries stand in the place of the output, the file of the user would be written over."""
-    made = unpacking.read_recipe(result / "result.mrp")
+    made = pack_unpacker.read_recipe(result / "result.mrp")
     before = (result / "q.faa").read_bytes()
     rewritten(result / "result.mrp", result / "strange.mrp", arguments=(*made.arguments[:-1], token))
     told = ask(result, "unpack", "strange.mrp", "--yes", "--queries", "q.faa", "-o", "again")

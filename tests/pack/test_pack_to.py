@@ -13,7 +13,7 @@ import pytest
 from harness import wait_until
 from tool_batches import need
 
-from millrace.pack import unpacking
+from millrace.extensions.pack import pack_unpacker
 
 MILLRACE = [sys.executable, "-m", "millrace"]
 
@@ -45,7 +45,7 @@ def test_a_result_is_packed_while_it_is_made(place: Path) -> None:
     told = ask(place, "run", "--pack-to", "r.mrp", "--with-queries", "--fragments", "2", "--", *command.split())
     assert told.returncode == 0, told.stderr
     assert names(place) == {"r.mrp"}
-    assert unpacking.read_recipe(place / "r.mrp").codec == "blast"
+    assert pack_unpacker.read_recipe(place / "r.mrp").codec == "blast"
     told = ask(place, "unpack", "r.mrp", "--yes", "-o", "again")
     assert told.returncode == 0, told.stderr
     assert (place / "again").read_bytes() == expected

@@ -15,8 +15,8 @@ import sftp_server
 from harness import wait_until
 from tool_batches import need
 
-from millrace import lock, lock_owner
-from millrace.pack.layout import SectionKind, read_complete_sections
+from millrace.extensions.pack.layout import SectionKind, read_complete_sections
+from millrace.host import file_lock, lock_owner
 
 MILLRACE = [sys.executable, "-m", "millrace"]
 COMMAND = "blastp -query q.faa -db prot -outfmt 6 -max_target_seqs 5 -out out"
@@ -127,7 +127,7 @@ def test_a_result_is_sent_while_it_is_made_whoever_is_killed(
         return begun[-1]
 
     def connected() -> bool:
-        return lock.is_held(ends.receiving / "lock")
+        return file_lock.is_held(ends.receiving / "lock")
 
     def is_named() -> bool:
         owner = lock_owner.read_owner(ends.receiving / "lock")

@@ -16,8 +16,8 @@ from in_process import told
 from millrace import _core
 from millrace.cli.pack import command as pack
 from millrace.cli.unpack import command as unpack
-from millrace.pack import unpacking
-from millrace.pack.codec import NotPackableError
+from millrace.extensions.pack import pack_unpacker
+from millrace.extensions.pack.result_codec import NotPackableError
 
 np = pytest.importorskip("numpy")
 
@@ -46,7 +46,7 @@ def packed(name: str) -> tuple[str, str, int]:
     code, more = told(unpack, "t.mrp", "-o", "again")
     assert code == 0, more
     assert Path("again").read_bytes() == Path(name).read_bytes()
-    return words, unpacking.read_recipe(Path("t.mrp")).codec, Path("t.mrp").stat().st_size
+    return words, pack_unpacker.read_recipe(Path("t.mrp")).codec, Path("t.mrp").stat().st_size
 
 
 def test_a_periodic_trace_is_three_times_smaller_than_by_zstd(tmp_path: Path, trace: bytes) -> None:
@@ -84,16 +84,16 @@ def test_an_archive_of_otf2_is_packed_as_a_trace_with_what_lies_beside_its_event
 
 @given(st.data())
 def test_events_of_otf2_become_the_same_bytes_whatever_they_are(data: st.DataObject) -> None:
-    from millrace.pack import trace_otf2
+    from millrace.extensions.pack import trace_tables
 
     whole = (JACOBI / "0.evt").read_bytes()[:2000]
     begin = data.draw(st.integers(0, len(whole)))
     mixed = whole[:begin] + data.draw(st.binary(max_size=40)) + whole[begin + data.draw(st.integers(0, 40)) :]
     try:
-        tables = list(trace_otf2.read_otf2_tables(BytesIO(mixed)))
+        tables = list(trace_tables.read_otf2_tables(BytesIO(mixed)))
     except NotPackableError:
         return
-    assert b"".join(map(trace_otf2.encode_otf2_table, tables)) == mixed
+    assert b"".join(map(trace_tables.encode_otf2_table, tables)) == mixed
 
 
 def test_a_trace_of_otf2_that_is_cut_off_is_packed_as_it_is() -> None:
@@ -133,8 +133,8 @@ def test_numpy_is_asked_for_only_where_it_is_needed(
 ) -> None:
     (tmp_path / "t.csv").write_bytes(trace[:20_000])
     assert packed("t.csv")[1] == "trace"
-    for module in ("trace", "trace_period", "trace_table"):
-        monkeypatch.delitem(sys.modules, f"millrace.pack.{module}")
+    for module in ("trace_codec", "trace_tables"):
+        monkeypatch.delitem(sys.modules, f"millrace.extensions.pack.{module}")
     monkeypatch.setitem(sys.modules, "numpy", None)
     code, words = told(unpack, "t.mrp", "-o", "again")
     assert (code, "millrace[trace]" in words) == (2, True), words

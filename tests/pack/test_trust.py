@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_pack import RESULTS, ask, blastp_6, link, own, tools, unpack  # noqa: F401 (fixtures)
 
-from millrace.pack import trial, unpacking
+from millrace.extensions.pack import pack_unpacker, regeneration_trial
 
 COMMAND = shlex.split(RESULTS["blastp-6"][0])
 
@@ -29,7 +29,7 @@ def pack(folder: Path, *options: str) -> str:
 
 def test_a_trusted_result_unpacks_to_the_original(result: Path) -> None:
     assert "trusted the rest" in pack(result, "--trust")
-    assert unpacking.read_recipe(result / "result.mrp").codec == "blast"
+    assert pack_unpacker.read_recipe(result / "result.mrp").codec == "blast"
     told = unpack(result, "blastp-6")
     assert told.returncode == 0, told.stderr
     assert (result / "again-out").read_bytes() == (result / "out").read_bytes()
@@ -59,12 +59,12 @@ def test_trust_in_vain_is_seen_when_it_is_unpacked(result: Path) -> None:
 @pytest.mark.slow
 def test_what_takes_more_than_the_effort_is_compressed(result: Path) -> None:
     assert "more than the 0 s of --effort" in pack(result, "--effort", "0")
-    assert unpacking.read_recipe(result / "result.mrp").codec == "zstd"
+    assert pack_unpacker.read_recipe(result / "result.mrp").codec == "zstd"
     told = ask(result, "unpack", "result.mrp", "-o", "again-out")
     assert told.returncode == 0, told.stderr
     assert (result / "again-out").read_bytes() == (result / "out").read_bytes()
     pack(result, "--effort", "100000")
-    assert unpacking.read_recipe(result / "result.mrp").codec == "blast"
+    assert pack_unpacker.read_recipe(result / "result.mrp").codec == "blast"
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_what_takes_more_than_the_effort_is_compressed(result: Path) -> None:
 def test_how_a_result_begins_and_ends(tmp_path: Path, whole: bytes, some: bytes, expected: bool) -> None:
     (tmp_path / "whole").write_bytes(whole)
     (tmp_path / "some").write_bytes(some)
-    assert trial.has_matching_ends(tmp_path / "whole", tmp_path / "some") is expected
+    assert regeneration_trial.has_matching_ends(tmp_path / "whole", tmp_path / "some") is expected

@@ -12,9 +12,9 @@ import pytest
 from test_pack import MILLRACE, RESULTS, ask, blastp_6, link, tools  # noqa: F401 (fixtures)
 from turns import some
 
-from millrace.errors import MillraceError, RefusedError
-from millrace.pack import underway
-from millrace.pack.regenerate import RUN
+from millrace.core.errors import MillraceError, RefusedError
+from millrace.extensions.pack import result_packer
+from millrace.extensions.pack.regeneration_run import RUN
 
 
 @pytest.fixture
@@ -40,31 +40,31 @@ def test_the_same_command_goes_on(result: Path, number: signal.Signals) -> None:
 
 def test_what_was_stopped_is_found_again_and_another_result_s_is_not(tmp_path: Path) -> None:
     dest = tmp_path / "hits.mrp"
-    with pytest.raises(KeyboardInterrupt), underway.open_packing_folder(dest, "a") as folder:
+    with pytest.raises(KeyboardInterrupt), result_packer.open_packing_folder(dest, "a") as folder:
         (folder / RUN).mkdir()
         raise KeyboardInterrupt
-    with pytest.raises(KeyboardInterrupt), underway.open_packing_folder(dest, "a") as folder:
+    with pytest.raises(KeyboardInterrupt), result_packer.open_packing_folder(dest, "a") as folder:
         assert (folder / RUN).is_dir()
         raise KeyboardInterrupt
-    with underway.open_packing_folder(dest, "b") as folder:
+    with result_packer.open_packing_folder(dest, "b") as folder:
         assert not [*folder.iterdir()]
         assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["b"]
     assert not [*tmp_path.iterdir()]
 
 
 def test_what_cannot_go_on_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError), underway.open_packing_folder(tmp_path / "hits.mrp", "a") as folder:
+    with pytest.raises(RefusedError), result_packer.open_packing_folder(tmp_path / "hits.mrp", "a") as folder:
         (folder / RUN).mkdir()
         raise RefusedError("no")
     assert not [*tmp_path.iterdir()]
 
 
 def test_two_do_not_pack_into_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(underway, "LOCK_WAIT_SECONDS", 0.0)
-    with underway.open_packing_folder(tmp_path / "hits.mrp", "a") as folder:
+    monkeypatch.setattr(result_packer, "LOCK_WAIT_SECONDS", 0.0)
+    with result_packer.open_packing_folder(tmp_path / "hits.mrp", "a") as folder:
         with (
             pytest.raises(MillraceError, match="another millrace"),
-            underway.open_packing_folder(tmp_path / "hits.mrp", "a"),
+            result_packer.open_packing_folder(tmp_path / "hits.mrp", "a"),
         ):
             pass
         assert folder.is_dir()

@@ -63,9 +63,9 @@ def test_what_a_member_was_killed_at_is_not_gone_on_with_by_another(
     machine: Machine, both: tuple[User, User], folder: Path
 ) -> None:
     code = (
-        "import os; from pathlib import Path; from millrace.storage import fetch, locations; from millrace.storage.cache import NodeCache\n"
+        "import os; from pathlib import Path; from millrace.storage.cache import cache_download; from millrace.storage import locations; from millrace.storage.cache.copy_cache import NodeCache\n"
         f"place = '{machine.shared}/db'; cache = NodeCache(Path('{machine.shared}'), fetched=True)\n"
-        "part = cache.claim_copy(fetch.make_remote_file(place, locations.query_file_status(place)), 1 << 30)\n"
+        "part = cache.claim_copy(cache_download.make_remote_file(place, locations.query_file_status(place)), 1 << 30)\n"
         "os.pwrite(part.descriptor, b'not it' * 9, 0); os.kill(os.getpid(), 9)"
     )
     assert both[0].run(both[0].python, "-c", code).returncode == -9

@@ -153,7 +153,7 @@ def test_folders_of_dead_mpi_jobs_are_swept_and_those_of_strangers_and_live_ones
     user.sh("mkdir own; touch own/precious; printf '>r\\nM\\n' > in.fa")
     link = f"/tmp/millrace-mpi-{os.urandom(8).hex()}-{os.urandom(8).hex()}"
     stranger.sh(f"ln -s {user.home}/own {link}")
-    check = f"import os, time; from millrace.storage import launcher_folder; launcher_folder.hold_start_folder({{launcher_folder.LAUNCHER_VARIABLE: '{held}'}}); print(flush=True); time.sleep({HOUR})"
+    check = f"import os, time; from millrace.host import work_places; work_places.hold_start_folder({{work_places.LAUNCHER_VARIABLE: '{held}'}}); print(flush=True); time.sleep({HOUR})"
     with user.start(user.python, "-c", check) as rank:
         assert rank.stdout and rank.stdout.readline() == "\n"
         try:

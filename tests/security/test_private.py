@@ -113,14 +113,14 @@ def test_a_stranger_cannot_hold_the_lock_but_sees_that_it_is_held(machine: Machi
 def test_a_launch_folder_of_a_stranger_is_refused(machine: Machine, mode: str) -> None:
     folder = machine.shared / "out.millrace.launch"
     machine.stranger.sh(f"mkdir {folder}; echo 0 > {folder}/done; chmod {mode} {folder}")
-    code = f"from pathlib import Path; from millrace.launch.folder import lock_launch_folder; lock_launch_folder(Path('{folder}'))"
+    code = f"from pathlib import Path; from millrace.launch.supervisor_link import lock_launch_folder; lock_launch_folder(Path('{folder}'))"
     done = machine.user.run(machine.user.python, "-c", code)
     assert "RefusedError" in done.stderr and "belongs to another user" in done.stderr
 
 
 def test_a_launch_folder_is_closed_to_others(machine: Machine) -> None:
     folder = machine.shared / "out.millrace.launch"
-    code = f"from pathlib import Path; from millrace.launch.folder import lock_launch_folder; lock_launch_folder(Path('{folder}'))"
+    code = f"from pathlib import Path; from millrace.launch.supervisor_link import lock_launch_folder; lock_launch_folder(Path('{folder}'))"
     assert machine.user.run(machine.user.python, "-c", code).returncode == 0
     assert machine.stranger.run("ls", folder).returncode != 0
 
@@ -150,7 +150,7 @@ def test_modules_that_lie_in_the_working_directory_are_not_loaded(machine: Machi
     assert done.returncode == 2 and "this Python has none" in done.stderr, done.stderr
     (user.home / "rsh").write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
     (user.home / "rsh").chmod(0o755)
-    code = "import os; from millrace.launch import nodes; from millrace.launch.allocation import NodeAllocation; print(nodes.sweep_all_nodes(NodeAllocation('hosts', ('a',)), ['a'], '0' * 16, os.environ).alive)"
+    code = "import os; from millrace.launch import node_sweeps; from millrace.launch.node_allocation import NodeAllocation; print(node_sweeps.sweep_all_nodes(NodeAllocation('hosts', ('a',)), ['a'], '0' * 16, os.environ).alive)"
     asked = user.run(user.python, "-P", "-c", code, cwd=machine.shared, MILLRACE_RSH=str(user.home / "rsh"))
     assert asked.stdout == "('a',)\n", asked.stderr
     assert not list(user.home.glob("loaded-*"))
@@ -161,7 +161,7 @@ def test_a_stranger_who_takes_the_name_of_the_folder_of_copies_changes_nothing(m
     machine.stranger.sh(
         f"mkdir {machine.shared}/millrace-stage-{user.uid}; chmod 777 {machine.shared}/millrace-stage-{user.uid}"
     )
-    code = f"from pathlib import Path; from millrace.storage.cache import NodeCache; print(NodeCache(Path('{machine.shared}')).folder)"
+    code = f"from pathlib import Path; from millrace.storage.cache.copy_cache import NodeCache; print(NodeCache(Path('{machine.shared}')).folder)"
     first, second = (user.run(user.python, "-c", code) for _ in range(2))
     folder = Path(first.stdout.strip())
     assert first.stdout == second.stdout, first.stderr
@@ -170,10 +170,10 @@ def test_a_stranger_who_takes_the_name_of_the_folder_of_copies_changes_nothing(m
 
 
 def test_a_disk_that_knows_one_user_only_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from millrace import own
+    from millrace.host import permissions
 
     monkeypatch.setattr(os, "geteuid", lambda: 12345)  # whatever we make belongs to somebody else
-    assert own.find_ownership_problem(tmp_path) == ""
+    assert permissions.find_ownership_problem(tmp_path) == ""
     assert not any(tmp_path.iterdir())
 
 
@@ -186,7 +186,7 @@ def test_a_report_of_a_strangers_run_writes_through_no_link(machine: Machine) ->
         f"ln -s {user.home}/precious {run_dir}/report.html.new; ln -s {user.home}/precious {run_dir}/report.html"
     )
     # The page itself needs large packages, and is not what this is about.
-    code = f"from pathlib import Path; from millrace.report import html; html.render_page = lambda *_: 'page'; html.write_report(Path('{run_dir}'), Path('{run_dir}/report.html'))"
+    code = f"from pathlib import Path; from millrace.report import html_report; html_report.render_page = lambda *_: 'page'; html_report.write_report(Path('{run_dir}'), Path('{run_dir}/report.html'))"
     done = user.run(user.python, "-c", code)
     assert done.returncode == 0, done.stderr
     assert (user.home / "precious").read_text() == "mine\n"
@@ -202,7 +202,7 @@ def test_a_report_of_a_strangers_run_writes_through_no_link(machine: Machine) ->
 def test_what_another_user_keeps_in_his_cache_is_not_believed(machine: Machine, variable: str) -> None:
     user, stranger = machine.user, machine.stranger
     machine.shared.chmod(0o777)
-    ask = "from pathlib import Path; from millrace.model import UserCommand; from millrace.tools.version import read_version_line; print(read_version_line(UserCommand(argv=('echo',), exe=Path('/bin/echo'), cwd=Path('/'), environ={}), 'echo 1.0'))"
+    ask = "from pathlib import Path; from millrace.core.tool_use import UserCommand; from millrace.adapters.program_identity import read_version_line; print(read_version_line(UserCommand(argv=('echo',), exe=Path('/bin/echo'), cwd=Path('/'), environ={}), 'echo 1.0'))"
     cache = machine.shared / "cache"
     stranger.sh(f"mkdir -m 755 {cache}")
     environ = {"HOME": str(stranger.home), "XDG_CACHE_HOME": "", variable: str(cache)}

@@ -16,8 +16,10 @@ from test_replicas import rule
 from web_server import Web
 
 from millrace import storage
-from millrace.errors import RefusedError
-from millrace.plan.costs import (
+from millrace.core.errors import RefusedError
+from millrace.storage import cost_table, locations
+from millrace.storage.clients.base import FileLocation, FileStatus
+from millrace.storage.reading_costs import (
     ReadCost,
     ReadCostLine,
     ReadOffer,
@@ -26,8 +28,6 @@ from millrace.plan.costs import (
     fit_read_cost,
     guess_read_cost,
 )
-from millrace.storage import cost_table, locations, probe
-from millrace.storage.clients.base import FileLocation, FileStatus
 
 SIZES = (4096, 1 << 18, 1 << 22, 1 << 24)
 
@@ -102,14 +102,14 @@ def test_the_probe_finds_start_and_bandwidth_and_predicts_a_size_that_it_has_not
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(locations, "open_location", lambda place: Slow(place, place))
-    found = probe.measure_place("https://host/nr.faa", Slow.clock)
-    assert [each.readers for each in found.cost.lines] == list(probe.READERS)
+    found = cost_table.measure_place("https://host/nr.faa", Slow.clock)
+    assert [each.readers for each in found.cost.lines] == list(cost_table.READERS)
     for each in found.cost.lines:
         assert math.isclose(each.start_seconds, 0.002, rel_tol=1e-6)
         assert math.isclose(each.seconds_per_byte, 1 / 50e6, rel_tol=1e-6)
     for check in found.checks:
         assert math.isclose(check.predicted, check.measured, rel_tol=1e-6)
-    assert len(found.checks) == len(probe.READERS)
+    assert len(found.checks) == len(cost_table.READERS)
 
 
 class Unfair(Slow):
@@ -131,14 +131,14 @@ def test_readers_that_do_not_get_the_same_are_predicted_by_what_all_of_them_get(
     monkeypatch.setattr(Unfair, "turn", 0)
     monkeypatch.setattr(Unfair, "now", threading.local())
     about = FileStatus(size=1 << 26, version="1")
-    readers = [probe.ProbeReader(Unfair("https://host/nr.faa", ""), about) for _ in range(4)]
-    assert math.isclose(probe._time_concurrent_reads(readers, 25_000_000, Unfair.clock), 2.0, rel_tol=1e-6)
+    readers = [cost_table.ProbeReader(Unfair("https://host/nr.faa", ""), about) for _ in range(4)]
+    assert math.isclose(cost_table._time_concurrent_reads(readers, 25_000_000, Unfair.clock), 2.0, rel_tol=1e-6)
 
 
-@pytest.mark.parametrize("top", range(1, len(probe.LADDER)))
+@pytest.mark.parametrize("top", range(1, len(cost_table.LADDER)))
 def test_the_size_that_is_predicted_is_not_one_that_is_fitted_if_there_are_enough(top: int) -> None:
-    sizes, held_out = probe._choose_sizes(top)
-    assert (held_out in sizes) is (top == 1) and len(sizes) >= 2 and max(sizes) == probe.LADDER[top]
+    sizes, held_out = cost_table._choose_sizes(top)
+    assert (held_out in sizes) is (top == 1) and len(sizes) >= 2 and max(sizes) == cost_table.LADDER[top]
 
 
 def test_what_was_measured_is_kept_for_this_node_and_decides(shell: Shell, environment: Path, web: Web) -> None:
@@ -157,7 +157,7 @@ def test_what_was_measured_is_kept_for_this_node_and_decides(shell: Shell, envir
     found = cost_table.read_cost_table(os.environ)[web.url]
     # The table is what decides: a disk that is slower than the server.
     slow = ReadCost(lines=(line(1, 100.0, 1.0),))
-    disk = probe.MeasuredCost(place=str(path), size=1, cost=slow, checks=found.checks, when=found.when)
+    disk = cost_table.MeasuredCost(place=str(path), size=1, cost=slow, checks=found.checks, when=found.when)
     cost_table.add_measurement(disk, os.environ)
     assert storage.best_path(path) == shell.run(f"millrace data best-path {path} --readers 40").out.strip() == url
 

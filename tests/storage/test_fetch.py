@@ -15,11 +15,11 @@ import pytest
 from shell import Shell
 from web_server import Web
 
-from millrace.errors import CorruptError, MillraceError
-from millrace.storage.cache import NodeCache
-from millrace.storage.cache_files import ABOUT, FETCH
+from millrace.core.errors import CorruptError, MillraceError
+from millrace.storage.cache.cache_download import fetch_to_cache
+from millrace.storage.cache.cache_files import ABOUT, FETCH
+from millrace.storage.cache.copy_cache import NodeCache
 from millrace.storage.clients.base import ChangedError, LocationError, UnreachableError
-from millrace.storage.fetch import fetch_to_cache
 
 MUCH = 1 << 40
 CONTENT = os.urandom(3_000_017)
@@ -28,8 +28,8 @@ CONTENT = os.urandom(3_000_017)
 FETCHER = """
 import hashlib, sys
 from pathlib import Path
-from millrace.storage.cache import NodeCache
-from millrace.storage.fetch import fetch_to_cache
+from millrace.storage.cache.copy_cache import NodeCache
+from millrace.storage.cache.cache_download import fetch_to_cache
 path = fetch_to_cache(sys.argv[1], NodeCache(Path(sys.argv[2])), 1 << 40)
 print(hashlib.sha256(path.read_bytes()).hexdigest(), flush=True)
 sys.stdin.read()
@@ -274,8 +274,8 @@ def test_what_does_not_fit_is_refused_and_what_is_idle_makes_room(web: Web, tmp_
 
 def test_a_full_disk_is_said_and_leaves_nothing(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT)
-    code = "import sys; from pathlib import Path; from millrace.storage.cache import NodeCache\n" + (
-        "from millrace.storage.fetch import fetch_to_cache\ntry: fetch_to_cache(sys.argv[1], NodeCache(Path(sys.argv[2])), 1 << 40)\n"
+    code = "import sys; from pathlib import Path; from millrace.storage.cache.copy_cache import NodeCache\n" + (
+        "from millrace.storage.cache.cache_download import fetch_to_cache\ntry: fetch_to_cache(sys.argv[1], NodeCache(Path(sys.argv[2])), 1 << 40)\n"
         "except Exception as error: print(error)\nprint([p.name for p in NodeCache(Path(sys.argv[2])).folder.iterdir()])"
     )
     inner = ["sh", "-c", f'mount -t tmpfs -o size=2m none {tmp_path} && exec "$@"', "sh", sys.executable, "-c", code, url, tmp_path]  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from web_server import Web
 
-from millrace.errors import MillraceError, RefusedError
+from millrace.core.errors import MillraceError, RefusedError
 from millrace.storage import locations
 from millrace.storage.clients.base import (
     ChangedError,

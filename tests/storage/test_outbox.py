@@ -17,8 +17,9 @@ from jobs import find
 from shell import Shell
 from web_server import Web
 
-from millrace.errors import MillraceError
-from millrace.storage import fetch, locations
+from millrace.core.errors import MillraceError
+from millrace.storage import locations
+from millrace.storage.cache import cache_download
 from millrace.storage.clients import s3
 from millrace.storage.clients.base import FileLocation, UnreachableError
 
@@ -47,12 +48,12 @@ def names(folder: str) -> list[str]:
 
 def write(location: FileLocation, pieces: Callable[[], Iterable[bytes]], n_bytes: int) -> None:
     """A NameNode that has much to do may refuse a block; then whoever sends begins again, as the outbox does."""
-    for k in range(fetch.MAX_TRIES):
+    for k in range(cache_download.MAX_TRIES):
         try:
             location.write_file(pieces(), n_bytes)
             return
         except UnreachableError:
-            if k + 1 == fetch.MAX_TRIES:
+            if k + 1 == cache_download.MAX_TRIES:
                 raise
 
 
@@ -129,7 +130,9 @@ with closing(locations.open_location(url)) as location:
 
 def cut_off(note: Path, url: str) -> None:
     """Kill who sends to ``url``; again where a NameNode that has much to do refused a block before."""
-    codes = (subprocess.run([sys.executable, "-c", CUT_OFF, note, url]).returncode for _ in range(fetch.MAX_TRIES))
+    codes = (
+        subprocess.run([sys.executable, "-c", CUT_OFF, note, url]).returncode for _ in range(cache_download.MAX_TRIES)
+    )
     assert any(code == -signal.SIGKILL for code in codes)
 
 

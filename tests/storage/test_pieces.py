@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from web_server import Web
 
-from millrace.errors import CorruptError
-from millrace.model import FetchedFile, HdfsRead
-from millrace.node.holes import SparseFile
-from millrace.storage import blocks, copies, locations
-from millrace.storage.cache import NodeCache
+from millrace.core.errors import CorruptError
+from millrace.core.tool_use import FetchedFile, HdfsRead
+from millrace.node.node_volumes import SparseFile
+from millrace.storage import locations
+from millrace.storage.cache import cache_location
+from millrace.storage.cache.cache_download import fetch_to_cache
+from millrace.storage.cache.copy_cache import NodeCache
 from millrace.storage.clients.base import FileStatus
-from millrace.storage.fetch import fetch_to_cache
+from millrace.storage.hdfs import hdfs_blocks
 
 CONTENT = os.urandom(1_000_003)
 
@@ -45,7 +47,7 @@ def test_a_piece_is_those_bytes_of_the_file_and_no_others_are_read(web: Web, abo
     assert piece(url, about, 0, 300_000, tmp_path) == first and web.n_bytes == len(CONTENT), "it was there"
     whole = fetch_to_cache(url, NodeCache(tmp_path, fetched=True), 1 << 40)
     assert whole.read_bytes() == CONTENT and first.read_bytes() == CONTENT[:300_000], "they are files of their own"
-    told = [copies.verify_copy(copy) for copy in copies.list_copies(NodeCache(tmp_path, fetched=True))]
+    told = [cache_location.verify_copy(copy) for copy in cache_location.list_copies(NodeCache(tmp_path, fetched=True))]
     assert told == ["whole, and up to date"] * 3
 
 
@@ -71,7 +73,7 @@ def test_a_file_with_holes_is_filled_in_from_hdfs(hdfs: Callable[[str, bytes], s
     file = FetchedFile(
         name="db.fa", place=url, key="k", size=about.size, version=about.version, mtime_ns=about.mtime_ns
     )  # what nodes are told of it
-    holes = SparseFile(tmp_path / "holes", file, blocks.HdfsLocality())
+    holes = SparseFile(tmp_path / "holes", file, hdfs_blocks.HdfsLocality())
     assert holes.fill_ranges([(10, 30), (900_000, 1_000_003)], None) == HdfsRead(0, 100_023, 100_023)
     there = (tmp_path / "holes").read_bytes()
     assert (there[10:30], there[900_000:]) == (CONTENT[10:30], CONTENT[900_000:]) and not any(there[30:900_000])

@@ -10,10 +10,10 @@ import pytest
 from shell import Shell
 from web_server import Web
 
-from millrace import site
-from millrace.errors import RefusedError
-from millrace.job import make_job
-from millrace.replicas import ReplicaRule, find_replicas
+from millrace.core.errors import RefusedError
+from millrace.core.job import make_job
+from millrace.core.replica_rules import ReplicaRule, find_replicas
+from millrace.host import site_defaults
 
 
 def rule(path: str, *at: str) -> str:
@@ -37,8 +37,8 @@ def test_the_rules_of_user_and_site_add_up_and_those_of_the_user_come_first(
     (tmp_path / "site.toml").write_text("nice = 3\nslots = 2\n" + rule("/db/a", "/site/a"))
     (environment / "config" / "millrace.toml").write_text("nice = 4\n" + rule("/db/a", "/user/a"))
     monkeypatch.setenv("MILLRACE_CONFIG", str(tmp_path / "site.toml"))
-    assert find_replicas("/db/a", site.read_replicas(os.environ)) == ("/user/a", "/site/a")
-    found = site.merge_defaults(site.read_defaults(os.environ))
+    assert find_replicas("/db/a", site_defaults.read_replicas(os.environ)) == ("/user/a", "/site/a")
+    found = site_defaults.merge_defaults(site_defaults.read_defaults(os.environ))
     assert (found["nice"], found["slots"]) == (4, 2)
 
 
@@ -59,7 +59,7 @@ def test_a_file_of_somebody_else_is_not_believed(environment: Path) -> None:
     user = environment / "config" / "millrace.toml"
     user.write_text(rule("/db/a", "/theirs/a"))
     os.chown(user, 12345, 12345)
-    assert site.read_replicas(os.environ) == ()
+    assert site_defaults.read_replicas(os.environ) == ()
 
 
 @pytest.mark.parametrize(

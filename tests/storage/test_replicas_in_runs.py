@@ -13,10 +13,10 @@ import pytest
 from shell import Shell
 from web_server import Web
 
-from millrace.plan.costs import ReadCost, ReadCostLine
 from millrace.storage import cost_table
-from millrace.storage.mounts import find_mount_problem
-from millrace.storage.probe import MeasuredCost
+from millrace.storage.bind_mounts import find_mount_problem
+from millrace.storage.cost_table import MeasuredCost
+from millrace.storage.reading_costs import ReadCost, ReadCostLine
 
 CONTENT = os.urandom(6_000_000)
 

@@ -14,7 +14,7 @@ import pytest
 from shell import Shell
 
 from millrace.storage import cost_table
-from millrace.storage.mounts import find_mount_problem
+from millrace.storage.bind_mounts import find_mount_problem
 
 #: Mounts ``share`` on ``mnt`` at a rate, where nobody else sees it, and runs the words that follow.
 MOUNT = "unshare --mount --fork sh -c 'bindfs -o ro {options} share mnt && \"$@\"; code=$?; umount mnt; exit $code' sh "

@@ -17,10 +17,11 @@ import pytest
 from web_server import Web
 
 from millrace import _core
-from millrace.errors import CorruptError
-from millrace.storage import copies, locations, unpack
-from millrace.storage.cache import NodeCache
-from millrace.storage.cache_files import ABOUT
+from millrace.core.errors import CorruptError
+from millrace.storage import locations, unpacked_copies
+from millrace.storage.cache import cache_location
+from millrace.storage.cache.cache_files import ABOUT
+from millrace.storage.cache.copy_cache import NodeCache
 
 MUCH = 1 << 40
 
@@ -31,11 +32,11 @@ TEXT = random.Random(5).randbytes(3_000_000).hex().encode()
 UNPACKER = """
 import hashlib, sys
 from pathlib import Path
-from millrace.storage import locations, unpack
-from millrace.storage.cache import NodeCache
+from millrace.storage import locations, unpacked_copies
+from millrace.storage.cache.copy_cache import NodeCache
 cache = NodeCache(Path(sys.argv[2]))
 print("begun", flush=True)
-for member in unpack.unpack_to_cache(sys.argv[1], locations.query_file_status(sys.argv[1]), cache, 1 << 40):
+for member in unpacked_copies.unpack_to_cache(sys.argv[1], locations.query_file_status(sys.argv[1]), cache, 1 << 40):
     print(member.name, hashlib.sha256(cache.make_copy_path(member).read_bytes()).hexdigest(), flush=True)
 sys.stdin.read()
 """
@@ -60,7 +61,7 @@ def archive(**files: bytes) -> bytes:
 def get(url: str, folder: Path) -> dict[str, bytes]:
     cache = NodeCache(folder)
     try:
-        members = unpack.unpack_to_cache(url, locations.query_file_status(url), cache, MUCH)
+        members = unpacked_copies.unpack_to_cache(url, locations.query_file_status(url), cache, MUCH)
         return {member.name: cache.make_copy_path(member).read_bytes() for member in members}
     finally:
         cache.close()
@@ -81,9 +82,9 @@ def test_eight_processes_that_want_the_same_archive_unpack_it_once(web: Web, tmp
     for process in processes:
         assert process.communicate()[0].splitlines() == ["begun", *digests]
     assert web.n_downloads == 1
-    found = copies.list_copies(NodeCache(tmp_path))
+    found = cache_location.list_copies(NodeCache(tmp_path))
     assert sorted(Path(copy.path).name.partition("u-")[2] for copy in found) == ["a", "b", "contents"]
-    assert {copies.verify_copy(copy) for copy in found if copy.sha256} == {"whole, and up to date"}
+    assert {cache_location.verify_copy(copy) for copy in found if copy.sha256} == {"whole, and up to date"}
 
 
 def test_whoever_is_killed_leaves_nothing_that_is_half(web: Web, tmp_path: Path) -> None:
@@ -98,9 +99,9 @@ def test_whoever_is_killed_leaves_nothing_that_is_half(web: Web, tmp_path: Path)
         process.wait()
         process.stdout.close()
         process.stdin.close()
-        for copy in copies.list_copies(NodeCache(tmp_path)):
+        for copy in cache_location.list_copies(NodeCache(tmp_path)):
             if copy.is_whole and copy.sha256:
-                assert copies.verify_copy(copy) == "whole, and up to date"
+                assert cache_location.verify_copy(copy) == "whole, and up to date"
     assert get(url, tmp_path) == {"nr.faa": TEXT}
     assert left(tmp_path) == []
 
@@ -114,13 +115,15 @@ def test_what_cannot_be_unpacked_is_an_error_and_not_kept(name: str, web: Web, t
         url = web.put(name, damaged)
         with pytest.raises(CorruptError, match="cannot be unpacked"):
             get(url, tmp_path)
-        assert not [copy for copy in copies.list_copies(NodeCache(tmp_path)) if copy.is_whole and ".u-" in copy.path]
+        assert not [
+            copy for copy in cache_location.list_copies(NodeCache(tmp_path)) if copy.is_whole and ".u-" in copy.path
+        ]
 
 
 def test_a_member_that_gave_way_is_unpacked_anew(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.tar.gz", archive(a=TEXT, b=b"b"))
     wanted = get(url, tmp_path)
-    (victim,) = [copy.path for copy in copies.list_copies(NodeCache(tmp_path)) if copy.path.endswith("u-a")]
+    (victim,) = [copy.path for copy in cache_location.list_copies(NodeCache(tmp_path)) if copy.path.endswith("u-a")]
     os.unlink(victim)
     assert get(url, tmp_path) == wanted
     assert web.n_downloads == 2
@@ -132,5 +135,5 @@ def test_pieces_of_a_packed_file_are_its_bytes(tmp_path: Path, monkeypatch: pyte
         monkeypatch.delattr(os, "memfd_create")
     text = b"".join(b"line %d\n" % k for k in range(1000))
     (packed := tmp_path / "lines.zst").write_bytes(_core.pack(text))
-    pieces = list(unpack.read_plain_pieces(packed, 100))
+    pieces = list(unpacked_copies.read_plain_pieces(packed, 100))
     assert b"".join(pieces) == text and len(pieces) > 1

@@ -189,9 +189,7 @@ if [ $(wc -l < "$MARK/begun") -gt 2 ]; then hold go; fi
 
 
 #: Nobody waits for a view that is away.
-IMPATIENT = (
-    "from millrace.node import absence; absence.MAX_ABSENCE_SECONDS = 0.0; from millrace.cli import main; main()"
-)
+IMPATIENT = "from millrace.node import node_limits; node_limits.MAX_ABSENCE_SECONDS = 0.0; from millrace.cli import main; main()"
 
 
 @pytest.mark.parametrize("comes_back", [True, again(False)])

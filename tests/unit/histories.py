@@ -15,14 +15,31 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice
 
-from millrace.committed import CommittedRecords
-from millrace.ids import BatchId, SlotId, TaskId
-from millrace.model import CostHint, DatabaseFragment, FragmentPlan, OutputUse, RankColumns
-from millrace.output.order import ReorderBuffer, select_effective_tasks
-from millrace.resume import find_partial_searches
-from millrace.schedule.dispatcher import TaskDispatcher
-from millrace.schedule.finish.shares import MIN_SEARCH_BYTES
-from millrace.schedule.protocol import (
+from millrace.core.tasks import (
+    BatchId,
+    CommittedRecords,
+    CompareTask,
+    FinishTask,
+    RankTask,
+    SearchTask,
+    SliceTask,
+    SlotId,
+    SlotsChanged,
+    SlotTask,
+    TaskEnded,
+    TaskEnding,
+    TaskId,
+    TaskWithdrawn,
+    WholeTask,
+    encode_task_kind,
+)
+from millrace.core.tool_use import CostHint, DatabaseFragment, FragmentPlan, OutputUse, RankColumns
+from millrace.output.output_writer import ReorderBuffer, select_effective_tasks
+from millrace.run.resume import find_partial_searches
+from millrace.scheduler.dispatcher import TaskDispatcher
+from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES
+from millrace.scheduler.limits import QuarantineLimit
+from millrace.scheduler.protocol import (
     AttemptResult,
     BatchCut,
     BatchDivided,
@@ -52,22 +69,7 @@ from millrace.schedule.protocol import (
     VerificationRequested,
     WithdrawTasks,
 )
-from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.schedule.scheduler import BatchScheduler, SchedulerSettings
-from millrace.task_numbers import encode_task_kind
-from millrace.tasks import (
-    CompareTask,
-    FinishTask,
-    RankTask,
-    SearchTask,
-    SliceTask,
-    SlotsChanged,
-    SlotTask,
-    TaskEnded,
-    TaskEnding,
-    TaskWithdrawn,
-    WholeTask,
-)
+from millrace.scheduler.scheduler import BatchScheduler, SchedulerSettings
 
 #: Starts of one run at most; then nothing is lost or stopped any more, and it has to end.
 MOST_STARTS = 4

@@ -1,13 +1,13 @@
-"""Short words for tests of `millrace.schedule.lives`."""
+"""Short words for tests of `millrace.scheduler.batch_lifecycle`."""
 
 from __future__ import annotations
 
-from millrace.ids import BatchId
-from millrace.model import CostHint
-from millrace.schedule.cutting import CutPlanner
-from millrace.schedule.lives import BatchLifecycle, BatchStep
-from millrace.schedule.protocol import AttemptResult, BatchExtent, TaskFailure
-from millrace.schedule.quarantine_limit import QuarantineLimit
+from millrace.core.tasks import BatchId
+from millrace.core.tool_use import CostHint
+from millrace.scheduler.batch_lifecycle import BatchLifecycle, BatchStep
+from millrace.scheduler.cut_planner import CutPlanner
+from millrace.scheduler.limits import QuarantineLimit
+from millrace.scheduler.protocol import AttemptResult, BatchExtent, TaskFailure
 
 
 def lives_of(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.ids import SlotId, TaskId
-from millrace.node.absence import MAX_ABSENCE_SECONDS, POLL_INTERVAL_SECONDS, FilesystemAbsence
-from millrace.schedule.protocol import AttemptResult
-from millrace.schedule.results import classify_failure
-from millrace.tasks import SlotEvent, TaskEnded, TaskEnding, TaskStarted
+from millrace.core.tasks import SlotEvent, SlotId, TaskEnded, TaskEnding, TaskId, TaskStarted
+from millrace.node.node_limits import MAX_ABSENCE_SECONDS, POLL_INTERVAL_SECONDS, FilesystemAbsence
+from millrace.scheduler.protocol import AttemptResult, classify_failure
 
 
 def ended(task: int, ending: TaskEnding, *, out_of_memory: bool = False) -> TaskEnded:

@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ended, lives_of, part
 
-from millrace.model import CostHint
-from millrace.plan.memory import find_oom_kill_counter
-from millrace.schedule.lives import BatchLifecycle, BatchStep, RunBatch
-from millrace.schedule.memory import MIN_DONE_IN_A_ROW, MemoryAllowance
-from millrace.schedule.protocol import AttemptResult, QuarantineBatch, SplitBatch, StopReason, StopRun
-from millrace.schedule.quarantine_limit import QuarantineLimit
+from millrace.core.tool_use import CostHint
+from millrace.host.memory_limits import find_oom_kill_counter
+from millrace.scheduler.batch_lifecycle import BatchLifecycle, BatchStep, RunBatch
+from millrace.scheduler.limits import MIN_DONE_IN_A_ROW, MemoryAllowance, QuarantineLimit
+from millrace.scheduler.protocol import AttemptResult, QuarantineBatch, SplitBatch, StopReason, StopRun
 
 #: Memory of each node.
 LIMIT = 100

@@ -10,11 +10,11 @@ from typing import cast
 import pytest
 
 from millrace import _core
-from millrace.errors import CorruptError
-from millrace.model import InputUse
-from millrace.node.batch import BatchLimits, EndOfInput, SkippedRecords, SpooledBatch
-from millrace.node.feed import InputFeeder
-from millrace.resume import find_partial_searches
+from millrace.core.errors import CorruptError
+from millrace.core.tool_use import InputUse
+from millrace.node.batch_files import BatchLimits, EndOfInput, SkippedRecords, SpooledBatch
+from millrace.node.input_feeder import InputFeeder
+from millrace.run.resume import find_partial_searches
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from random import Random
 from histories import fragmented
 from msgspec.structs import replace
 
-from millrace.model import ToolUse
-from millrace.resume import describe_changes
-from millrace.rundir import RunManifest
+from millrace.core.tool_use import ToolUse
+from millrace.run.resume import describe_changes
+from millrace.rundir.paths import RunManifest
 
 
 def begun(n_fragments: int, database: str = "nr", argv: tuple[str, ...] = ("blastp",)) -> RunManifest:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.errors import RefusedError
-from millrace.tools.blast.volumes import NEARBY, cut_volumes, read_volume
-from millrace.tools.blast.volumes import read_lengths as lengths_of
+from millrace.adapters.blast.volumes import NEARBY, cut_volumes, read_volume
+from millrace.adapters.blast.volumes import read_lengths as lengths_of
+from millrace.core.errors import RefusedError
 
 
 def write(base: Path, lengths: list[int], version: int = 5) -> None:

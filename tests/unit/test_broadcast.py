@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.errors import CorruptError
+from millrace.core.errors import CorruptError
 from millrace.storage.broadcast import BroadcastRelay
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from millrace.errors import CorruptError
-from millrace.job import JobSpec
+from millrace.core.errors import CorruptError
+from millrace.core.job import JobSpec
 from millrace.launch.supervisor_link import SupervisorLink
-from millrace.plan import plan as planner
-from millrace.session import carry_out
+from millrace.planning import run_plan as planner
+from millrace.run import plan_execution
 
 N = 4
 
@@ -36,10 +36,10 @@ def test_a_file_that_is_one_record(folder: Path) -> None:
     made = planner.make_plan(job("in"), folder, os.environ)
     (folder / "in/2.fa").write_text(">r2\nMK\n")
     with pytest.raises(CorruptError, match=r"input in/2\.fa: is not what it was: it changed while the run was on"):
-        carry_out.run_plan(made, SupervisorLink({}))
+        plan_execution.run_plan(made, SupervisorLink({}))
     assert not (folder / "out.txt").exists()
 
 
 def test_files_that_stay_are_taken(folder: Path) -> None:
-    carry_out.run_plan(planner.make_plan(job("in"), folder, os.environ), SupervisorLink({}))
+    plan_execution.run_plan(planner.make_plan(job("in"), folder, os.environ), SupervisorLink({}))
     assert (folder / "out.txt").read_text() == "".join(f">r{k}\nMKVMKV\n" for k in range(N))

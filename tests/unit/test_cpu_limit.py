@@ -6,12 +6,11 @@ from histories import Ref
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.ids import BatchId, SlotId
-from millrace.model import CostHint
-from millrace.schedule.cpu_limit import FACTOR, MIN_LIMIT_SECONDS, MIN_RECORDS, MIN_TASKS, CpuLimit
-from millrace.schedule.protocol import BatchCut, BatchExtent, RunBegun, SchedulerAction, SubmitTask, TickEnded
-from millrace.schedule.scheduler import BatchScheduler, SchedulerSettings
-from millrace.tasks import SlotTask, TaskEnded, TaskEnding
+from millrace.core.tasks import BatchId, SlotId, SlotTask, TaskEnded, TaskEnding
+from millrace.core.tool_use import CostHint
+from millrace.scheduler.limits import FACTOR, MIN_LIMIT_SECONDS, MIN_RECORDS, MIN_TASKS, CpuLimit
+from millrace.scheduler.protocol import BatchCut, BatchExtent, RunBegun, SchedulerAction, SubmitTask, TickEnded
+from millrace.scheduler.scheduler import BatchScheduler, SchedulerSettings
 
 tasks = st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1000), st.integers(1, 200)), max_size=30)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.differences import explain_difference, find_first_difference, format_line
+from millrace.scheduler.output_differences import explain_difference, find_first_difference, format_line
 
 CASES = [
     ([b"id,n\n1,2\n", b"id,n\n3,4\n"], [b"id,n\n1,2\n3,4\n"], "a header", "--join csv"),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.ids import BatchId, TaskId
-from millrace.schedule.dispatcher import STRAGGLER_INTERVAL_SECONDS, TaskDispatcher
-from millrace.tasks import SearchTask, SlotTask, WholeTask
+from millrace.core.tasks import BatchId, SearchTask, SlotTask, TaskId, WholeTask
+from millrace.scheduler.dispatcher import STRAGGLER_INTERVAL_SECONDS, TaskDispatcher
 
 
 def dispatcher(*slots: int, fragments: int = 0) -> TaskDispatcher[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.errors import CorruptError
+from millrace.core.errors import CorruptError
 from millrace.report.event_log import EventLog
 from millrace.report.events import EndEvent, RunEvent, TaskEvent, convert_events, read_events
 

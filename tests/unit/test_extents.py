@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cluster.write.collective import CollectiveExtents
-from millrace.cluster.write.individual import IndividualExtents
-from millrace.cluster.write.merge import MergedExtents
-from millrace.schedule import extents
-from millrace.schedule.extents import RankWrite, WriteExtents
+from millrace.cluster.write.collective_strategy import CollectiveExtents
+from millrace.cluster.write.rank_strategies import IndividualExtents, MergedExtents
+from millrace.scheduler import write_extents
+from millrace.scheduler.write_extents import RankWrite, WriteExtents
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Bytes:
         return len(self.content)
 
 
-LATER = extents.MAX_WAIT_SECONDS
+LATER = write_extents.MAX_WAIT_SECONDS
 
 
 def block(kilobytes: int) -> Bytes:
@@ -96,7 +95,7 @@ def test_collective_lets_every_rank_take_part_in_every_round() -> None:
 
 def test_an_extent_ends_when_it_is_large_enough() -> None:
     output = MergedExtents[Bytes](range(1))
-    n = extents.MAX_EXTENT_BYTES // (1 << 20)
+    n = write_extents.MAX_EXTENT_BYTES // (1 << 20)
     for _ in range(n + 5):
         output.add_block(block(1024), 0)
     assert len(only(output.issue_writes(0.0)).pieces) == n

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from millrace.errors import RefusedError
-from millrace.job import MAX_FRAGMENTS, parse_fragments
-from millrace.model import CostHint, InputUse
-from millrace.plan import memory
-from millrace.plan.fragments import (
+from millrace.adapters.adapter_base import MIN_FRAGMENT_CELLS, DatabaseFacts
+from millrace.core.errors import RefusedError
+from millrace.core.job import MAX_FRAGMENTS, parse_fragments
+from millrace.core.tool_use import CostHint, InputUse
+from millrace.host import memory_limits
+from millrace.planning.fragment_planning import (
     DATABASE_SHARE,
     OVERLAP,
     FragmentDecision,
@@ -21,8 +22,7 @@ from millrace.plan.fragments import (
     decide_fragments,
     taper_fragment_sizes,
 )
-from millrace.plan.queries import QueryEstimate, sample_queries
-from millrace.tools.base import MIN_FRAGMENT_CELLS, DatabaseFacts
+from millrace.planning.input_sniffing import QueryEstimate, sample_queries
 
 GB = 1 << 30
 
@@ -189,11 +189,11 @@ def test_the_limit_of_a_control_group_counts(tmp_path: Path) -> None:
     proc.write_text("9:memory:/job/step\n3:cpu,cpuacct:/\n0::/\n")
     (inner / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     (inner.parent / "memory.limit_in_bytes").write_text(f"{300 << 20}\n")
-    assert memory.read_usable_memory(proc, root) == (300 << 20, "memory limit of the control group")
+    assert memory_limits.read_usable_memory(proc, root) == (300 << 20, "memory limit of the control group")
     unified = root / "job"
     unified.mkdir()
     (unified / "memory.max").write_text("max\n")
     proc.write_text("0::/job\n")
-    assert memory.read_usable_memory(proc, root)[1] == "memory of this machine"
+    assert memory_limits.read_usable_memory(proc, root)[1] == "memory of this machine"
     (unified / "memory.max").write_text(f"{200 << 20}\n")
-    assert memory.read_usable_memory(proc, root)[0] == 200 << 20
+    assert memory_limits.read_usable_memory(proc, root)[0] == 200 << 20

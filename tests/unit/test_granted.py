@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.plan.cores import choose_least_limit
-from millrace.plan.granted import find_granted_cores, make_grant_variable
+from millrace.host.core_allocation import choose_least_limit, find_granted_cores, make_grant_variable
 
 #: Files that batch systems name.
 FILES = {

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.cluster.block_watch import find_volume_holders
-from millrace.errors import MillraceError
-from millrace.model import FetchedFile, HdfsRead
-from millrace.node.holes import FilledExtents, SparseFile
-from millrace.storage import blocks
+from millrace.core.errors import MillraceError
+from millrace.core.tool_use import FetchedFile, HdfsRead
+from millrace.node.node_volumes import FilledExtents, SparseFile
+from millrace.storage.hdfs import hdfs_blocks
 
 #: As Hadoop 3.5 and 2.10 answer.
 NEW = {
@@ -34,13 +34,13 @@ OLD = {
 
 
 def test_both_answers_say_the_same() -> None:
-    found = blocks.parse_block_locations(NEW)
-    assert found == blocks.parse_block_locations(OLD)
-    assert blocks.sum_bytes_by_host([found]) == {"n1.site": 8, "10.0.0.1": 8, "n2.site": 12, "10.0.0.2": 12}
+    found = hdfs_blocks.parse_block_locations(NEW)
+    assert found == hdfs_blocks.parse_block_locations(OLD)
+    assert hdfs_blocks.sum_bytes_by_host([found]) == {"n1.site": 8, "10.0.0.1": 8, "n2.site": 12, "10.0.0.2": 12}
 
 
 def test_a_node_is_found_by_any_of_its_names_if_it_has_half_of_a_volume() -> None:
-    held = blocks.sum_bytes_by_host([blocks.parse_block_locations(NEW)])
+    held = hdfs_blocks.sum_bytes_by_host([hdfs_blocks.parse_block_locations(NEW)])
     by_name = {1: frozenset({"n1"}), 2: frozenset({"n2.site"}), 3: frozenset({"n3"})}
     assert find_volume_holders(held, 12, by_name) == {1: 0.7, 2: 1.0}
     assert find_volume_holders(held, 12, {1: frozenset({"10.0.0.1"}), 2: frozenset({"10.0.0.9"})}) == {1: 0.7}
@@ -49,16 +49,16 @@ def test_a_node_is_found_by_any_of_its_names_if_it_has_half_of_a_volume() -> Non
 
 
 def test_what_is_read_of_a_block_that_is_not_here_came_over_the_network() -> None:
-    found = blocks.parse_block_locations(NEW)
-    assert blocks.count_bytes_elsewhere(found, [(0, 12)], frozenset({"n1"})) == 4
-    assert blocks.count_bytes_elsewhere(found, [(6, 10), (11, 12)], frozenset({"10.0.0.1"})) == 3
-    assert blocks.count_bytes_elsewhere(found, [(0, 12)], frozenset({"n2"})) == 0
-    assert blocks.count_bytes_elsewhere(found, [(0, 12)], frozenset({"n3", "10.0.0.3"})) == 12
-    assert blocks.count_bytes_elsewhere([], [(2, 12)], frozenset({"n2"})) == 10, "where they are is not known"
+    found = hdfs_blocks.parse_block_locations(NEW)
+    assert hdfs_blocks.count_bytes_elsewhere(found, [(0, 12)], frozenset({"n1"})) == 4
+    assert hdfs_blocks.count_bytes_elsewhere(found, [(6, 10), (11, 12)], frozenset({"10.0.0.1"})) == 3
+    assert hdfs_blocks.count_bytes_elsewhere(found, [(0, 12)], frozenset({"n2"})) == 0
+    assert hdfs_blocks.count_bytes_elsewhere(found, [(0, 12)], frozenset({"n3", "10.0.0.3"})) == 12
+    assert hdfs_blocks.count_bytes_elsewhere([], [(2, 12)], frozenset({"n2"})) == 10, "where they are is not known"
 
 
 def test_a_host_has_its_short_name() -> None:
-    assert {"node7.no-such-site.invalid", "node7"} <= blocks.list_host_names("Node7.no-such-site.invalid")
+    assert {"node7.no-such-site.invalid", "node7"} <= hdfs_blocks.list_host_names("Node7.no-such-site.invalid")
 
 
 def test_addresses_come_from_the_settings_of_hadoop(tmp_path: Path) -> None:
@@ -67,14 +67,14 @@ def test_addresses_come_from_the_settings_of_hadoop(tmp_path: Path) -> None:
     )
     (tmp_path / "hdfs-site.xml").write_text(text)
     (tmp_path / "core-site.xml").write_text("<configuration><")
-    known = blocks.read_hadoop_settings({"HADOOP_CONF_DIR": str(tmp_path)})
-    assert blocks.list_name_nodes("hdfs://other:8020/x", known) == ["http://nn:1"]
-    assert blocks.read_hadoop_settings({}) == {}
+    known = hdfs_blocks.read_hadoop_settings({"HADOOP_CONF_DIR": str(tmp_path)})
+    assert hdfs_blocks.list_name_nodes("hdfs://other:8020/x", known) == ["http://nn:1"]
+    assert hdfs_blocks.read_hadoop_settings({}) == {}
 
 
 def test_nobody_who_answers_is_told_with_what_would_help() -> None:
     with pytest.raises(MillraceError, match="where its blocks are cannot be told") as error:
-        blocks.locate_blocks(["hdfs://127.0.0.1:1/x"], {"HADOOP_CONF_DIR": "/no/such/folder"})
+        hdfs_blocks.locate_blocks(["hdfs://127.0.0.1:1/x"], {"HADOOP_CONF_DIR": "/no/such/folder"})
     assert "dfs.namenode.http-address" in error.value.hint
 
 
@@ -90,11 +90,11 @@ def test_what_lacks_is_what_was_not_added(parts: list[tuple[int, int]], first: i
 
 
 def test_a_copy_is_read_to_the_end_of_what_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millrace.node.holes.PIECE_BYTES", 7)
+    monkeypatch.setattr("millrace.node.node_volumes.PIECE_BYTES", 7)
     whole, holes = tmp_path / "whole", tmp_path / "holes"
     whole.write_bytes(bytes(range(1, 101)))
     file = FetchedFile(name="whole", place="hdfs://127.0.0.1:1/whole", key="k", size=100, version="1", mtime_ns=0)
-    made = SparseFile(holes, file, blocks.HdfsLocality())
+    made = SparseFile(holes, file, hdfs_blocks.HdfsLocality())
     assert made.fill_ranges([(3, 40), (50, 51)], whole) == HdfsRead()
     assert holes.read_bytes() == bytes(at + 1 if 3 <= at < 40 or at == 50 else 0 for at in range(100))
 
@@ -102,6 +102,6 @@ def test_a_copy_is_read_to_the_end_of_what_is_wanted(tmp_path: Path, monkeypatch
 def test_a_copy_that_is_short_does_not_count_as_filled_in(tmp_path: Path) -> None:
     file = FetchedFile(name="short", place="hdfs://127.0.0.1:1/short", key="k", size=100, version="1", mtime_ns=0)
     (tmp_path / "short").write_bytes(b"x" * 20)
-    made = SparseFile(tmp_path / "holes", file, blocks.HdfsLocality())
+    made = SparseFile(tmp_path / "holes", file, hdfs_blocks.HdfsLocality())
     with pytest.raises(MillraceError):  # nobody is there who could be asked for the rest
         made.fill_ranges([(10, 30)], tmp_path / "short")

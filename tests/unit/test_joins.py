@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace import _core
-from millrace.tools import joins
+from millrace.adapters import joins
 
 #: Parameters without which there is no such join.
 PARAMETERS = {"blast-tabular": "columns=1,delim=09", "blast-comments": "columns=0", "prodigal": "gff"}

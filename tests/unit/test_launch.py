@@ -14,15 +14,14 @@ from typing import cast
 
 import pytest
 
-from millrace.cluster.mpi import MpiTransport
-from millrace.errors import RefusedError
-from millrace.launch import command, heart, sweep
-from millrace.launch.allocation import NodeAllocation, find_node_allocation, parse_hosts
-from millrace.launch.relay import LauncherOutputRelay, StdoutRelay
-from millrace.launch.watch import MAX_MPI_START_SECONDS, MAX_SILENCE_SECONDS, MAX_START_SECONDS, CoordinatorSigns
-from millrace.plan import granted
-from millrace.plan.slurm import expand_node_list
-from millrace.storage import launcher_folder
+from millrace.cluster.transport.mpi_transport import MpiTransport
+from millrace.core.errors import RefusedError
+from millrace.host import core_allocation, work_places
+from millrace.host.core_allocation import expand_node_list
+from millrace.launch import heartbeat, launch_commands, sweep
+from millrace.launch.heartbeat import MAX_MPI_START_SECONDS, MAX_SILENCE_SECONDS, MAX_START_SECONDS, CoordinatorSigns
+from millrace.launch.job_start import LauncherOutputRelay, StdoutRelay
+from millrace.launch.node_allocation import NodeAllocation, find_node_allocation, parse_hosts
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
 
@@ -86,9 +85,9 @@ PARTS = {
 def test_heterogeneous_job_is_used_whole() -> None:
     found = find_node_allocation((), PARTS)
     assert found == NodeAllocation("slurm", ("n1", "n2", "n3"))
-    words = command.build_node_command(found, "n3", ["true"], PARTS)
+    words = launch_commands.build_node_command(found, "n3", ["true"], PARTS)
     assert words[:2] == ["srun", "--het-group=1"] and words[-1] == "true"
-    assert granted.make_grant_variable(PARTS, lambda _: "") == {granted.GRANTED: "n1=1 n2=4 n3=4"}
+    assert core_allocation.make_grant_variable(PARTS, lambda _: "") == {core_allocation.GRANTED: "n1=1 n2=4 n3=4"}
 
 
 def test_hosts_of_other_batch_systems_are_found(tmp_path: Path) -> None:
@@ -96,10 +95,16 @@ def test_hosts_of_other_batch_systems_are_found(tmp_path: Path) -> None:
     hosts.write_text("a 2 all.q@a UNDEFINED\nb 1 all.q@b UNDEFINED\nb 1 big.q@b UNDEFINED\n")
     engine = {"JOB_ID": "3", "PE_HOSTFILE": str(hosts), "NSLOTS": "4"}
     assert find_node_allocation((), engine) == NodeAllocation("grid engine", ("a", "b"))
-    assert granted.make_grant_variable(engine, lambda path: Path(path).read_text()) == {granted.GRANTED: "a=2 b=2"}
+    assert core_allocation.make_grant_variable(engine, lambda path: Path(path).read_text()) == {
+        core_allocation.GRANTED: "a=2 b=2"
+    }
     lsf = {"LSB_JOBID": "3", "LSB_MCPU_HOSTS": "a 2 b 4"}
     assert find_node_allocation((), lsf) == NodeAllocation("lsf", ("a", "b"))
-    assert command.build_node_command(NodeAllocation("lsf", ("a", "b")), "b", ["true"], lsf) == ["blaunch", "b", "true"]
+    assert launch_commands.build_node_command(NodeAllocation("lsf", ("a", "b")), "b", ["true"], lsf) == [
+        "blaunch",
+        "b",
+        "true",
+    ]
     hosts.write_text("a\na\nb\n")
     assert find_node_allocation((), {"LSB_JOBID": "3", "LSB_DJOB_HOSTFILE": str(hosts)}) == NodeAllocation(
         "lsf", ("a", "b")
@@ -132,21 +137,21 @@ def test_the_launcher_is_of_the_library_that_is_loaded(tmp_path: Path, monkeypat
     launcher_script(tmp_path, "mpirun", "HYDRA build details")
     launcher_script(tmp_path, "mpirun.openmpi", "mpirun (Open MPI) 4.1.4")
     environ = {"PATH": str(tmp_path)}
-    assert command.choose_mpi_launcher(environ, "Open MPI v5.0.11").program == str(tmp_path / "mpirun.openmpi")
-    assert command.choose_mpi_launcher(environ, "MPICH Version: 5.0.2").kind == "hydra"
+    assert launch_commands.choose_mpi_launcher(environ, "Open MPI v5.0.11").program == str(tmp_path / "mpirun.openmpi")
+    assert launch_commands.choose_mpi_launcher(environ, "MPICH Version: 5.0.2").kind == "hydra"
 
 
 def test_a_launcher_of_another_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.prefix", str(tmp_path / "nowhere"))
     launcher_script(tmp_path, "mpirun", "HYDRA build details")
     with pytest.raises(RefusedError, match="is of another: HYDRA build details"):
-        command.choose_mpi_launcher({"PATH": str(tmp_path)}, "Open MPI v5.0.11")
+        launch_commands.choose_mpi_launcher({"PATH": str(tmp_path)}, "Open MPI v5.0.11")
 
 
 def test_srun_starts_ranks_where_the_library_has_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.prefix", str(tmp_path / "nowhere"))
     launcher_script(tmp_path, "srun", "MPI plugin types are... none cray_shasta pmi2 pmix")
-    chosen = command.choose_mpi_launcher(
+    chosen = launch_commands.choose_mpi_launcher(
         {"PATH": str(tmp_path), "SLURM_JOB_ID": "7"}, "MPI VERSION: CRAY MPICH version 8.1"
     )
     assert (chosen.kind, chosen.plugin) == ("srun", "cray_shasta")
@@ -170,16 +175,16 @@ def test_family_that_not_all_nodes_have_is_spared(monkeypatch: pytest.MonkeyPatc
     known = {"both": (AF_INET, AF_INET6), "four": (AF_INET,), "six": (AF_INET6,)}
     monkeypatch.setattr("socket.getaddrinfo", lambda name, *_, **__: [(family,) for family in known[name]])
     found = [
-        command.find_spare_address_family(nodes)
+        launch_commands.find_spare_address_family(nodes)
         for nodes in (["both", "four"], ["both", "six"], ["four", "six"], ["user@both"])
     ]
     assert found == ["6", "4", "", "6"]
 
 
 @pytest.mark.parametrize("kind", ["openmpi", "hydra", "srun"])
-def test_each_node_gets_one_rank(kind: command.Kind) -> None:
-    words = command.build_ranks_command(
-        command.RankLauncher(kind, "x", "y"), NodeAllocation("hosts", ("a", "b")), ["a", "b"], ["millrace", "run"],
+def test_each_node_gets_one_rank(kind: launch_commands.Kind) -> None:
+    words = launch_commands.build_ranks_command(
+        launch_commands.RankLauncher(kind, "x", "y"), NodeAllocation("hosts", ("a", "b")), ["a", "b"], ["millrace", "run"],
         cwd=Path("/w"), forward=["BLASTDB"],
     )  # fmt: skip
     assert words[0] == "x"
@@ -198,7 +203,7 @@ def test_the_users_variables_reach_the_ranks_but_not_those_of_the_session() -> N
         "PWD": "/",
         "BASH_FUNC_a%%": "",
     }
-    assert command.list_forwarded_variables(environ) == ["BLASTDB", "PATH"]
+    assert launch_commands.list_forwarded_variables(environ) == ["BLASTDB", "PATH"]
 
 
 def test_output_is_passed_on_once_though_it_is_written_again(tmp_path: Path) -> None:
@@ -239,7 +244,7 @@ def test_what_a_launcher_says_of_its_end_is_kept_for_the_worst_case() -> None:
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What the clock says, which a test sets."""
     shown = [100.0]
-    monkeypatch.setattr("millrace.launch.watch.time.monotonic", lambda: shown[0])
+    monkeypatch.setattr("millrace.launch.heartbeat.time.monotonic", lambda: shown[0])
     return shown
 
 
@@ -266,7 +271,7 @@ def test_while_mpi_starts_on_many_nodes_the_coordinator_may_be_silent_for_longer
 ) -> None:
     signs = CoordinatorSigns(tmp_path)
     signs.reset_for_start()
-    beating = heart.CoordinatorHeartbeat(signs.environ["MILLRACE_HEARTBEAT"])
+    beating = heartbeat.CoordinatorHeartbeat(signs.environ["MILLRACE_HEARTBEAT"])
     beating.starting = True
     beating.write_beat()
     signs.read_heartbeat()
@@ -283,7 +288,7 @@ def test_while_mpi_starts_on_many_nodes_the_coordinator_may_be_silent_for_longer
 def test_mpi_that_does_not_start_ends_the_start_though_the_coordinator_beats(tmp_path: Path, now: list[float]) -> None:
     signs = CoordinatorSigns(tmp_path)
     signs.reset_for_start()
-    beating = heart.CoordinatorHeartbeat(signs.environ["MILLRACE_HEARTBEAT"])
+    beating = heartbeat.CoordinatorHeartbeat(signs.environ["MILLRACE_HEARTBEAT"])
     waited = []
     for beating.starting, seconds in (
         (False, 40.0),
@@ -319,7 +324,7 @@ def test_a_coordinator_that_has_not_begun_long_after_others_is_frozen(
     for took, limit in ((1.0, MAX_SILENCE_SECONDS), (5.0, 15.0), (15.0, MAX_START_SECONDS)):
         signs.reset_for_start()
         begun, now[0] = now[0], now[0] + took
-        assert heart.start_heartbeat({**signs.environ, "PMI_RANK": "2", "PMI_SIZE": "3"}) is None
+        assert heartbeat.start_heartbeat({**signs.environ, "PMI_RANK": "2", "PMI_SIZE": "3"}) is None
         signs.read_heartbeat()
         now[0] = begun + limit - 0.1
         assert not signs.get_excessive_silence(1, 1.0)
@@ -377,7 +382,7 @@ def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) ->
     token = os.urandom(8).hex()
     by_environment = subprocess.Popen(["sleep", "600"], env={**os.environ, sweep.NAME: token})
     by_argument = subprocess.Popen(
-        ["sh", "-c", "read _", f"--base={launcher_folder.make_path_prefix(token)}0"], stdin=subprocess.PIPE
+        ["sh", "-c", "read _", f"--base={work_places.make_path_prefix(token)}0"], stdin=subprocess.PIPE
     )
     other = subprocess.Popen(["sleep", "600"], env={**os.environ, sweep.NAME: "0" * 16})
     try:
@@ -394,7 +399,7 @@ def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) ->
 def test_the_heart_beats_before_what_takes_long_is_imported(tmp_path: Path) -> None:
     beats = tmp_path / "heartbeat"
     code = (
-        "import os, sys, time\nfrom millrace.launch import heart\nassert heart.start_heartbeat(os.environ)\n"
+        "import os, sys, time\nfrom millrace.launch import heartbeat\nassert heartbeat.start_heartbeat(os.environ)\n"
         f"while not os.path.exists({str(beats)!r}) or not (beat := open({str(beats)!r}).read()): time.sleep(0.001)\n"
         "print(*sys.modules)\nprint(beat, end='')"
     )
@@ -403,11 +408,11 @@ def test_the_heart_beats_before_what_takes_long_is_imported(tmp_path: Path) -> N
         [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=300, check=True
     )
     modules, beat = done.stdout.splitlines()
-    assert not {"click", "msgspec", "mpi4py", "millrace.cli", "millrace.session"} & set(modules.split())
+    assert not {"click", "msgspec", "mpi4py", "millrace.cli", "millrace.run"} & set(modules.split())
     assert re.fullmatch(r"\d+ 0", beat)
 
 
 def test_only_the_coordinator_has_a_heart(tmp_path: Path) -> None:
     environ = {**CoordinatorSigns(tmp_path).environ, "PMI_RANK": "3", "PMI_SIZE": "4"}
-    assert heart.start_heartbeat(environ) is None
-    assert heart.start_heartbeat({}) is None
+    assert heartbeat.start_heartbeat(environ) is None
+    assert heartbeat.start_heartbeat({}) is None

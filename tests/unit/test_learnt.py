@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millrace.model import CostSums
-from millrace.plan.learnt import MAX_TOOLS, recall_learnt_cost, remember_learnt_cost
+from millrace.core.tool_use import CostSums
+from millrace.planning.result_fingerprint import MAX_TOOLS, recall_learnt_cost, remember_learnt_cost
 
 
 def learnt(largest: int) -> CostSums:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millrace.node.lent import SlotLease
+from millrace.node.task_slots import SlotLease
 
 
 class Lender:

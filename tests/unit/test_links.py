@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cluster.failures import (
+from millrace.cluster.failure_detection import (
     MAX_SILENCE_AT_START_SECONDS,
     MAX_STARTUP_TIME_RATIO,
     MIN_STARTUP_WAIT_SECONDS,

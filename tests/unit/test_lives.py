@@ -10,16 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ended, lives_of, part
 
-from millrace.ids import BatchId
-from millrace.model import CostHint
-from millrace.schedule.lives import (
+from millrace.core.tasks import BatchId
+from millrace.core.tool_use import CostHint
+from millrace.scheduler.batch_lifecycle import (
     MIN_FAILURES_TO_BLAME_TOOL,
     MIN_MIXED_FAILURES_TO_BLAME_TOOL,
     BatchLifecycle,
     BatchStep,
     RunBatch,
 )
-from millrace.schedule.protocol import (
+from millrace.scheduler.batch_sizing import MAX_READY_BATCHES, MAX_TAIL_BYTES
+from millrace.scheduler.limits import QuarantineLimit
+from millrace.scheduler.protocol import (
     AttemptResult,
     CutBatches,
     QuarantineBatch,
@@ -29,8 +31,6 @@ from millrace.schedule.protocol import (
     StopRun,
     TaskFailure,
 )
-from millrace.schedule.quarantine_limit import QuarantineLimit
-from millrace.schedule.sizing import MAX_READY_BATCHES, MAX_TAIL_BYTES
 
 
 @dataclass

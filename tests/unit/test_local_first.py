@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.ids import BatchId, TaskId
-from millrace.schedule.dispatcher import TaskDispatcher
-from millrace.schedule.holders import FragmentHolders
-from millrace.schedule.local_first import RULES, LocalSearchQueue
-from millrace.schedule.placement import TaskPlacement
-from millrace.tasks import SearchTask, SlotTask
+from millrace.core.tasks import BatchId, SearchTask, SlotTask, TaskId
+from millrace.scheduler.dispatcher import TaskDispatcher
+from millrace.scheduler.fragment_holders import FragmentHolders
+from millrace.scheduler.placement import TaskPlacement
+from millrace.scheduler.waiting_tasks import RULES, LocalSearchQueue
 
 
 class Run:

@@ -7,7 +7,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.locality import FragmentAffinity
+from millrace.scheduler.fragment_holders import FragmentAffinity
 
 
 @given(

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cluster.message_seal import KEY_BYTES, SEAL_BYTES, MessageSeal, derive_start_key, draw_secret
-from millrace.errors import CorruptError
+from millrace.cluster.transport.message_encoding import (
+    KEY_BYTES,
+    SEAL_BYTES,
+    MessageSeal,
+    derive_start_key,
+    draw_secret,
+)
+from millrace.core.errors import CorruptError
 
 KEY = bytes(range(KEY_BYTES))
 TAG = 2

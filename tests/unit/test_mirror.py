@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from millrace.model import InputArg, InputUse, OutputArg, OutputUse, ToolUse
-from millrace.node import mirror
+from millrace.core.tool_use import InputArg, InputUse, OutputArg, OutputUse, ToolUse
+from millrace.node import mirror_layout
 
 
 def a_use(source: str, dest: str) -> ToolUse:
@@ -18,10 +18,10 @@ def a_use(source: str, dest: str) -> ToolUse:
     )
 
 
-def built(use: ToolUse, cwd: Path, slot: Path) -> tuple[mirror.SlotLayout, list[bytes]]:
-    layout = mirror.lay_out_mirror(use, cwd)
+def built(use: ToolUse, cwd: Path, slot: Path) -> tuple[mirror_layout.SlotLayout, list[bytes]]:
+    layout = mirror_layout.lay_out_mirror(use, cwd)
     layout.build_skeleton(slot)
-    return layout, mirror.render_argv(use.argv, use, layout, [], {})
+    return layout, mirror_layout.render_argv(use.argv, use, layout, [], {})
 
 
 def test_relative_paths_keep_their_text_and_are_not_links(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_an_absolute_path_lies_in_the_slot_and_is_put_back(tmp_path: Path) -> No
     cwd = tmp_path / "cwd"
     cwd.mkdir()
     layout, argv = built(a_use(str(tmp_path / "in.fa"), "out"), cwd, tmp_path / "slot")
-    assert argv[2] == mirror.SLOT_MARK + b"/_millrace/in0/in.fa"
+    assert argv[2] == mirror_layout.SLOT_MARK + b"/_millrace/in0/in.fa"
     assert (argv[2], os.fsencode(tmp_path / "in.fa")) in layout.substitutions
 
 
@@ -67,7 +67,7 @@ def test_the_skeleton_is_all_that_was_made(tmp_path: Path) -> None:
 
 def test_hidden_folders_are_not_seen(tmp_path: Path) -> None:
     (tmp_path / "cwd" / "out.millrace").mkdir(parents=True)
-    layout = mirror.lay_out_mirror(
+    layout = mirror_layout.lay_out_mirror(
         a_use("in.fa", "out"), tmp_path / "cwd", frozenset({tmp_path / "cwd" / "out.millrace"})
     )
     assert not layout.links

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.storage.mounts import CopyMounts, find_mount_problem
+from millrace.storage.bind_mounts import CopyMounts, find_mount_problem
 
 
 @pytest.fixture(scope="module")

@@ -7,17 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.node import names
+from millrace.node import url_view
 
 
 def test_processes_of_one_host_may_make_the_same_folder_at_once(tmp_path: Path) -> None:
-    view = names.plan_view(["cat", "set.bin"], tmp_path, [])
+    view = url_view.plan_view(["cat", "set.bin"], tmp_path, [])
 
     def make(turn: int) -> None:
         # A run's folder comes and goes beside the files: its link is there for one of them, and not for the next.
         with suppress(FileExistsError):  # another one removed it just now
             (tmp_path / f"run{turn % 7}.millrace").mkdir(exist_ok=True)
-        names.build_view(view, tmp_path, {})
+        url_view.build_view(view, tmp_path, {})
         shutil.rmtree(tmp_path / f"run{turn % 7}.millrace", ignore_errors=True)
 
     try:
@@ -28,13 +28,13 @@ def test_processes_of_one_host_may_make_the_same_folder_at_once(tmp_path: Path) 
 
 
 def test_folders_of_others_may_go_while_they_are_looked_at(tmp_path: Path) -> None:
-    view = names.plan_view(["cat", "set.bin"], tmp_path, [])
+    view = url_view.plan_view(["cat", "set.bin"], tmp_path, [])
 
     def make(turn: int) -> None:
         other = view.root.with_name(f"{view.root.name}-{turn % 5}")
         with suppress(FileNotFoundError, FileExistsError):  # the next one removes it, at any moment
             (other / "deeper").mkdir(parents=True, exist_ok=True)
-        names.build_view(view, tmp_path, {})
+        url_view.build_view(view, tmp_path, {})
         shutil.rmtree(other, ignore_errors=True)
 
     try:
@@ -48,18 +48,18 @@ def test_folders_of_others_may_go_while_they_are_looked_at(tmp_path: Path) -> No
 def test_what_stands_for_a_file_that_is_elsewhere_is_the_same_for_all_processes(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.write_bytes(b">a\nAC\n")
-    view = names.plan_view(["cat", "db.fa"], tmp_path, [])
+    view = url_view.plan_view(["cat", "db.fa"], tmp_path, [])
     there = view.folder / "db.fa"
 
     def make(_: int) -> tuple[int, int, int]:
-        names.build_view(view, tmp_path, {}, {"db.fa": 6})
+        url_view.build_view(view, tmp_path, {}, {"db.fa": 6})
         found = there.stat()
         return found.st_size, found.st_ino, found.st_mtime_ns
 
     try:
         with ThreadPoolExecutor(4) as pool:
             assert len({*pool.map(make, range(20))}) == 1
-        names.build_view(view, tmp_path, {"db.fa": str(copy)})
+        url_view.build_view(view, tmp_path, {"db.fa": str(copy)})
         assert there.read_bytes() == copy.read_bytes(), "it is here by now"
         assert make(0)[0] == 6 and there.read_bytes() == bytes(6)
     finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.errors import RefusedError
-from millrace.tools.options import CommandTokens, CommandWord, OptionTable, scan_options
+from millrace.adapters.option_reader import CommandTokens, CommandWord, OptionTable, scan_options
+from millrace.core.errors import RefusedError
 
 #: As most programs with long options read them (getopt_long).
 GETOPT = OptionTable(

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace import _core
-from millrace.output.order import ReorderBuffer, select_effective_tasks
-from millrace.task_numbers import encode_task_kind
-from millrace.tasks import RankTask, SliceTask
+from millrace.core.tasks import RankTask, SliceTask, encode_task_kind
+from millrace.output.output_writer import ReorderBuffer, select_effective_tasks
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.randoms(use_true_random=False))

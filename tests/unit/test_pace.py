@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.pace import MAX_INTERVAL_SECONDS, MIN_INTERVAL_SECONDS, SAFETY, PollInterval
+from millrace.scheduler.message_timing import MAX_INTERVAL_SECONDS, MIN_INTERVAL_SECONDS, SAFETY, PollInterval
 
 
 @given(st.integers(1, 64), st.integers(0, 300), st.lists(st.floats(1e-4, 100), min_size=1, max_size=20))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace import _core
-from millrace.schedule.packing import MIN_MESSAGE_BYTES, MIN_TIMED_BYTES, MessageCompression
+from millrace.scheduler.message_timing import MIN_MESSAGE_BYTES, MIN_TIMED_BYTES, MessageCompression
 
 
 def test_what_is_packed_comes_back() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.partition import (
+from millrace.scheduler.placement import (
     MAX_FLAT_NODES,
     MAX_PARTITION_NODES,
     MIN_PARTITION_NODES,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from millrace import _core
-from millrace.errors import CorruptError
-from millrace.model import OutputUse
-from millrace.output.parts import ExtentWriter, OutputPart, explain_lone_writer, read_inode_number
+from millrace.core.errors import CorruptError
+from millrace.core.tool_use import OutputUse
+from millrace.output.output_parts import ExtentWriter, OutputPart, explain_lone_writer, read_inode_number
 
 OUTPUTS = (OutputUse(name="out", path="out"), OutputUse(name="other", path="other"))
 

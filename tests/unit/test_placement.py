@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from millrace.schedule.node_load import MAX_AHEAD_PER_SLOT
-from millrace.schedule.placement import SendTask, TaskPlacement
+from millrace.scheduler.node_load import MAX_AHEAD_PER_SLOT
+from millrace.scheduler.placement import SendTask, TaskPlacement
 
 
 class AnyOrder(RuleBasedStateMachine):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace.process_handle import open_process_handle, signal_process
+from millrace.host.own_processes import open_process_handle, signal_process
 
 
 @pytest.fixture(params=["by name", "by number"])

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from millrace.cluster.messages import NodeReady
-from millrace.cluster.programs import ClusterPrograms
-from millrace.errors import RefusedError, ToolError
-from millrace.job import make_job
-from millrace.plan import fingerprint
-from millrace.plan import plan as planner
-from millrace.rundir import RunDir
+from millrace.cluster.node_info import ClusterPrograms
+from millrace.core.errors import RefusedError, ToolError
+from millrace.core.job import make_job
+from millrace.planning import result_fingerprint
+from millrace.planning import run_plan as planner
+from millrace.rundir.paths import RunDir
 
 HERE = os.uname().machine
 
@@ -36,7 +36,7 @@ def programs(tmp_path: Path) -> ClusterPrograms:
 
 
 def own(tmp_path: Path) -> NodeReady:
-    return NodeReady("tool", fingerprint.fingerprint_content(tmp_path / "tool"), "")
+    return NodeReady("tool", result_fingerprint.fingerprint_content(tmp_path / "tool"), "")
 
 
 def test_each_architecture_has_its_name_for_the_program(programs: ClusterPrograms) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from millrace.job import ProgressMode
-from millrace.model import ProgressSnapshot
+from millrace.core.job import ProgressMode
+from millrace.core.tool_use import ProgressSnapshot
 from millrace.report.eta import ProgressHistory, estimate_remaining
 from millrace.report.progress import make_progress
 

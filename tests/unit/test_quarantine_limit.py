@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.schedule.quarantine_limit import QuarantineLimit
+from millrace.scheduler.limits import QuarantineLimit
 
 
 def given_up(limit: QuarantineLimit, n_done: int, ways: int) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.model import CostHint, CostSums, InputUse, ToolUse
-from millrace.plan.queries import QueryEstimate
-from millrace.plan.reads import MIN_BATCHES_PER_SLOT, estimate_database_reads
-from millrace.schedule.sizing import CostModel
+from millrace.core.tool_use import CostHint, CostSums, InputUse, ToolUse
+from millrace.planning.database_reads import MIN_BATCHES_PER_SLOT, estimate_database_reads
+from millrace.planning.input_sniffing import QueryEstimate
+from millrace.scheduler.batch_sizing import CostModel
 
 QUERIES = QueryEstimate(records=1000, units=300_000, longest=900)
 

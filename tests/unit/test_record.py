@@ -24,8 +24,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace import _core, formats
-from millrace.errors import RefusedError
+from millrace import _core
+from millrace.core import record_formats
+from millrace.core.errors import RefusedError
 
 #: For each format: whole records, in a form whose concatenation is cut back into them.
 RECORDS: dict[str, list[bytes]] = {
@@ -78,13 +79,13 @@ def test_each_format_is_cut_into_its_records(record_format: str, tmp_path: Path)
     assert [data for _, data in cut] == records
     assert [batch.bytes for batch, _ in cut] == [len(record) for record in records]
     assert (source.records, source.offset) == (len(records), path.stat().st_size)
-    if formats.FORMATS[record_format].unit == "bytes":
+    if record_formats.FORMATS[record_format].unit == "bytes":
         assert [batch.cost for batch, _ in cut] == [len(record) for record in records]
 
 
 def test_table_names_the_formats_of_the_reader(tmp_path: Path) -> None:
-    assert RECORDS.keys() | BELOW_A_HEADER.keys() == formats.FORMATS.keys() - {"files"}
-    assert {name for name, known in formats.FORMATS.items() if known.has_header} == BELOW_A_HEADER.keys()
+    assert RECORDS.keys() | BELOW_A_HEADER.keys() == record_formats.FORMATS.keys() - {"files"}
+    assert {name for name, known in record_formats.FORMATS.items() if known.has_header} == BELOW_A_HEADER.keys()
 
 
 @pytest.mark.parametrize("record_format", BELOW_A_HEADER)
@@ -112,7 +113,7 @@ def test_a_header_has_its_limit(tmp_path: Path) -> None:
 def test_variants_are_told_by_name_and_first_line(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(BELOW_A_HEADER["vcf"][0]))
-    assert formats.detect_format(str(path)) == formats.find_format_by_suffix("x.vcf.gz") == "vcf"
+    assert record_formats.detect_format(str(path)) == record_formats.find_format_by_suffix("x.vcf.gz") == "vcf"
 
 
 def test_cost_is_residues_and_limits_end_a_batch_when_reached(tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_compressed_input_is_told_by_its_bytes(codec: str, members: int, tmp_pat
     source = reader([path])
     assert b"".join(part for _, part in cut_all(source, tmp_path / "batch", 7, 0, 0)) == data
     assert source.offset == source.total == path.stat().st_size
-    assert formats.detect_format(str(path)) == "fasta"
+    assert record_formats.detect_format(str(path)) == "fasta"
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
@@ -405,7 +406,7 @@ def test_control_c_ends_the_wait_for_input() -> None:
 )  # fmt: skip
 def test_real_data(name: str, record_format: str, n_records: int, data: Path, tmp_path: Path) -> None:
     path = data / name
-    assert formats.detect_format(str(path)) == record_format
+    assert record_formats.detect_format(str(path)) == record_format
     source = reader([path], record_format)
     parts = [part for _, part in cut_all(source, tmp_path / "batch", 7, 0, 0)]
     assert b"".join(parts) == path.read_bytes()
@@ -439,7 +440,7 @@ def test_detect_trusts_the_name_but_for_text_and_sequences(tmp_path: Path) -> No
     def detect(name: str, content: bytes) -> str | None:
         path = tmp_path / name
         path.write_bytes(content)
-        return formats.detect_format(str(path))
+        return record_formats.detect_format(str(path))
 
     fasta, fastq = b">a\nAC\n", b"@a\nAC\n+\nII\n"
     assert detect("a.fa", fasta) == "fasta"
@@ -452,28 +453,28 @@ def test_detect_trusts_the_name_but_for_text_and_sequences(tmp_path: Path) -> No
     assert detect("a.hmm", b"# STOCKHOLM 1.0\n") == "hmm"
     assert detect("noname", b"HMMER3/f [3.3.2 | Nov 2020]\n") == "hmm"
     assert detect("noname", b"what\n") is None
-    assert formats.detect_format("-") is None
-    assert formats.detect_format(str(tmp_path / "missing.faa")) == "fasta"
+    assert record_formats.detect_format("-") is None
+    assert record_formats.detect_format(str(tmp_path / "missing.faa")) == "fasta"
 
 
 def test_parse_input_takes_a_format_from_the_end_of_a_name(tmp_path: Path) -> None:
     for name in "q.fa", "a:b", "odd:lines", "both", "both:lines":
         (tmp_path / name).touch()
-    assert formats.parse_input("q.fa", tmp_path) == ("q.fa", "")
-    assert formats.parse_input("q.fa:fastq", tmp_path) == ("q.fa", "fastq")
-    assert formats.parse_input("missing.fa:fastq", tmp_path) == ("missing.fa", "fastq")
-    assert formats.parse_input("-:lines", tmp_path) == ("-", "lines")
-    assert formats.parse_input("a:b", tmp_path) == ("a:b", "")
-    assert formats.parse_input("a:b:nul", tmp_path) == ("a:b", "nul")
-    assert formats.parse_input("odd:lines", tmp_path) == ("odd:lines", "")
-    assert formats.parse_input("both:lines", tmp_path) == ("both", "lines")
-    assert formats.parse_input("missing:b", tmp_path) == ("missing:b", "")
+    assert record_formats.parse_input("q.fa", tmp_path) == ("q.fa", "")
+    assert record_formats.parse_input("q.fa:fastq", tmp_path) == ("q.fa", "fastq")
+    assert record_formats.parse_input("missing.fa:fastq", tmp_path) == ("missing.fa", "fastq")
+    assert record_formats.parse_input("-:lines", tmp_path) == ("-", "lines")
+    assert record_formats.parse_input("a:b", tmp_path) == ("a:b", "")
+    assert record_formats.parse_input("a:b:nul", tmp_path) == ("a:b", "nul")
+    assert record_formats.parse_input("odd:lines", tmp_path) == ("odd:lines", "")
+    assert record_formats.parse_input("both:lines", tmp_path) == ("both", "lines")
+    assert record_formats.parse_input("missing:b", tmp_path) == ("missing:b", "")
     with pytest.raises(RefusedError, match="did you mean 'fasta'"):
-        formats.parse_input("q.fa:fsta", tmp_path)
+        record_formats.parse_input("q.fa:fsta", tmp_path)
     with pytest.raises(RefusedError, match="did you mean 'smiles'"):
-        formats.parse_input("-:smi", tmp_path)
+        record_formats.parse_input("-:smi", tmp_path)
     with pytest.raises(RefusedError, match="formats are fasta, fastq"):
-        formats.parse_input("q.fa:", tmp_path)
+        record_formats.parse_input("q.fa:", tmp_path)
 
 
 CELLS = st.text(st.sampled_from("ab 1.,;\t\n\r\"'é-"), max_size=6)

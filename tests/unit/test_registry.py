@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.tools import mafft, registry
-from millrace.tools.hmmer.programs import PROGRAMS
+from millrace.adapters import mafft, registry
+from millrace.adapters.hmmer.command_line import PROGRAMS
 
 #: Families that `registry` knows by programs which their adapter tells apart by name.
 TOLD_APART = {
@@ -28,8 +28,8 @@ def test_each_family_has_its_own_adapter_by_name_and_by_path(family: str) -> Non
     for program in registry.FAMILIES[family]:
         adapter = registry.find_adapter(f"/opt/bin/{program}")
         assert adapter is registry.find_adapter(program)
-        assert f"{type(adapter).__module__}.".startswith(f"millrace.tools.{family}.")
+        assert f"{type(adapter).__module__}.".startswith(f"millrace.adapters.{family}.")
 
 
 def test_any_other_program_has_the_generic_adapter() -> None:
-    assert type(registry.find_adapter("./my-tool")).__module__ == "millrace.tools.generic"
+    assert type(registry.find_adapter("./my-tool")).__module__ == "millrace.adapters.generic"

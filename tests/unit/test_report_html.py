@@ -11,8 +11,8 @@ import pytest
 from browser import browser
 from event_stories import story, write
 
-from millrace.errors import MillraceError
-from millrace.report import charts, html
+from millrace.core.errors import MillraceError
+from millrace.report import charts, html_report
 from millrace.report.events import (
     AnyLogEvent,
     EndEvent,
@@ -22,8 +22,8 @@ from millrace.report.events import (
     VolumesEvent,
     read_events,
 )
-from millrace.report.remarks import make_remarks
-from millrace.report.runs import load_runs
+from millrace.report.html_report import make_remarks
+from millrace.report.logged_runs import load_runs
 from millrace.report.summary import summarise_runs
 
 
@@ -31,7 +31,7 @@ def report(tmp_path: Path, events: list[AnyLogEvent]) -> str:
     run_dir = tmp_path / "hits.tsv.millrace"
     run_dir.mkdir()
     write(run_dir / "events.jsonl", events)
-    html.write_report(run_dir, tmp_path / "report.html")
+    html_report.write_report(run_dir, tmp_path / "report.html")
     return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -113,10 +113,10 @@ def test_next_to_nothing_has_a_report_too(tmp_path: Path, events: list[AnyLogEve
 
 def test_no_events_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(MillraceError, match=r"no events.jsonl\n\nhint: give the run directory"):
-        html.write_report(tmp_path, tmp_path / "report.html")
+        html_report.write_report(tmp_path, tmp_path / "report.html")
     (tmp_path / "events.jsonl").touch()
     with pytest.raises(MillraceError, match="no events yet"):
-        html.write_report(tmp_path, tmp_path / "report.html")
+        html_report.write_report(tmp_path, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
 

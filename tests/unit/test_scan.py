@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.finish.divided import count_finish_parts
-from millrace.schedule.finish.shares import MIN_SEARCH_BYTES
-from millrace.schedule.scan import SharedScan
+from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES, count_finish_parts
+from millrace.scheduler.fragment_search import SharedScan
 
 
 def test_batches_join_where_the_scan_stands() -> None:

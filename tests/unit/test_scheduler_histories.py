@@ -12,26 +12,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millrace.schedule.dispatcher import TaskDispatcher
-from millrace.schedule.finish.rank_shares import RankSharing
-from millrace.schedule.finish.slices import SlicedFinish
-from millrace.schedule.fragments import FragmentSearch
-from millrace.schedule.interruption import RunInterruption
-from millrace.schedule.lives import BatchLifecycle
-from millrace.schedule.placement import TaskPlacement
-from millrace.schedule.protocol import (
+from millrace.scheduler.batch_lifecycle import BatchLifecycle
+from millrace.scheduler.dispatcher import TaskDispatcher
+from millrace.scheduler.finish_strategies import RankSharing, SlicedFinish
+from millrace.scheduler.fragment_search import FragmentSearch, SearchProgress
+from millrace.scheduler.placement import TaskPlacement
+from millrace.scheduler.protocol import (
     AttemptResult,
     OutputBatch,
     QuarantineBatch,
     ReleaseBatch,
     ReportRetry,
+    RunInterruption,
     SplitBatch,
     StopReason,
     StopRun,
     TaskFailure,
 )
-from millrace.schedule.scheduler import BatchScheduler
-from millrace.schedule.searches import SearchProgress
+from millrace.scheduler.scheduler import BatchScheduler
 
 #: Histories in which a planted fault is found, at most.
 MOST = 3000

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from millrace import _core
-from millrace.schedule.protocol import AttemptResult, TaskFailure
-from millrace.schedule.searches import SearchProgress
+from millrace.scheduler.fragment_search import SearchProgress
+from millrace.scheduler.protocol import AttemptResult, TaskFailure
 
 
 def block(name: str) -> _core.BlockRef:

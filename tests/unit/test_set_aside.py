@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from millrace import earlier_run, run_folder
-from millrace.model import OutputUse
-from millrace.output import left
-from millrace.rundir import RunDir
+from millrace.core.tool_use import OutputUse
+from millrace.output import saved_outputs
+from millrace.rundir import ownership, paths
+from millrace.rundir.paths import RunDir
 
 OLD = {name: f"old {name}" for name in ("job.json", "journal.mrj", "journal-2-0.mrj", "events.jsonl", "complete.json")}
 NEW = {name: f"new {name}" for name in ("job.json", "journal.mrj", "events.jsonl")}
@@ -48,16 +48,16 @@ def test_a_run_that_was_set_aside_comes_back_whatever_is_killed(tmp_path: Path, 
         for name, text in OLD.items():
             (rundir.path / name).write_text(text)
         if begun:
-            earlier_run.back_up_run(rundir)
+            paths.back_up_run(rundir)
             for name, text in NEW.items():
                 (rundir.path / name).write_text(text)
-        begin = earlier_run.restore_run if begun else earlier_run.back_up_run
-        for what, n_steps in ((begin, first), (earlier_run.restore_run, second)):
+        begin = paths.restore_run if begun else paths.back_up_run
+        for what, n_steps in ((begin, first), (paths.restore_run, second)):
             with pytest.MonkeyPatch.context() as patch, pytest.raises((Killed, StopIteration)):
                 killed_after(patch, n_steps)
                 what(rundir)
                 raise StopIteration
-        earlier_run.restore_run(rundir)
+        paths.restore_run(rundir)
         assert content(rundir.path) == OLD, (first, second)
 
 
@@ -66,8 +66,8 @@ def test_what_is_no_run_is_not_kept_for_a_fresh_start(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     (tmp_path / "job.json").mkdir()
     (tmp_path / "journal.mrj").touch()
-    earlier_run.back_up_run(rundir)
-    assert content(tmp_path) == {} and not earlier_run.restore_run(rundir)
+    paths.back_up_run(rundir)
+    assert content(tmp_path) == {} and not paths.restore_run(rundir)
 
 
 def test_a_full_disk_leaves_no_part_of_how_outputs_were_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_a_full_disk_leaves_no_part_of_how_outputs_were_left(tmp_path: Path, mon
     plan = SimpleNamespace(use=SimpleNamespace(outputs=[output]), command=SimpleNamespace(cwd=tmp_path))
     rundir = RunDir(tmp_path / "run")
     rundir.path.mkdir()
-    left.save_output_states(plan, rundir, SimpleNamespace(run_id="0" * 32))  # type: ignore[arg-type]
+    saved_outputs.save_output_states(plan, rundir, SimpleNamespace(run_id="0" * 32))  # type: ignore[arg-type]
     assert not [*rundir.path.iterdir()]
 
 
@@ -90,5 +90,5 @@ def test_a_lock_of_which_somebody_has_made_a_folder_is_no_hindrance_at_the_end(t
     rundir = RunDir(tmp_path / "out.millrace")
     (rundir.path / "lock" / "more").mkdir(parents=True)
     (rundir.path / "job.json").touch()
-    run_folder.remove_run_directory(rundir)
+    ownership.remove_run_directory(rundir)
     assert not [*tmp_path.iterdir()]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from millrace.model import InputUse
-from millrace.node.batch import BatchLimits, EndOfInput, SpooledBatch
-from millrace.node.feed import InputFeeder
-from millrace.node.spool import open_reader
-from millrace.schedule.stretches import MAX_SHORT_BATCH_BYTES, SHARE, StretchChoice
+from millrace.core.tool_use import InputUse
+from millrace.node.batch_files import BatchLimits, EndOfInput, SpooledBatch, open_reader
+from millrace.node.input_feeder import InputFeeder
+from millrace.scheduler.verification_stretches import MAX_SHORT_BATCH_BYTES, SHARE, StretchChoice
 
 LINE = "x" * 99 + "\n"
 N = 20_000

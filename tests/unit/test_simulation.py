@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.errors import RefusedError, ToolError
-from millrace.simulate.bounds import compute_in_order_seconds, compute_static_seconds
-from millrace.simulate.cluster import ClusterSimulation
-from millrace.simulate.machine import SimulatedCluster, SimulationOutcome
-from millrace.simulate.trace import POOL, CostTrace, load_cost_trace
+from millrace.core.errors import RefusedError, ToolError
+from millrace.extensions.simulate.cost_trace import (
+    POOL,
+    CostTrace,
+    SimulatedCluster,
+    SimulationOutcome,
+    load_cost_trace,
+)
+from millrace.extensions.simulate.simulation import ClusterSimulation, compute_in_order_seconds, compute_static_seconds
 
 BLASTP = Path(__file__).parents[2] / "bench" / "traces" / "blastp.jsonl"
 

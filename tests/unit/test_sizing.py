@@ -14,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lives import ended, lives_of, part
 
-from millrace.engine.intake import InputMeter
-from millrace.model import CostHint, CostSums
-from millrace.node.batch import SpooledBatch
-from millrace.schedule.lives import BatchStep, RunBatch
-from millrace.schedule.protocol import AttemptResult, SplitBatch
-from millrace.schedule.sizing import (
+from millrace.core.tool_use import CostHint, CostSums
+from millrace.node.batch_files import SpooledBatch
+from millrace.run.engine_loop import InputMeter
+from millrace.scheduler.batch_lifecycle import BatchStep, RunBatch
+from millrace.scheduler.batch_sizing import (
     HANDLING_SECONDS,
     MAX_ALL_BATCHES_BYTES,
     MAX_BATCH_BYTES,
@@ -29,6 +28,7 @@ from millrace.schedule.sizing import (
     compute_batch_units,
     fit_to_record_end,
 )
+from millrace.scheduler.protocol import AttemptResult, SplitBatch
 
 
 @dataclass

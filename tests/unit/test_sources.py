@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.plan.costs import ReadCost, ReadCostLine, correct_read_cost, guess_read_cost
-from millrace.plan.sources import (
+from millrace.storage.database_sources import (
     BROADCAST,
     IN_PLACE,
     PASSED_ON,
@@ -19,6 +18,7 @@ from millrace.plan.sources import (
     describe_read_ways,
     rank_read_ways,
 )
+from millrace.storage.reading_costs import ReadCost, ReadCostLine, correct_read_cost, guess_read_cost
 
 GB = 10**9
 DISK = ReadSource(place="/data", cost=guess_read_cost("disk"), is_own=True)

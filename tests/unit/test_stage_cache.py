@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.plan.staging import DatabaseFile
-from millrace.storage.cache import NodeCache
-from millrace.storage.cache_files import PART, NoRoomError
+from millrace.storage.cache.cache_files import PART, NoRoomError
+from millrace.storage.cache.copy_cache import NodeCache
+from millrace.storage.staging_choice import DatabaseFile
 
 MUCH = 1 << 40
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.errors import RefusedError
-from millrace.job import check_stage
-from millrace.plan import staging
-from millrace.plan.staging import DatabaseFile, StagingNode, StagingPlace
+from millrace.core.errors import RefusedError
+from millrace.core.job import check_stage
+from millrace.storage import staging_choice
+from millrace.storage.staging_choice import DatabaseFile, StagingNode, StagingPlace
 
 GB = 10**9
 
@@ -41,36 +41,38 @@ def test_a_changed_file_has_another_key() -> None:
 
 def test_databases_go_to_memory_where_they_fit_and_to_disk_where_they_do_not() -> None:
     small = node("small", memory=2 * GB - 2, disk=place())
-    roomy, none = staging.choose_staging_places("auto", [file()], [node(), msgspec.structs.replace(small, disk=None)])
+    roomy, none = staging_choice.choose_staging_places(
+        "auto", [file()], [node(), msgspec.structs.replace(small, disk=None)]
+    )
     assert (roomy.place, roomy.missing) == ("ram", {file().key})
     assert none.place == ""
     assert "half of its memory" in none.why
     assert "no local disk" in none.why
-    assert staging.choose_staging_places("auto", [file()], [small])[0].place == "disk"
+    assert staging_choice.choose_staging_places("auto", [file()], [small])[0].place == "disk"
 
 
 def test_memory_in_use_by_others_is_not_counted_on() -> None:
     files = [file(size=3 * GB)]
-    assert staging.choose_staging_places("ram", files, [node(ram=place(busy=6 * GB))])[0].place == ""
-    assert staging.choose_staging_places("ram", files, [node(ram=place(busy=4 * GB))])[0].place == "ram"
-    assert staging.choose_staging_places("ram", files, [node(ram=place(free=GB))])[0].place == ""
-    assert staging.choose_staging_places("ram", files, [node(ram=place(free=GB, idle=2 * GB))])[0].place == "ram", (
-        "idle ones may go"
-    )
-    assert staging.choose_staging_places("ram", files, [node(available=GB)])[0].place == ""
+    assert staging_choice.choose_staging_places("ram", files, [node(ram=place(busy=6 * GB))])[0].place == ""
+    assert staging_choice.choose_staging_places("ram", files, [node(ram=place(busy=4 * GB))])[0].place == "ram"
+    assert staging_choice.choose_staging_places("ram", files, [node(ram=place(free=GB))])[0].place == ""
+    assert (
+        staging_choice.choose_staging_places("ram", files, [node(ram=place(free=GB, idle=2 * GB))])[0].place == "ram"
+    ), "idle ones may go"
+    assert staging_choice.choose_staging_places("ram", files, [node(available=GB)])[0].place == ""
 
 
 def test_a_place_that_has_the_files_already_comes_first() -> None:
     kept = node(ram=place(), disk=place(0, 0, 0, file()))
-    (choice,) = staging.choose_staging_places("auto", [file()], [kept])
+    (choice,) = staging_choice.choose_staging_places("auto", [file()], [kept])
     assert (choice.place, choice.missing) == ("disk", frozenset())
 
 
 def test_a_node_where_nothing_can_be_mounted_reads_in_place() -> None:
     nodes = [node("a"), node("b", why_not="not permitted"), node("c")]
-    choices = staging.choose_staging_places("ram", [file()], nodes)
+    choices = staging_choice.choose_staging_places("ram", [file()], nodes)
     assert [choice.place for choice in choices] == ["ram", "", "ram"]
-    assert staging.describe_staging([file()], nodes, choices) == [
+    assert staging_choice.describe_staging([file()], nodes, choices) == [
         "databases: 1.0 GB in 1 file, to be copied to the memory of 2 nodes",
         "databases: b reads them in place: not permitted",
     ]
@@ -84,11 +86,11 @@ def test_copies_never_fill_more_than_their_share_of_the_memory(
     sizes: list[int], memory: int, free: int, busy: int, idle: int, n_held: int
 ) -> None:
     files = [file(f"db{k}", size) for k, size in enumerate(sizes)]
-    (choice,) = staging.choose_staging_places(
+    (choice,) = staging_choice.choose_staging_places(
         "ram", files, [node(ram=place(free, busy, idle, *files[:n_held]), memory=memory)]
     )
     if choice.place:
-        assert busy + sum(sizes) <= choice.budget <= staging.MEMORY_SHARE * memory
+        assert busy + sum(sizes) <= choice.budget <= staging_choice.MEMORY_SHARE * memory
         assert sum(each.size for each in files if each.key in choice.missing) <= free + idle
     else:
         assert choice.why
@@ -100,7 +102,7 @@ def test_files_are_found_once_without_links_and_folders(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "link").symlink_to("real")
     names = [Path(name) for name in ("link", "real", "bigger", "empty", ".", "absent")]
-    found = staging.list_database_files(names, tmp_path)
+    found = staging_choice.list_database_files(names, tmp_path)
     assert [each.path for each in found] == [str(tmp_path / "bigger"), str(tmp_path / "real")]
 
 

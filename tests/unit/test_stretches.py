@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.schedule.stretches import (
+from millrace.scheduler.verification_stretches import (
     FREE_SECONDS,
     MAX_ALONE_RECORDS,
     MAX_COST_SHARE,

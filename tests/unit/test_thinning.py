@@ -11,7 +11,7 @@ from event_stories import story, write
 from millrace.cli.report import command
 from millrace.report.events import EndEvent, RunEvent, TaskEvent, read_typed_events
 from millrace.report.summary import summarise_events
-from millrace.storage import past
+from millrace.rundir import run_history
 
 N = 60_000
 
@@ -40,11 +40,11 @@ def test_a_log_of_very_many_tasks_is_small_and_tells_the_same(tmp_path: Path) ->
     assert told.n_tasks == N + N // 10_000 and told.records_done == 3 * N
 
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    about = past.EndedRun(
+    about = run_history.EndedRun(
         run_id="ab" * 16, ended="", argv=("x",), host="", cwd="", run_dir="/gone/o.millrace", status="done", exit_code=0,
         message="", records_done=0, quarantined=0, n_starts=1, wall=1.0,
     )  # fmt: skip
-    past.archive_run(about, {past.EVENTS: log}, environ)
+    run_history.archive_run(about, {run_history.EVENTS: log}, environ)
     page = tmp_path / "report.html"
     done = CliRunner().invoke(command, ["abab", "-o", str(page)], env=environ)
     assert done.exit_code == 0 and f"{N + N // 10_000:,} tasks" in page.read_text(), done.output

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from millrace.errors import RefusedError
-from millrace.model import InputArg, OutputArg, RequiredContent, ToolUse, UserCommand
-from millrace.tools.blast.adapter import BlastAdapter
-from millrace.tools.blast.formats import parse_format
-from millrace.tools.blast.options import parse_options
-from millrace.tools.blast.search_path import split_names
+from millrace.adapters.blast.adapter import BlastAdapter
+from millrace.adapters.blast.command_line import parse_options
+from millrace.adapters.blast.output_formats import parse_format
+from millrace.adapters.blast.search_path import split_names
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import InputArg, OutputArg, RequiredContent, ToolUse, UserCommand
 
 FASTA = b">a\nMKVL\n>b\nMKVLAA\n"
 

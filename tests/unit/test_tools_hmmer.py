@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from millrace.errors import RefusedError
-from millrace.model import InputArg, OutputArg, ToolUse, UserCommand
-from millrace.tools.hmmer.adapter import HmmerAdapter
-from millrace.tools.hmmer.command import parse_c_integer, parse_command_line, parse_help_options
+from millrace.adapters.hmmer.adapter import HmmerAdapter
+from millrace.adapters.hmmer.command_line import parse_c_integer, parse_command_line, parse_help_options
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import InputArg, OutputArg, ToolUse, UserCommand
 
 CORES = os.sysconf("SC_NPROCESSORS_ONLN")
 

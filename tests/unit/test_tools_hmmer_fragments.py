@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.model import DatabaseFragment, FragmentPlan, HmmerTargets, OutputUse
-from millrace.tools.hmmer.backend import HmmerBackend
-from millrace.tools.hmmer.fragments import cut_targets
+from millrace.adapters.hmmer.backend import HmmerBackend
+from millrace.adapters.hmmer.fragments import cut_targets
+from millrace.core.tool_use import DatabaseFragment, FragmentPlan, HmmerTargets, OutputUse
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 20))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.errors import RefusedError
-from millrace.model import InputArg, OutputArg, ToolUse, UserCommand
-from millrace.tools.obabel import ADAPTER
+from millrace.adapters.obabel import ADAPTER
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import InputArg, OutputArg, ToolUse, UserCommand
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.errors import RefusedError
-from millrace.model import InputArg, OutputArg, ThreadsArg, ToolUse, UserCommand
-from millrace.tools.registry import find_adapter
+from millrace.adapters.registry import find_adapter
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import InputArg, OutputArg, ThreadsArg, ToolUse, UserCommand
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.model import UserCommand
-from millrace.tools.version import read_version_line
+from millrace.adapters.program_identity import read_version_line
+from millrace.core.tool_use import UserCommand
 
 
 @pytest.fixture

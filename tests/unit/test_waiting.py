@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace import waiting
-from millrace.waiting import PollBackoff, WaitDeadline, wait_until
+from millrace.core import wait_loop
+from millrace.core.wait_loop import PollBackoff, WaitDeadline, wait_until
 
 
 class Clock:
@@ -27,7 +27,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     found = Clock()
-    monkeypatch.setattr(waiting, "time", found)
+    monkeypatch.setattr(wait_loop, "time", found)
     yield found
 
 

@@ -6,14 +6,12 @@ from pathlib import Path
 
 from event_stories import story
 
-from millrace.report.by_node import summarise_nodes
+from millrace.extensions.watch import phases_page, status_line
+from millrace.extensions.watch.watch_targets import FileTail
+from millrace.extensions.watch.watch_view import WatchView
+from millrace.extensions.workflow.workflow_folder import PhaseLogLine, list_work_stretches
 from millrace.report.events import RetryEvent, RunEvent, TaskEvent
-from millrace.report.runs import load_runs
-from millrace.watch import phases, plain
-from millrace.watch.tail import FileTail
-from millrace.watch.view import WatchView
-from millrace.workflow.folder import list_work_stretches
-from millrace.workflow.log import PhaseLogLine
+from millrace.report.logged_runs import load_runs, summarise_nodes
 
 
 def test_a_tail_gives_whole_lines_once_also_of_a_file_that_is_removed(tmp_path: Path) -> None:
@@ -59,10 +57,10 @@ def test_the_time_left_comes_from_what_was_done_when() -> None:
     view = WatchView("o.millrace", "running", load_runs([head, *tasks]))
     assert view.share == 0.5 and view.left and view.left[1] == 5.0
     assert (
-        plain.format_status_line(view)
+        status_line.format_status_line(view)
         == "o.millrace: running, 50 %, 5 records, 5.0 s, about 5.0 s left (4.8 s to 5.2 s)"
     )
-    assert plain.build_change_key(view) != plain.build_change_key(
+    assert status_line.build_change_key(view) != status_line.build_change_key(
         WatchView("o.millrace", "running", load_runs([head, *tasks, RetryEvent()]))
     )
     over = WatchView("o.millrace", "killed", view.runs)
@@ -84,7 +82,7 @@ def test_phases_that_were_killed_and_resumed_have_a_bar_for_each_time() -> None:
         WatchView(name, state, load_runs([RunEvent(), TaskEvent(t=2, start=0)]), stretches=[each for each in found if each.phase == name])
         for name, state in (("a", "done"), ("b", "quarantined"))
     ]  # fmt: skip
-    drawn = phases.build_phase_charts(views)
+    drawn = phases_page.build_phase_charts(views)
     assert [(bar["phase"], bar["start"], bar["length"], bar["state"]) for bar in drawn["bars"]] == [
         ("a", 0, 4, "stopped"), ("a", 10, 1, "done"), ("b", 1, 9, "killed"), ("b", 10, 5, "quarantined"),
     ]  # fmt: skip

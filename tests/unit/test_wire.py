@@ -19,11 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace import _core, tasks
+from millrace import _core
 from millrace.cluster import messages as say
-from millrace.cluster import wire
-from millrace.errors import CorruptError, ExitCode, MillraceError, RefusedError, UnequalError
-from millrace.node.batch import SpooledBatch
+from millrace.cluster.transport import message_encoding
+from millrace.core import tasks
+from millrace.core.errors import CorruptError, ExitCode, MillraceError, RefusedError, UnequalError
+from millrace.node.batch_files import SpooledBatch
 
 KINDS = typing.get_args(say.Message)
 
@@ -108,7 +109,7 @@ def spelled(value: Any) -> Any:
 @given(data=st.data())
 def test_each_message_arrives_as_it_was(kind: type, data: st.DataObject) -> None:
     message = data.draw(values_of(kind))
-    assert spelled(wire.decode_message(wire.encode_message(message))) == spelled(message)
+    assert spelled(message_encoding.decode_message(message_encoding.encode_message(message))) == spelled(message)
 
 
 def test_text_of_another_encoding_arrives_as_it_was() -> None:
@@ -117,10 +118,10 @@ def test_text_of_another_encoding_arrives_as_it_was() -> None:
     message = say.ForwardedFromMember(
         2,
         say.NodeStorageReport(
-            say.staging.StagingNode("h", 1, 2, say.staging.StagingPlace(name, 1, 2, 3), None, "ü\ud800")
+            say.staging_choice.StagingNode("h", 1, 2, say.staging_choice.StagingPlace(name, 1, 2, 3), None, "ü\ud800")
         ),
     )
-    assert spelled(wire.decode_message(wire.encode_message(message))) == spelled(message)
+    assert spelled(message_encoding.decode_message(message_encoding.encode_message(message))) == spelled(message)
 
 
 #: The number of each message, its fields in order. A number is never given to another one; a release with other fields is
@@ -174,7 +175,7 @@ None SpooledBatch first last units bytes digests spooled files offset has_member
 
 def test_numbers_and_fields_on_the_wire_are_frozen() -> None:
     others = (
-        wire.BytewiseMessage,
+        message_encoding.BytewiseMessage,
         *typing.get_args(tasks.TaskKind),
         tasks.TaskStarted,
         tasks.TaskEnded,
@@ -190,7 +191,7 @@ def test_numbers_and_fields_on_the_wire_are_frozen() -> None:
 def test_hello_of_any_release_can_be_read() -> None:
     hello = say.ProcessJoined("n1", 2, 3, "cores", "x86_64", "9.0")
     content = b"\x97\x21\xa2n1\x02\x03\xa5cores\xa6x86_64\xa39.0"
-    assert wire.encode_message(hello) == content and wire.decode_message(content) == hello
+    assert message_encoding.encode_message(hello) == content and message_encoding.decode_message(content) == hello
 
 
 class Runs:
@@ -212,24 +213,24 @@ def test_a_pickle_is_no_message(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CorruptError, match="is not understood"):
-        wire.decode_message(pickle.dumps(Runs(what, *words, "made"), protocol=protocol))
+        message_encoding.decode_message(pickle.dumps(Runs(what, *words, "made"), protocol=protocol))
     assert not any(tmp_path.iterdir()) and say.PingAgent.__doc__ == "A heartbeat of the coordinator, or of a leader."
 
 
 @given(st.binary(max_size=300))
 def test_bytes_that_nobody_meant_are_refused_or_a_message(content: bytes) -> None:
     with suppress(CorruptError):
-        assert isinstance(wire.decode_message(content), KINDS)
+        assert isinstance(message_encoding.decode_message(content), KINDS)
 
 
 @settings(max_examples=FEW)
 @given(data=st.data())
 def test_a_message_with_a_changed_byte_is_refused_or_a_message(data: st.DataObject) -> None:
-    content = wire.encode_message(data.draw(st.one_of(*map(values_of, KINDS))))
+    content = message_encoding.encode_message(data.draw(st.one_of(*map(values_of, KINDS))))
     at = data.draw(st.integers(0, len(content) - 1))
     content[at] ^= data.draw(st.integers(1, 255))
     with suppress(CorruptError):
-        assert isinstance(wire.decode_message(content), KINDS)
+        assert isinstance(message_encoding.decode_message(content), KINDS)
 
 
 @pytest.mark.parametrize(
@@ -249,14 +250,17 @@ def test_a_message_with_a_changed_byte_is_refused_or_a_message(data: st.DataObje
 )
 def test_what_does_not_fit_the_types_is_refused_by_name(values: list[Any], words: str) -> None:
     with pytest.raises(CorruptError, match="is not understood") as refused:
-        wire.decode_message(msgspec.msgpack.encode(values))
+        message_encoding.decode_message(msgspec.msgpack.encode(values))
     assert words in str(refused.value)
 
 
 def test_values_that_do_not_travel_are_an_error_where_they_are_sent() -> None:
     with pytest.raises(NotImplementedError, match="object does not travel"):
-        wire.encode_message(say.ProcessLost(object(), 1))  # type: ignore[arg-type]
-    assert isinstance(wire.decode_message(wire.encode_message(say.SetUpNode(**SETUP))).use.databases[0], PosixPath)  # type: ignore[union-attr]
+        message_encoding.encode_message(say.ProcessLost(object(), 1))  # type: ignore[arg-type]
+    assert isinstance(
+        message_encoding.decode_message(message_encoding.encode_message(say.SetUpNode(**SETUP))).use.databases[0],
+        PosixPath,
+    )  # type: ignore[union-attr]
 
 
 SETUP: dict[str, Any] = {
@@ -269,7 +273,7 @@ SETUP: dict[str, Any] = {
 @pytest.mark.parametrize("kind", say.AgentFailed.ERRORS.values(), ids=lambda kind: kind.__name__)
 def test_an_error_arrives_as_what_it_was(kind: type[MillraceError]) -> None:
     error = kind("no room", "make some")
-    arrived = wire.decode_message(wire.encode_message(say.AgentFailed.from_error(error)))
+    arrived = message_encoding.decode_message(message_encoding.encode_message(say.AgentFailed.from_error(error)))
     assert isinstance(arrived, say.AgentFailed)
     again = arrived.rebuild_error("n1 (rank 1)")
     assert type(again) is kind and again.exit_code is error.exit_code and again.keeps_results == error.keeps_results

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.errors import MillraceError
-from millrace.node import workdir
-from millrace.plan import work_places
+from millrace.core.errors import MillraceError
+from millrace.host import work_places
+from millrace.node import work_dir
 
 
 @pytest.fixture(autouse=True)
@@ -26,14 +26,14 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def dead(place: Path) -> Path:
     """A work directory whose run is dead."""
-    path = place / f"{workdir.build_name_prefix()}{os.urandom(8).hex()}"
+    path = place / f"{work_dir.build_name_prefix()}{os.urandom(8).hex()}"
     path.mkdir(mode=0o700)
     (path / "spool").mkdir()
     return path
 
 
 def test_it_is_private_and_made_when_the_watchdog_runs(places: list[Path]) -> None:
-    work = workdir.choose_work_dir(places[0])
+    work = work_dir.choose_work_dir(places[0])
     assert work.path.parent == places[0] and work.secret in work.path.name
     assert not work.path.exists(), "made only when the watchdog runs"
     work.make_folder()
@@ -42,18 +42,18 @@ def test_it_is_private_and_made_when_the_watchdog_runs(places: list[Path]) -> No
 
 
 def test_dead_ones_are_swept_from_every_place_and_live_ones_stay(places: list[Path]) -> None:
-    live = workdir.choose_work_dir(places[0])
+    live = work_dir.choose_work_dir(places[0])
     live.make_folder()
     left = [dead(place) for place in places]
     other = places[0] / "somebody-elses"
     other.mkdir()
-    workdir.choose_work_dir(places[0])
+    work_dir.choose_work_dir(places[0])
     assert not any(path.exists() for path in left)
     assert live.spool.is_dir() and other.is_dir()
 
 
 def test_one_that_is_swept_while_it_is_made_is_an_error_not_a_surprise(places: list[Path]) -> None:
-    work = workdir.choose_work_dir(places[0])
+    work = work_dir.choose_work_dir(places[0])
     work.path.mkdir()
     with pytest.raises(MillraceError, match="cannot be made"):
         work.make_folder()
@@ -61,11 +61,11 @@ def test_one_that_is_swept_while_it_is_made_is_an_error_not_a_surprise(places: l
 
 def test_processes_that_carry_the_token_end_with_it(places: list[Path]) -> None:
     left = dead(places[0])
-    environ = {**os.environ, workdir.TOKEN_NAME: left.name.removeprefix(workdir.build_name_prefix())}
+    environ = {**os.environ, work_dir.TOKEN_NAME: left.name.removeprefix(work_dir.build_name_prefix())}
     program = "import sys; print(flush=True); sys.stdin.read()"
     program = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
     with subprocess.Popen(program, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout and process.stdout.readline()  # before, it may have no environment yet
-        workdir.choose_work_dir(places[0])
+        work_dir.choose_work_dir(places[0])
         assert process.wait(300) == -9
     assert not left.exists()

@@ -11,15 +11,15 @@ import pytest
 #: Begins a phase that would end well, and sends it a signal in the moment that it is there; prints how it has ended.
 BEGINS = """
 import os, signal, socket
-from millrace.interrupt import StopSignals
-from millrace.workflow import member
+from millrace.host.signals import StopSignals
+from millrace.extensions.workflow import phase_process
 
-member._run_guarded = lambda phase: 0
-member.PhaseProcess = lambda *_: None
+phase_process._run_guarded = lambda phase: 0
+phase_process.PhaseProcess = lambda *_: None
 os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), {number}))
 end, other = socket.socketpair()
 with StopSignals():
-    child = member.start_phase_process(None, None, end, [other], (set(), set()), "")
+    child = phase_process.start_phase_process(None, None, end, [other], (set(), set()), "")
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 

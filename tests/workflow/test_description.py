@@ -6,8 +6,8 @@ import tomllib
 
 import pytest
 
-from millrace.errors import RefusedError
-from millrace.workflow.description import WorkflowDescription, parse_workflow
+from millrace.core.errors import RefusedError
+from millrace.extensions.workflow.workflow_description import WorkflowDescription, parse_workflow
 
 
 def described(text: str) -> WorkflowDescription:

@@ -35,11 +35,11 @@ def test_a_filter_over_files_in_another_order_ends_with_all_that_it_has_started(
 
 def test_a_filter_over_files_waits_for_the_phase_that_makes_their_folder(tmp_path: Path) -> None:
     """Whichever process is the first to run."""
-    from millrace.job import JobSpec
-    from millrace.workflow.description import PhaseDescription
-    from millrace.workflow.link import WorkflowLink, open_link_pair
-    from millrace.workflow.planned import PlannedPhase, WorkflowContext
-    from millrace.workflow.source import FilterInput, locate_file_list
+    from millrace.core.job import JobSpec
+    from millrace.extensions.workflow.filter_input import FilterInput, locate_file_list
+    from millrace.extensions.workflow.planned_phases import PlannedPhase, WorkflowContext
+    from millrace.extensions.workflow.workflow_description import PhaseDescription
+    from millrace.extensions.workflow.workflow_link import WorkflowLink, open_link_pair
 
     here = WorkflowContext(tmp_path, {}, tmp_path)
 
@@ -60,8 +60,7 @@ def test_a_filter_over_files_waits_for_the_phase_that_makes_their_folder(tmp_pat
 
 def test_a_filter_may_end_before_its_input(tmp_path: Path) -> None:
     """What comes once it is gone is written nowhere."""
-    from millrace.workflow.filter_output import FileOutput
-    from millrace.workflow.filtering import run_shell_line
+    from millrace.extensions.workflow.filter_execution import FileOutput, run_shell_line
 
     ended = threading.Event()
 

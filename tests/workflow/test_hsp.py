@@ -10,8 +10,8 @@ import pytest
 from harness import take
 from shell import Shell
 
-from millrace.errors import RefusedError
-from millrace.workflow.hsp import HspReader
+from millrace.core.errors import RefusedError
+from millrace.extensions.workflow.hsp_wrap import HspReader
 
 #: One stream in, one out, the database as a glob, two architectures.
 BLAST = """\

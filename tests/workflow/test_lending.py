@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.workflow.lending import SlotNeed, allot_slots, compute_slot_targets
+from millrace.extensions.workflow.phase_conductor import SlotNeed, allot_slots, compute_slot_targets
 
 
 @given(st.lists(st.integers(0, 9), max_size=6), st.integers(1, 8))

@@ -221,8 +221,7 @@ def test_another_function_is_another_job(job: Shell) -> None:
 
 
 def test_what_cannot_be_read_is_not_the_functions_fault(tmp_path: Path) -> None:
-    from millrace.workflow.filter_output import FileOutput
-    from millrace.workflow.filtering import apply_function
+    from millrace.extensions.workflow.filter_execution import FileOutput, apply_function
 
     def broken():  # type: ignore[no-untyped-def]
         yield b"one"

@@ -14,9 +14,9 @@ import pytest
 from harness import wait_until
 from shell import Shell
 
-from millrace import lock, lock_owner
-from millrace.watch.job import WatchedJob
-from millrace.watch.phases import build_phase_charts, list_busy_times
+from millrace.extensions.watch.phases_page import build_phase_charts, list_busy_times
+from millrace.extensions.watch.watch_targets import WatchedJob
+from millrace.host import file_lock, lock_owner
 
 JOB = """
 [phase.one]
@@ -110,7 +110,7 @@ def test_a_job_that_has_ended_is_listed_and_can_be_looked_at(shell: Shell, monke
 def test_a_killed_job_can_be_resumed_says_its_status(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     held.kill()
     held.wait()
-    assert wait_until(lambda: not lock.has_live_owner(shell.work / "job.millrace" / "two" / "lock"))
+    assert wait_until(lambda: not file_lock.has_live_owner(shell.work / "job.millrace" / "two" / "lock"))
     said = shell.run("millrace status job.millrace")
     assert said.out.startswith("job.millrace: killed\n") and "  two:   killed" in said.out, said.shown
     assert said.out.endswith("  type the command again in the same folder to resume\n")
@@ -159,7 +159,7 @@ def test_a_killed_job_shows_how_long_its_phases_were_at_work(shell: Shell, held:
     folder = shell.work / "job.millrace"
     held.kill()
     held.wait()
-    assert wait_until(lambda: not lock.has_live_owner(folder / "two" / "lock"))
+    assert wait_until(lambda: not file_lock.has_live_owner(folder / "two" / "lock"))
     earlier(folder, 100_000, silent=90_000)
     assert 9_000 < seconds_of(shell)["two"] < 11_000
     job = WatchedJob(folder, "job", os.environ)

@@ -204,7 +204,7 @@ impl PoolEvent {
     }
 }
 
-/// The slots of this node; see `millrace.node.agent`.
+/// The slots of this node; see `millrace.node.local_slots`.
 #[pyclass(frozen)]
 struct Pool {
     pool: Mutex<Option<Arc<slot::Pool<core_journal::TaskRef>>>>,

@@ -16,12 +16,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from millrace.api import functions
+from millrace.api import function_transfer
 from millrace.api.run_options import StrPath
 from millrace.api.running import Run
-from millrace.errors import RefusedError
-from millrace.own import claim_private_folder, replace_file
-from millrace.own_python import make_python_command
+from millrace.core.errors import RefusedError
+from millrace.host.own_processes import make_python_command
+from millrace.host.permissions import claim_private_folder, replace_file
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -152,7 +152,11 @@ class FunctionFailure:
 def _collect_surroundings() -> dict[str, Any]:
     """Return import path and main module for the process that loads the function, as ``multiprocessing`` does."""
     found = multiprocessing.spawn.get_preparation_data("millrace")
-    names = ("sys_path", "init_main_from_path", "init_main_from_name") if functions.is_main_a_file() else ("sys_path",)
+    names = (
+        ("sys_path", "init_main_from_path", "init_main_from_name")
+        if function_transfer.is_main_a_file()
+        else ("sys_path",)
+    )
     return {name: found[name] for name in names if name in found}
 
 
@@ -162,7 +166,7 @@ def _save_call(folder: Path, function: Callable[[Any], Any], *, is_raw: bool) ->
     Returns:
         The digest of the file; see ``digest_call``.
     """
-    content, identity = functions.pickle_function(function)
+    content, identity = function_transfer.pickle_function(function)
     surroundings = _collect_surroundings()
     same = pickle.dumps((surroundings, identity, is_raw))
     noted = folder / IDENTITY

@@ -10,7 +10,7 @@ from html import escape
 
 import msgspec
 
-from millrace.model import ProgressSnapshot
+from millrace.core.tool_use import ProgressSnapshot
 from millrace.report.progress import compute_done_fraction, format_progress_line
 
 #: Seconds between two reads of the messages of a run.

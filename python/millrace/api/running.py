@@ -1,27 +1,119 @@
-"""Runs started from Python: each is a process of its own, whose output is read while it runs."""
+"""Standard input of a run, written by the thread that reads its results, only as fast as the run reads it.
+
+Runs started from Python: each is a process of its own, whose output is read while it runs.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
 import shlex
 import subprocess
 import tempfile
+import time
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self, Unpack
 
-from millrace import caller
 from millrace.api import notebook
-from millrace.api.feeding import feed_and_read_lines
 from millrace.api.run_options import RunOptions, StrPath, format_option
-from millrace.errors import ExitCode, MillraceError, split_hint
-from millrace.job import split_command
-from millrace.own_python import make_python_command
+from millrace.core.errors import ExitCode, MillraceError, split_hint
+from millrace.core.job import split_command
+from millrace.host import lock_owner
+from millrace.host.own_processes import make_python_command
 
-#: Bytes read at once.
+#: Bytes written and read at once.
 PIECE_BYTES = 1 << 16
+
+#: Capacity of the pipe, in bytes: the run has work while its caller handles a result.
+PIPE_BYTES = 1 << 20
+
+#: Longest time to fill a piece, in seconds; then it is sent as it is.
+MAX_PIECE_SECONDS = 0.05
+
+
+def feed_and_read_lines(results: int, into: int, lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Write ``lines`` into a pipe as its reader takes them, in this thread, and yield the lines of the results.
+
+    An error of ``lines`` is raised after the results of all lines before it.
+
+    Args:
+        results: The reading end of the results; the caller closes it.
+        into: The writing end of the pipe; closed at the end of ``lines``, or when the iteration ends.
+    """
+    with suppress(OSError):  # above this user's limit
+        fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    feed = _LineFeed(into, lines)
+    poll = select.poll()
+    poll.register(results, select.POLLIN)
+    poll.register(into, select.POLLOUT)
+    rest = b""
+    try:
+        while True:
+            ready = dict(poll.poll())
+            if results in ready:  # results first
+                if not (block := os.read(results, PIECE_BYTES)):
+                    break
+                *whole, rest = (rest + block).split(b"\n")
+                yield from (line + b"\n" for line in whole)
+            if into in ready and not feed.write():
+                poll.unregister(into)
+                feed.close()
+    finally:
+        feed.close()
+    if feed.error:
+        raise feed.error
+
+
+class _LineFeed:
+    """The writing end of the pipe, and the lines still to be written."""
+
+    def __init__(self, into: int, lines: Iterable[bytes]) -> None:
+        self._into, self._lines = into, iter(lines)
+        self._left = memoryview(b"")
+        self._is_over = False
+        #: The error that the lines have raised.
+        self.error: Exception | None = None
+        os.set_blocking(into, False)
+
+    def write(self) -> bool:
+        """Write as much as the pipe takes without blocking, and return whether more may follow."""
+        if not self._left:
+            self._left = memoryview(self._build_piece())
+        if not self._left:
+            return False
+        try:
+            self._left = self._left[os.write(self._into, self._left) :]
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            return False  # the run has ended, and reports why
+        return True
+
+    def close(self) -> None:
+        """Close the pipe, which ends the input. May be called twice."""
+        if self._into >= 0:
+            os.close(self._into)
+            self._into = -1
+
+    def _build_piece(self) -> bytes:
+        """Return the next lines, up to ``PIECE_BYTES`` bytes or ``MAX_PIECE_SECONDS``; empty at the end."""
+        pieces, size, begun = list[bytes](), 0, time.monotonic()
+        while not self._is_over and size < PIECE_BYTES and (not pieces or time.monotonic() - begun < MAX_PIECE_SECONDS):
+            try:
+                line = next(self._lines, None)
+            except Exception as error:
+                self.error, line = error, None
+            if line is None:
+                self._is_over = True
+                break
+            pieces.append(line)
+            size += len(line)
+        return b"".join(pieces)
 
 
 class RunError(MillraceError):
@@ -75,7 +167,7 @@ class Run:
         self._process = subprocess.Popen(
             make_python_command("-m", "millrace", "run", "--progress", progress, *options, "--", *self.command),
             stdin=stdin, stdout=subprocess.PIPE, stderr=self._said, cwd=cwd, bufsize=PIECE_BYTES,
-            env={**os.environ, caller.VARIABLE: caller.identify_caller()},
+            env={**os.environ, lock_owner.VARIABLE: lock_owner.identify_caller()},
         )  # fmt: skip
         if feed is not None:
             assert isinstance(stdin, int)

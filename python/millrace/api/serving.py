@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from millrace.errors import RefusedError
+from millrace.core.errors import RefusedError
 
 #: Set in the environment of programs that are driven by the record protocol.
 VARIABLE = "MILLRACE_RECORDS"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.api import functions, serving
+from millrace.api import function_transfer, serving
 from millrace.api.mapping import FunctionFailure, digest_call
 
 
@@ -30,7 +30,7 @@ def main(path: str, digest: str) -> None:
 def _compute_answer(function: Callable[[Any], Any], value: Any) -> bytes:
     """Call the function and return the pickled result, or its exception as a pickled ``FunctionFailure``."""
     try:
-        return functions.pickle_result(function(value))
+        return function_transfer.pickle_result(function(value))
     except Exception as error:
         try:
             found = pickle.dumps(FunctionFailure(error))

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 import click
 
 from millrace import __version__
-from millrace.errors import ExitCode, MillraceError, RefusedError
-from millrace.interrupt import raise_keyboard_interrupt
-from millrace.terminal import EscapingStream, escape_standard_output
+from millrace.core.errors import ExitCode, MillraceError, RefusedError
+from millrace.core.terminal import EscapingStream, escape_standard_output
+from millrace.host.signals import raise_keyboard_interrupt
 
 VERBS = (
     "run",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millrace.cli import mount
-from millrace.errors import CorruptError, MillraceError, RefusedError
+from millrace.core.errors import CorruptError, MillraceError, RefusedError
 
 if TYPE_CHECKING:
-    from millrace.storage.probe import MeasuredCost
+    from millrace.storage.cost_table import MeasuredCost
 
 
 @click.group("data", short_help="Where files lie, and what each place costs.")
@@ -39,17 +39,17 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
     \b
     millrace data locate /db/nr.faa
     """
-    from millrace import site
     from millrace.cli.run import print_json
-    from millrace.plan.costs import choose_cheapest_offer
-    from millrace.replicas import redact_place
-    from millrace.storage import choice
+    from millrace.core.replica_rules import redact_place
+    from millrace.host import site_defaults
+    from millrace.storage import replica_choice
+    from millrace.storage.reading_costs import choose_cheapest_offer
 
-    rules = site.read_replicas(os.environ)
+    rules = site_defaults.read_replicas(os.environ)
     told = []
     for name in names:
-        found = choice.query_places(choice.make_absolute(name), rules)
-        offers = {offer.place: offer for offer in choice.list_offers(found, readers, os.environ)}
+        found = replica_choice.query_places(replica_choice.make_absolute(name), rules)
+        offers = {offer.place: offer for offer in replica_choice.list_offers(found, readers, os.environ)}
         best = choose_cheapest_offer(list(offers.values()))
         told.append({"name": redact_place(name), "best": redact_place(best.place) if best else "", "places": [
             {"place": redact_place(each.place), "why_not": each.why_not, "size": each.about.size if each.about else None,
@@ -67,7 +67,7 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
 
 def _print_places(told: dict[str, Any], readers: int) -> None:
     """Print the places of one file."""
-    from millrace.words import format_count, format_size
+    from millrace.core.number_format import format_count, format_size
 
     click.echo(told["name"])
     for each in told["places"]:
@@ -86,7 +86,7 @@ def _format_seconds(value: float) -> str:
     >>> _format_seconds(0.00123), _format_seconds(12.34)
     ('1.2 ms', '12 s')
     """
-    from millrace.words import format_scaled
+    from millrace.core.number_format import format_scaled
 
     return f"{format_scaled(value * 1e6, (' us', ' ms', ' s'))}" if value < 100 else f"{value:,.0f} s"
 
@@ -115,19 +115,19 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
 
     The times are kept for this node, with their date, in ~/.cache/millrace (or in $XDG_CACHE_HOME).
     """
-    from millrace import site
     from millrace.cli import print_message
     from millrace.cli.run import print_json
-    from millrace.storage import choice, cost_table
-    from millrace.storage.probe import measure_place as measure
+    from millrace.host import site_defaults
+    from millrace.storage import cost_table, replica_choice
+    from millrace.storage.cost_table import measure_place as measure
 
     found, failed = [], False
-    places = places or tuple(choice.list_example_files(site.read_replicas(os.environ)))
+    places = places or tuple(replica_choice.list_example_files(site_defaults.read_replicas(os.environ)))
     if not places:
         raise RefusedError("no [[replica]] names a place", "name a file or a URL")
     for place in places:
         try:
-            measured = measure(choice.make_absolute(place))
+            measured = measure(replica_choice.make_absolute(place))
         except MillraceError as error:
             print_message(str(error))
             failed = True
@@ -144,9 +144,9 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
 
 def _print_measured_costs(measured: MeasuredCost) -> None:
     """Print the measured cost of a place, and how well it predicts."""
-    from millrace.replicas import redact_place
+    from millrace.core.number_format import format_size
+    from millrace.core.replica_rules import redact_place
     from millrace.storage.cost_table import find_server
-    from millrace.words import format_size
 
     click.echo(f"{find_server(measured.place)}, by {redact_place(measured.place)} ({format_size(measured.size)})")
     checks = {check.readers: check for check in measured.checks}
@@ -168,16 +168,17 @@ def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
 
     An existing copy is not fetched again; concurrent requests share one download; an interrupted download is resumed.
     """
-    from millrace import site
-    from millrace.storage import choice, fetch, keep
-    from millrace.storage.cache import NodeCache
+    from millrace.host import site_defaults
+    from millrace.storage import replica_choice
+    from millrace.storage.cache import cache_download, cache_location
+    from millrace.storage.cache.copy_cache import NodeCache
 
-    rules = site.read_replicas(os.environ)
-    cache = NodeCache(keep.resolve_cache_folder(ways[-1] if ways else "disk"), fetched=True)
+    rules = site_defaults.read_replicas(os.environ)
+    cache = NodeCache(cache_location.resolve_cache_folder(ways[-1] if ways else "disk"), fetched=True)
     try:
         for name in names:
-            best = choice.find_cheapest_place(name, 1, rules, os.environ).place
-            click.echo(fetch.fetch_to_cache(best, cache, keep.compute_budget_bytes(cache)))
+            best = replica_choice.find_cheapest_place(name, 1, rules, os.environ).place
+            click.echo(cache_download.fetch_to_cache(best, cache, cache_location.compute_budget_bytes(cache)))
     finally:
         cache.close()
 
@@ -188,10 +189,10 @@ def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
 def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
     """List the copies on this node: path, size, where from, when fetched, and whether a process uses it."""
     from millrace.cli.run import print_json
-    from millrace.storage import copies
-    from millrace.words import format_size
+    from millrace.core.number_format import format_size
+    from millrace.storage.cache import cache_location
 
-    found = [copy for cache in copies.open_caches(ways) for copy in copies.list_copies(cache)]
+    found = [copy for cache in cache_location.open_caches(ways) for copy in cache_location.list_copies(cache)]
     if as_json:
         print_json(found)
         return
@@ -207,15 +208,15 @@ def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
 def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> None:
     """Remove copies, named by URL or path, and list them. A copy in use stays. Exit code 1: one stays or is missing."""
     from millrace.cli import print_message
-    from millrace.replicas import redact_place
-    from millrace.storage import copies
-    from millrace.words import format_size
+    from millrace.core.number_format import format_size
+    from millrace.core.replica_rules import redact_place
+    from millrace.storage.cache import cache_location
 
     if bool(names) == everything:
         raise RefusedError("name the copies, or say --all", "see: millrace data list")
     refused, lacking = False, {*names}
-    for cache in copies.open_caches(ways):
-        for copy in copies.list_copies(cache):
+    for cache in cache_location.open_caches(ways):
+        for copy in cache_location.list_copies(cache):
             lacking -= {copy.place, copy.path}
             if not (everything or copy.place in names or copy.path in names):
                 continue
@@ -237,15 +238,15 @@ def verify(ways: tuple[str, ...]) -> None:
 
     A damaged copy is removed, unless a process uses it; the exit code is 5 then.
     """
-    from millrace.storage import copies
+    from millrace.storage.cache import cache_location
 
     damaged = []
-    for cache in copies.open_caches(ways):
-        for copy in copies.list_copies(cache):
+    for cache in cache_location.open_caches(ways):
+        for copy in cache_location.list_copies(cache):
             if copy.is_whole and copy.place:
-                words = copies.verify_copy(copy)
+                words = cache_location.verify_copy(copy)
                 click.echo(f"{copy.path}  {words}")
-                if words == copies.DAMAGED:
+                if words == cache_location.DAMAGED:
                     cache.evict_copy(copy.path)
                     damaged.append(copy.path)
     if damaged:

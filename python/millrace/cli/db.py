@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from millrace.tools.blast.volumes import BlastVolume
+    from millrace.adapters.blast.volumes import BlastVolume
 
 
 @click.group("db", short_help="Databases for nodes that do not share storage.")
@@ -39,10 +39,10 @@ def split(database: str, size: str, folder: str) -> None:
     millrace db split nr 64 -o hdfs://namenode/db/nr
     millrace run --hosts node[1-4] -- blastp -db hdfs://namenode/db/nr/nr -query q.faa -outfmt 6 -out hits.tsv
     """
-    from millrace.errors import RefusedError
-    from millrace.job import parse_fragments
-    from millrace.replicas import is_url, redact_place
-    from millrace.tools.blast import split as splitting
+    from millrace.adapters.blast import physical_fragments as splitting
+    from millrace.core.errors import RefusedError
+    from millrace.core.job import parse_fragments
+    from millrace.core.replica_rules import is_url, redact_place
 
     try:
         wanted = parse_fragments(size)
@@ -66,10 +66,10 @@ def split(database: str, size: str, folder: str) -> None:
 
 def _split_into_hdfs(database: str, wanted: tuple[int, int], url: str) -> None:
     """Make the fragments in a temporary folder, and store all files of each on one DataNode of HDFS."""
-    from millrace.replicas import check_place, redact_place
-    from millrace.storage.together import NewHdfsFolder
-    from millrace.tools.blast import split as splitting
-    from millrace.words import format_count
+    from millrace.adapters.blast import physical_fragments as splitting
+    from millrace.core.number_format import format_count
+    from millrace.core.replica_rules import check_place, redact_place
+    from millrace.storage.hdfs.hdfs_colocation import NewHdfsFolder
 
     check_place(url)
     with NewHdfsFolder(url, os.environ) as new, tempfile.TemporaryDirectory(prefix="millrace-split-") as here:

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from millrace.errors import ExitCode
+from millrace.core.errors import ExitCode
 
 
 @click.command("gather", short_help="Rebuild an output from the journal alone.")
@@ -25,16 +25,16 @@ def command(run: str, stream: str, output: str, ignore_errors: bool) -> None:
     millrace gather hits.tsv -o again.tsv
     millrace gather scan.millrace --stream tblout > t.txt
     """
-    from millrace.errors import RefusedError
-    from millrace.output import gather
-    from millrace.storage import past
+    from millrace.core.errors import RefusedError
+    from millrace.output import journal_gather
+    from millrace.rundir import run_history
 
-    run_dir, ended = past.find_run_logs(run, os.environ)
+    run_dir, ended = run_history.find_run_logs(run, os.environ)
     if ended:
         raise RefusedError(
             f"{run}: the run was {ended.status}, and {ended.run_dir} is gone", "--keep-run-dir keeps it for gather"
         )
-    found = gather.gather_output(run_dir, stream, output or "-", ignore_errors=ignore_errors)
+    found = journal_gather.gather_output(run_dir, stream, output or "-", ignore_errors=ignore_errors)
     for problem in (*found.damaged, *found.missing):
         click.echo(f"millrace: {problem}", err=True)
     sys.exit(ExitCode.CORRUPT if found.damaged else ExitCode.STOPPED if found.missing else ExitCode.DONE)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from millrace.errors import ExitCode
-from millrace.own_python import make_python_command
+from millrace.core.errors import ExitCode
+from millrace.host.own_processes import make_python_command
 
 #: Seconds between checks whether the view is mounted.
 POLL_INTERVAL_SECONDS = 0.02
@@ -31,23 +31,23 @@ def command(url: str, point: Path, foreground: bool, way: str) -> None:
     blastp -db /mnt/blast/nr -query q.faa
     umount /mnt/blast
     """
-    from millrace.errors import RefusedError
-    from millrace.replicas import FETCHED, check_place, redact_place
-    from millrace.storage import keep
-    from millrace.storage.view import mount
-    from millrace.storage.view.tree import ViewTree
+    from millrace.core.errors import RefusedError
+    from millrace.core.replica_rules import FETCHED, check_place, redact_place
+    from millrace.storage.cache import cache_location
+    from millrace.storage.fuse import fuse_mount
+    from millrace.storage.fuse.view_tree import ViewTree
 
     check_place(url)
     if not url.startswith(FETCHED) or "?" in url:
         raise RefusedError(f"{redact_place(url)}: is no URL of a folder", f"known are {', '.join(FETCHED)}, without anything behind ?")  # fmt: skip
-    mount.check_mountable(url, point)
+    fuse_mount.check_mountable(url, point)
     if not foreground:
         _mount_in_background([url, str(point), "--to", way], point)
         return
-    tree = ViewTree(url, keep.resolve_cache_folder(way))
-    if note := mount.find_listing_notice(url, tree):
+    tree = ViewTree(url, cache_location.resolve_cache_folder(way))
+    if note := fuse_mount.find_listing_notice(url, tree):
         click.echo(f"millrace: {note}", err=True)
-    mount.serve_view(url, tree, point, lambda text: click.echo(f"millrace: {text}", err=True))
+    fuse_mount.serve_view(url, tree, point, lambda text: click.echo(f"millrace: {text}", err=True))
     sys.stdout.flush()
     os._exit(0)  # the next process that needs an unfinished download resumes it
 

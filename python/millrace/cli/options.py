@@ -13,11 +13,11 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from millrace.errors import RefusedError
-from millrace.job import JobSpec, make_job, read_job_file
+from millrace.core.errors import RefusedError
+from millrace.core.job import JobSpec, make_job, read_job_file
 
 if TYPE_CHECKING:
-    from millrace.workflow.description import WorkflowDescription
+    from millrace.extensions.workflow.workflow_description import WorkflowDescription
 
 #: A function that adds click options to a function.
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -161,7 +161,7 @@ def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]
 
     Store the origins, and the phases if there are any, in ``ctx.meta``.
     """
-    from millrace import site
+    from millrace.host import site_defaults
 
     sources = {name: ctx.get_parameter_source(name) for name in values}
     said = {name: value for name, value in values.items() if sources[name] not in (ParameterSource.DEFAULT, None)}
@@ -170,10 +170,10 @@ def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]
         raise RefusedError("-q and -v contradict each other", "give one of them")
     if quiet or verbose:
         said["verbosity"] = -1 if quiet else min(verbose, 2)
-    layers = site.read_defaults(os.environ)
+    layers = site_defaults.read_defaults(os.environ)
     if job_file:
-        layers.append(site.SiteDefaults(str(job_file), _read_job_file(job_file)))
-    merged = site.merge_defaults(layers)
+        layers.append(site_defaults.SiteDefaults(str(job_file), _read_job_file(job_file)))
+    merged = site_defaults.merge_defaults(layers)
     origins = {key: layer.file for layer in layers for key in layer.values}
     keys = {field.name: field.encode_name for field in msgspec.structs.fields(JobSpec)}
     for name, value in said.items():
@@ -205,9 +205,9 @@ def _read_job_file(file: Path) -> dict[str, Any]:
     """Read the values of a job file, in TOML or in the format of HSP-Wrap."""
     if file.suffix != ".hsp":
         return read_job_file(file)
-    from millrace.workflow import hsp  # few job files have this format
+    from millrace.extensions.workflow import hsp_wrap  # few job files have this format
 
-    values, notes = hsp.read_hsp_job(file, Path.cwd())
+    values, notes = hsp_wrap.read_hsp_job(file, Path.cwd())
     for note in notes:
         click.echo(f"millrace: {file}: {note}", err=True)
     return values
@@ -222,7 +222,7 @@ def find_workflow() -> tuple[WorkflowDescription, Path] | None:
     found: tuple[Path, dict[str, Any]] | None = click.get_current_context().meta.get(PHASES)
     if found is None:
         return None
-    from millrace.workflow.description import parse_workflow
+    from millrace.extensions.workflow.workflow_description import parse_workflow
 
     return parse_workflow(found[1], str(found[0])), found[0]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from millrace.cli.options import COMMAND, JobCommand, add_packing_options, find_tool_words
-from millrace.words import format_size
+from millrace.core.number_format import format_size
 
 if TYPE_CHECKING:
-    from millrace.pack.packing import PackOptions
-    from millrace.plan.plan import RunPlan
+    from millrace.extensions.pack.result_packer import PackOptions
+    from millrace.planning.run_plan import RunPlan
 
 
 _HINT = "name a run directory that was kept, or a trace, or after -- the command that made the result"
@@ -28,7 +28,7 @@ class PackCommand(JobCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         import shutil
 
-        from millrace.errors import RefusedError
+        from millrace.core.errors import RefusedError
 
         words = [] if "--" in args else find_tool_words(self, args)
         if words and Path(words[0]).exists():
@@ -98,11 +98,11 @@ def command(
     one.
     """
     from millrace.cli.run import get_working_folder
-    from millrace.errors import RefusedError
-    from millrace.pack import age, packing, places
-    from millrace.pack.cost import parse_bandwidth
-    from millrace.pack.packing import PackOptions
-    from millrace.pack.regenerate import RegenerationSettings
+    from millrace.core.errors import RefusedError
+    from millrace.extensions.pack import age_encryption, pack_destinations, result_packer
+    from millrace.extensions.pack.regeneration_run import RegenerationSettings
+    from millrace.extensions.pack.regeneration_trial import parse_bandwidth
+    from millrace.extensions.pack.result_packer import PackOptions
 
     argv, run_dir = tuple(ctx.meta.get(COMMAND, ())), _find_run_dir(results)
     if argv and run_dir:
@@ -117,11 +117,11 @@ def command(
     if not (dest or only_plan):
         raise RefusedError("where to write the pack is not said", "say -o FILE.mrp")
     if dest:
-        places.check_destinations([get_working_folder() / dest])
+        pack_destinations.check_destinations([get_working_folder() / dest])
     settings = RegenerationSettings(dict(os.environ), slots, work_dir)
-    keys = age.parse_recipients(recipients)
+    keys = age_encryption.parse_recipients(recipients)
     wishes = PackOptions(
-        settings, batch or packing.QUERIES_PER_BATCH, with_queries, encrypt_to=keys, trust=trust, effort=effort
+        settings, batch or result_packer.QUERIES_PER_BATCH, with_queries, encrypt_to=keys, trust=trust, effort=effort
     )
     if run_dir:
         _pack_run_dir(get_working_folder() / run_dir, dest, wishes, speed)
@@ -134,8 +134,8 @@ def command(
 def _pack_files(paths: list[Path], dest: Path, wishes: PackOptions) -> None:
     """Pack files without knowing the command that made them."""
     from millrace.cli.run import get_working_folder
-    from millrace.errors import RefusedError
-    from millrace.pack import age, places, recipe, whole_files
+    from millrace.core.errors import RefusedError
+    from millrace.extensions.pack import age_encryption, pack_destinations, plain_pack, recipe
 
     if missing := next((path for path in paths if not path.is_file()), None):
         what = "is a folder, and no run directory" if missing.is_dir() else "no such file"
@@ -145,10 +145,13 @@ def _pack_files(paths: list[Path], dest: Path, wishes: PackOptions) -> None:
             f"{len(paths)} files, and a pack holds {recipe.MAX_OUTPUTS} at most", "pack them with tar before"
         )
     place = get_working_folder() / dest
-    places.refuse_overwritten_inputs([place], paths)
-    places.check_replaced_file(place)
-    with places.explain_write_errors(place), age.encrypt_when_written(place, wishes.encrypt_to) as fresh:
-        packed = whole_files.pack_traces_or_plain(paths, fresh)
+    pack_destinations.refuse_overwritten_inputs([place], paths)
+    pack_destinations.check_replaced_file(place)
+    with (
+        pack_destinations.explain_write_errors(place),
+        age_encryption.encrypt_when_written(place, wishes.encrypt_to) as fresh,
+    ):
+        packed = plain_pack.pack_traces_or_plain(paths, fresh)
     click.echo(f"millrace: {packed.describe_packing(dest)}", err=True)
     if packed.why_plain:
         hint = "a result of BLAST+ or HMMER gets far smaller with the command that wrote it: millrace pack FILE -o PACK -- COMMAND"
@@ -161,11 +164,11 @@ def pack_run(run_dir: Path, dest: Path, *, with_queries: bool) -> None:
     Raises:
         MillraceError: The run cannot be packed.
     """
-    from millrace.pack import packing, places
-    from millrace.pack.regenerate import RegenerationSettings
+    from millrace.extensions.pack import pack_destinations, result_packer
+    from millrace.extensions.pack.regeneration_run import RegenerationSettings
 
-    places.check_destinations([dest])
-    wishes = packing.PackOptions(RegenerationSettings(dict(os.environ)), with_queries=with_queries)
+    pack_destinations.check_destinations([dest])
+    wishes = result_packer.PackOptions(RegenerationSettings(dict(os.environ)), with_queries=with_queries)
     _pack_run_dir(run_dir, dest, wishes, None)
 
 
@@ -173,22 +176,22 @@ def _pack_run_dir(run_dir: Path, dest: Path | None, wishes: PackOptions, speed: 
     import tempfile
 
     from millrace.cli.run import get_working_folder
-    from millrace.pack import kept_run, places
+    from millrace.extensions.pack import pack_destinations, result_files
 
     folder = (get_working_folder() / dest).parent if dest else get_working_folder()
     with (
-        places.explain_write_errors(get_working_folder() / (dest or "plan")),
+        pack_destinations.explain_write_errors(get_working_folder() / (dest or "plan")),
         tempfile.TemporaryDirectory(prefix=".millrace-pack-", dir=folder) as scratch,
-        kept_run.gather_kept_outputs(run_dir, Path(scratch)) as kept,
+        result_files.gather_kept_outputs(run_dir, Path(scratch)) as kept,
     ):
         _pack_outputs(kept.argv, kept.cwd, kept.outputs, dest, wishes, speed)
 
 
 def _find_run_dir(results: tuple[Path, ...]) -> Path | None:
     """Return the run directory that is named instead of results; None: there is none."""
-    from millrace.pack import kept_run
+    from millrace.extensions.pack import result_files
 
-    return results[0] if len(results) == 1 and kept_run.is_run_directory(results[0]) else None
+    return results[0] if len(results) == 1 and result_files.is_run_directory(results[0]) else None
 
 
 def _pack_outputs(
@@ -206,53 +209,59 @@ def _pack_outputs(
         speed: Bandwidth in bytes a second.
     """
     from millrace.cli.run import get_working_folder
-    from millrace.errors import RefusedError, ToolError
-    from millrace.pack import age, packing, places, plain, results
+    from millrace.core.errors import RefusedError, ToolError
+    from millrace.extensions.pack import age_encryption, pack_destinations, plain_pack, result_files, result_packer
 
     place = get_working_folder() / (dest or "")
     try:
-        plan = results.plan_result_command(argv, cwd, wishes.settings.slots)
+        plan = result_files.plan_result_command(argv, cwd, wishes.settings.slots)
     except (RefusedError, ToolError) as error:
         if dest is None:
             raise
-        found = results.find_named_results(argv, named, cwd, error)
-        places.refuse_overwritten_inputs([place], found)
-        places.check_replaced_file(place)
-        with places.explain_write_errors(place), age.encrypt_when_written(place, wishes.encrypt_to) as fresh:
-            packed = plain.pack_files(found, fresh, error.message)
+        found = result_files.find_named_results(argv, named, cwd, error)
+        pack_destinations.refuse_overwritten_inputs([place], found)
+        pack_destinations.check_replaced_file(place)
+        with (
+            pack_destinations.explain_write_errors(place),
+            age_encryption.encrypt_when_written(place, wishes.encrypt_to) as fresh,
+        ):
+            packed = plain_pack.pack_files(found, fresh, error.message)
         click.echo(f"millrace: {packed.describe_packing(dest)}", err=True)
         return
-    outputs = results.find_output_files(plan, named)
+    outputs = result_files.find_output_files(plan, named)
     read = [*outputs, *(plan.command.cwd / item.path for item in plan.use.inputs), *plan.use.databases]
     if dest:
-        places.refuse_overwritten_inputs([place], read)
-        places.check_replaced_file(place)
+        pack_destinations.refuse_overwritten_inputs([place], read)
+        pack_destinations.check_replaced_file(place)
     if dest is None or speed:
         _print_plan(plan, outputs, wishes, speed or 1.0)
         return
-    with places.explain_write_errors(place), age.encrypt_when_written(place, wishes.encrypt_to) as fresh:
-        packed = packing.pack_result(plan, outputs, fresh, wishes, _print_message)
+    with (
+        pack_destinations.explain_write_errors(place),
+        age_encryption.encrypt_when_written(place, wishes.encrypt_to) as fresh,
+    ):
+        packed = result_packer.pack_result(plan, outputs, fresh, wishes, _print_message)
     click.echo(f"millrace: {packed.describe_packing(dest)}", err=True)
 
 
 def _print_plan(plan: RunPlan, outputs: list[Path], wishes: PackOptions, bandwidth: float) -> None:
     import tempfile
 
-    from millrace.pack import cost, estimate
+    from millrace.extensions.pack import regeneration_trial, transfer_estimate
 
     with tempfile.TemporaryDirectory(prefix=".millrace-pack-", dir=plan.command.cwd) as folder:
-        ways, why_not = estimate.measure_transfer_methods(plan, outputs, wishes, Path(folder), _print_message)
+        ways, why_not = transfer_estimate.measure_transfer_methods(plan, outputs, wishes, Path(folder), _print_message)
     click.echo(f"{'':10} {'bytes':>10} {'before':>10} {'send':>10} {'after':>10} {'in all':>10}")
     for way in ways:
         seconds = (way.before, way.bytes / bandwidth, way.after, way.estimate_seconds(bandwidth))
         click.echo(f"{way.name:10} {format_size(way.bytes):>10} {' '.join(f'{each:>8,.1f} s' for each in seconds)}")
-    click.echo(f"best: {cost.choose_fastest_transfer(ways, bandwidth).name}")
+    click.echo(f"best: {regeneration_trial.choose_fastest_transfer(ways, bandwidth).name}")
     if why_not:
         click.echo(f"not packed by its meaning: {why_not}")
         return
     for other in ways[:-1]:
         click.echo(
-            f"packed is sooner than {other.name} below {_format_bandwidth(cost.compute_break_even_bandwidth(other, ways[-1]))}"
+            f"packed is sooner than {other.name} below {_format_bandwidth(regeneration_trial.compute_break_even_bandwidth(other, ways[-1]))}"
         )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from millrace.cli.batch import add_queue_options, submit_script
 from millrace.cli.options import JobCommand
-from millrace.launch import script
-from millrace.launch.script import JobScriptRequest
+from millrace.cli.queued_job import add_queue_options, submit_script
+from millrace.launch import job_script
+from millrace.launch.job_script import JobScriptRequest
 
 
 @click.command("pbs", cls=JobCommand, short_help="Submit a run on several nodes to PBS.")
@@ -19,4 +19,4 @@ def command(request: JobScriptRequest, words: list[str], run_dir: str, dry_run: 
     \b
     millrace pbs -N 8 -t 4:00:00 -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
     """
-    submit_script("qsub", script.build_pbs_script(request, words, run_dir), dry_run=dry_run)
+    submit_script("qsub", job_script.build_pbs_script(request, words, run_dir), dry_run=dry_run)

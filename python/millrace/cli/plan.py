@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from millrace.cli.options import JobCommand, add_job_options, find_workflow, list_value_origins
-from millrace.job import JobSpec
+from millrace.core.job import JobSpec
 
 if TYPE_CHECKING:
-    from millrace.launch.allocation import NodeAllocation
-    from millrace.plan.plan import RunPlan
-    from millrace.session.urls import UrlFiles
+    from millrace.launch.node_allocation import NodeAllocation
+    from millrace.planning.run_plan import RunPlan
+    from millrace.run.url_inputs import UrlFiles
 
 
 @click.command("plan", cls=JobCommand, short_help="Say what run would do and why; run nothing.")
@@ -33,12 +33,12 @@ def command(job: JobSpec, as_json: bool) -> None:
     from millrace.cli.run import get_working_folder, print_json
 
     if flow := find_workflow():
-        from millrace.workflow import drawing
+        from millrace.extensions.workflow import workflow_run
 
         for phase in flow[0].phases:
             if phase.kind == "command":
                 _check_program(phase.job, get_working_folder())
-        click.echo(drawing.draw_workflow(*flow, get_working_folder()), nl=False)
+        click.echo(workflow_run.draw_workflow(*flow, get_working_folder()), nl=False)
         return
     found = _plan_command(job, get_working_folder())
     if as_json:
@@ -62,14 +62,14 @@ class _PlanFacts(NamedTuple):
 
 def _plan_command(job: JobSpec, cwd: Path) -> _PlanFacts:
     """Plan a command and collect the facts to print; run nothing but a known tool for its version."""
-    from millrace.cli import urls
-    from millrace.launch import allocation
+    from millrace.cli import command_urls
+    from millrace.launch import node_allocation
 
     _check_program(job, cwd)
-    outbox = urls.find_outbox(job, cwd)
+    outbox = command_urls.find_outbox(job, cwd)
     job = outbox.job if outbox else job
-    nodes = allocation.find_node_allocation(job.hosts, os.environ)
-    plan, behind = urls.plan_with_urls(job, cwd, os.environ, apart=nodes is not None)
+    nodes = node_allocation.find_node_allocation(job.hosts, os.environ)
+    plan, behind = command_urls.plan_with_urls(job, cwd, os.environ, apart=nodes is not None)
     view = plan.command.view
     own = [path for path in plan.use.databases if not (view and view.find_file(path))]
     sums = _explain_database_reads(plan, own, len(nodes.nodes) if nodes else 1)
@@ -83,10 +83,10 @@ def _check_program(job: JobSpec, cwd: Path) -> None:
     Raises:
         RefusedError: The program may be another user's.
     """
-    from millrace.errors import MillraceError, RefusedError
-    from millrace.own import find_trust_problem
-    from millrace.plan.programs import find_program
-    from millrace.tools import registry, shelf
+    from millrace.adapters import description_lookup, registry
+    from millrace.core.errors import MillraceError, RefusedError
+    from millrace.host.permissions import find_trust_problem
+    from millrace.planning.program_lookup import find_program
 
     try:
         name = job.find_program(os.uname().machine)
@@ -95,7 +95,7 @@ def _check_program(job: JobSpec, cwd: Path) -> None:
         return  # planning reports it
     if "/" not in name and not _is_found_by_relative_path(exe, cwd):
         return
-    if not (registry.has_adapter(name) or shelf.find_description(exe.name, cwd, os.environ)):
+    if not (registry.has_adapter(name) or description_lookup.find_description(exe.name, cwd, os.environ)):
         return  # it would not be started
     for place in (exe.parent, exe):
         if why := find_trust_problem(place):
@@ -115,15 +115,15 @@ def _is_found_by_relative_path(exe: Path, cwd: Path) -> bool:
 
 def _explain_database_reads(plan: RunPlan, databases: list[Path], n_nodes: int) -> list[str]:
     """Return lines that say from where databases are read, and why."""
-    from millrace.plan import reads, staging
-    from millrace.plan.sources import describe_read_ways
-    from millrace.storage import sources
+    from millrace.planning import database_reads
+    from millrace.storage import database_sources, staging_choice
+    from millrace.storage.database_sources import describe_read_ways
 
-    files, job = staging.list_database_files(databases, plan.command.cwd), plan.job
+    files, job = staging_choice.list_database_files(databases, plan.command.cwd), plan.job
     if not files:
         return []
-    known = sources.find_sources(
-        files, n_nodes, reads.estimate_plan_reads(plan, plan.slots, n_nodes), job.replica, os.environ
+    known = database_sources.find_sources(
+        files, n_nodes, database_reads.estimate_plan_reads(plan, plan.slots, n_nodes), job.replica, os.environ
     )
     asked = [] if job.stage == "auto" else [f"databases: --stage {job.stage}, as asked"]
     return [*describe_read_ways(known.question), *asked]
@@ -152,8 +152,8 @@ def _format_tool_lines(found: _PlanFacts) -> Iterator[str]:
 
 def _format_file_lines(found: _PlanFacts) -> Iterator[str]:
     """Yield lines about fetched files, outputs and databases."""
-    from millrace.plan.world import classify_shared_file
-    from millrace.tools.joins import describe_join
+    from millrace.adapters.joins import describe_join
+    from millrace.planning.dependency_files import classify_shared_file
 
     view = found.plan.command.view
     copies = found.behind.map_copies(view) if found.behind and view else {}

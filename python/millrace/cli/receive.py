@@ -23,21 +23,21 @@ def command(
 ) -> None:
     """Regenerate a result while its pack arrives on standard input. Started by ``millrace send``, by ssh."""
     from millrace.cli.run import get_working_folder
-    from millrace.errors import RefusedError, ToolError
+    from millrace.core.errors import RefusedError, ToolError
+    from millrace.core.number_format import escape_unprintable
+    from millrace.extensions.pack import pack_destinations, pack_receiver, pack_unpacker
+    from millrace.extensions.pack.pack_receiver import ReceivingFolder
+    from millrace.extensions.pack.regeneration_run import RegenerationSettings
     from millrace.launch.mpi_environment import remove_mpi_variables
-    from millrace.pack import places, receiving, unpacking
-    from millrace.pack.arriving import ReceivingFolder
-    from millrace.pack.regenerate import RegenerationSettings
-    from millrace.words import escape_unprintable
 
     cwd = get_working_folder()
     dests = [cwd / each for each in outputs]
-    places.check_destinations(dests, [cwd / queries] if queries else [])
+    pack_destinations.check_destinations(dests, [cwd / queries] if queries else [])
     place = ReceivingFolder(dests[0])
     held = place.acquire_lock(MAX_WAIT_SECONDS, lambda text: click.echo(f"millrace: {text}", err=True))
     is_new = not (place.pack.exists() or place.work.exists())
     settings = RegenerationSettings(remove_mpi_variables(os.environ), slots, work_dir)
-    there = unpacking.UnpackOptions(settings, cwd, db, cwd / queries if queries else None, any_version)
+    there = pack_unpacker.UnpackOptions(settings, cwd, db, cwd / queries if queries else None, any_version)
 
     told: list[Sequence[str]] = []
 
@@ -47,15 +47,15 @@ def command(
             told.append(argv)
         return True  # the sender has logged in as this user
 
-    made = receiving.PackReceiver(place, dests, there, confirm_command)
+    made = pack_receiver.PackReceiver(place, dests, there, confirm_command)
     try:
-        with places.explain_write_errors(dests[0]):
-            receiving.receive_pack(made, place, sys.stdin.buffer, sys.stdout.buffer)
+        with pack_destinations.explain_write_errors(dests[0]):
+            pack_receiver.receive_pack(made, place, sys.stdin.buffer, sys.stdout.buffer)
     except (RefusedError, ToolError):
         if is_new:  # else the same command can resume an earlier start
             place.remove()
         raise
     finally:
         held.close()
-        places.remove_emptied_folder(place.folder)
+        pack_destinations.remove_emptied_folder(place.folder)
     click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)

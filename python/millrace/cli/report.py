@@ -28,13 +28,13 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
     millrace report hits.tsv -o report.html
     """
     from millrace.cli.run import print_json
-    from millrace.report import html, summary
+    from millrace.extensions.workflow.workflow_folder import is_workflow_folder
+    from millrace.report import html_report, summary
     from millrace.report.events import read_events
-    from millrace.rundir import RunDir
-    from millrace.storage import past
-    from millrace.workflow.folder import is_workflow_folder
+    from millrace.rundir import run_history
+    from millrace.rundir.paths import RunDir
 
-    folder, ended = past.find_run_logs(run, os.environ)
+    folder, ended = run_history.find_run_logs(run, os.environ)
     shown = Path(ended.run_dir) if ended else folder
     page = output or (Path(f"report-{ended.name}.html") if ended else folder / "report.html")
     if is_workflow_folder(folder):
@@ -47,13 +47,13 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
         print_json(summary.summarise_events(read_events(rundir.events)))
         return
     _check_page(page)
-    html.write_report(shown, page, rundir.events)
+    html_report.write_report(shown, page, rundir.events)
     click.echo(str(page))
 
 
 def _check_page(output: Path) -> None:
     """Refuse to overwrite a file that is no report page: a typing error must not destroy an output."""
-    from millrace.errors import RefusedError
+    from millrace.core.errors import RefusedError
 
     if str(output) == "-":
         raise RefusedError("-o -: a file is needed, not standard output", "name one: -o report.html")
@@ -68,9 +68,9 @@ def _check_page(output: Path) -> None:
 def _write_phases_page(folder: Path, shown: Path, output: Path, *, as_json: bool) -> None:
     """Write the page, or print the JSON, of a job in phases with logs in ``folder`` and the run directory ``shown``."""
     from millrace.cli.run import print_json
+    from millrace.extensions.watch import phases_page
+    from millrace.extensions.watch.watch_targets import WatchedJob
     from millrace.report import summary
-    from millrace.watch import phases
-    from millrace.watch.job import WatchedJob
 
     job = WatchedJob(folder, str(folder), os.environ)
     try:
@@ -81,5 +81,5 @@ def _write_phases_page(folder: Path, shown: Path, output: Path, *, as_json: bool
         print_json({phase.name: summary.summarise_runs(list(phase.runs)) for phase in view.phases if phase.runs})
         return
     _check_page(output)
-    phases.write_phases_page(view, shown, output)
+    phases_page.write_phases_page(view, shown, output)
     click.echo(str(output))

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from millrace import caller, debug
 from millrace.cli.options import JobCommand, add_job_options, find_workflow, list_value_origins
-from millrace.job import JobSpec
+from millrace.core.job import JobSpec
+from millrace.host import debug_log, lock_owner
 
 if TYPE_CHECKING:
     from millrace.cluster.membership import JobMembership
+    from millrace.extensions.workflow.workflow_description import WorkflowDescription
     from millrace.launch.mpi_environment import LaunchedProcess
     from millrace.launch.supervisor_link import SupervisorLink
-    from millrace.plan.plan import RunPlan
-    from millrace.session.finished import FinishedRun
-    from millrace.session.outbox import OutputUploads
-    from millrace.session.urls import UrlFiles
-    from millrace.workflow.description import WorkflowDescription
+    from millrace.planning.run_plan import RunPlan
+    from millrace.run.finished_run import FinishedRun
+    from millrace.run.url_inputs import UrlFiles
+    from millrace.run.url_outputs import OutputUploads
 
 
 @click.command("run", cls=JobCommand, short_help="Run a serial command on every core.")
@@ -55,12 +55,12 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
 
     The same command again resumes a run that was stopped, killed or crashed.
     """
-    from millrace.errors import LostError, MillraceError, RefusedError
+    from millrace.core.errors import LostError, MillraceError, RefusedError
     from millrace.launch import mpi_environment
-    from millrace.launch.allocation import PHASE
+    from millrace.launch.node_allocation import PHASE
     from millrace.launch.supervisor_link import SupervisorLink
 
-    caller.remove_caller(os.environ)  # a tool may itself run Millrace
+    lock_owner.remove_caller(os.environ)  # a tool may itself run Millrace
     phase: tuple[WorkflowDescription, Path, str] | None = None
     if flow := find_workflow():
         if pack:
@@ -69,9 +69,9 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
             sys.exit(_run_phases(*flow))
         phase, job = (*flow, name), flow[0].get_phase(name).job
     if pack:
-        from millrace.cli import pack_to
+        from millrace.cli import packed_run
 
-        finished = pack_to.run_and_pack(
+        finished = packed_run.run_and_pack(
             job, get_working_folder(), get_working_folder() / pack, with_queries=with_queries
         )
         if as_json:
@@ -80,8 +80,8 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
     if with_queries:
         raise RefusedError("--with-queries belongs to --pack-to", "name the pack: --pack-to FILE.mrp")
     launched = mpi_environment.find_launched_process(os.environ)
-    if (log := os.environ.get(debug.VARIABLE)) or job.verbosity > 1:
-        debug.start_debug_log(log or "", launched.rank if launched and launched.size > 1 else None)
+    if (log := os.environ.get(debug_log.VARIABLE)) or job.verbosity > 1:
+        debug_log.start_debug_log(log or "", launched.rank if launched and launched.size > 1 else None)
         if job.progress == "auto":
             job = msgspec.structs.replace(job, progress="plain")  # log lines would break up a bar
     supervision = SupervisorLink(os.environ, coordinator=not (launched and launched.rank))
@@ -101,10 +101,10 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
 
 def _run_phases(flow: WorkflowDescription, file: Path) -> int:
     """Run a job in phases and return its exit code."""
-    from millrace.errors import RefusedError
-    from millrace.launch import allocation, mpi_environment
-    from millrace.watch.told import WorkflowProgress
-    from millrace.workflow import flow as phases
+    from millrace.core.errors import RefusedError
+    from millrace.extensions.watch.status_line import WorkflowProgress
+    from millrace.extensions.workflow import workflow_run as phases
+    from millrace.launch import mpi_environment, node_allocation
 
     launched = mpi_environment.find_launched_process(os.environ)
     if launched and not _is_alone(launched):
@@ -120,7 +120,7 @@ def _run_phases(flow: WorkflowDescription, file: Path) -> int:
         file,
         get_working_folder(),
         os.environ,
-        allocation.find_node_allocation(flow.job.hosts, os.environ),
+        node_allocation.find_node_allocation(flow.job.hosts, os.environ),
         told.print_changes,
     )
 
@@ -143,37 +143,37 @@ def _plan_and_run(
     Args:
         phase: Workflow, its file and the name of the phase of which this process is a rank; None: no phase.
     """
-    from millrace.cli import urls
-    from millrace.launch import allocation
+    from millrace.cli import command_urls
+    from millrace.launch import node_allocation
     from millrace.launch.mpi_environment import remove_mpi_variables
 
     crew = None
     if launched:
-        from millrace.session import rank
+        from millrace.run import mpi_job
 
-        crew = rank.join_mpi_job(launched, supervision, job)
+        crew = mpi_job.join_mpi_job(launched, supervision, job)
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # only the first start begins afresh
     in_job = launched is not None or supervision.active
-    outbox = urls.find_outbox(job, get_working_folder())
+    outbox = command_urls.find_outbox(job, get_working_folder())
     job = outbox.job if outbox else job
-    nodes = allocation.find_node_allocation(job.hosts, os.environ) if _is_alone(launched) else None
+    nodes = node_allocation.find_node_allocation(job.hosts, os.environ) if _is_alone(launched) else None
     environ = remove_mpi_variables(os.environ) if in_job else os.environ
     if phase:
-        from millrace.workflow.flow import plan_rank_phase
+        from millrace.extensions.workflow.workflow_run import plan_rank_phase
 
         plan, behind = plan_rank_phase(*phase[:2], get_working_folder(), environ, phase[2]), None
     else:
-        plan, behind = urls.plan_with_urls(
+        plan, behind = command_urls.plan_with_urls(
             job, get_working_folder(), environ, apart=crew is not None or nodes is not None, launched=in_job
         )
     if outbox:
         outbox.check_uploads(plan.use.outputs, plan.command.argv[0], plan.run_dir)
     _print_plan_notes(plan.notes, job, others=crew is not None)
     if nodes:
-        from millrace.launch import supervise
+        from millrace.launch import run_supervisor
 
-        return supervise.run_supervised(plan, nodes, os.environ)
+        return run_supervisor.run_supervised(plan, nodes, os.environ)
     finished = _run_plan(plan, supervision, crew, behind, outbox)
     _print_ending(finished, job, behind)
     if as_json and not phase:
@@ -191,13 +191,13 @@ def _run_plan(
     outbox: OutputUploads | None,
 ) -> FinishedRun:
     """Run a plan; report it by name if the run directory disappears meanwhile."""
-    from millrace.errors import MillraceError
-    from millrace.session import carry_out  # imported late: a refused command need not wait for these imports
+    from millrace.core.errors import MillraceError
+    from millrace.run import plan_execution  # imported late: a refused command need not wait for these imports
 
     gc.freeze()  # modules loaded by now live to the end: keep them out of garbage collections
     gc.enable()
     try:
-        return carry_out.run_plan(plan, supervision, crew, behind, outbox)
+        return plan_execution.run_plan(plan, supervision, crew, behind, outbox)
     except FileNotFoundError as error:
         if plan.run_dir.exists():
             raise
@@ -230,7 +230,7 @@ def _print_plan_notes(notes: Sequence[str], job: JobSpec, *, others: bool) -> No
         others: Whether other ranks take part.
     """
     for note in (*list_value_origins(), *notes):
-        debug.log_note("plan", note)
+        debug_log.log_note("plan", note)
         # The note counts the slots of this process alone.
         if job.verbosity > 0 and not (others and note.startswith("slots: ")):
             click.echo(f"millrace: {note}", err=True)
@@ -242,7 +242,7 @@ def get_working_folder() -> Path:
     Raises:
         RefusedError: It was removed.
     """
-    from millrace.errors import RefusedError
+    from millrace.core.errors import RefusedError
 
     try:
         return Path.cwd()
@@ -252,6 +252,6 @@ def get_working_folder() -> Path:
 
 def print_json(value: Any, *, err: bool = False) -> None:
     """Print a value as one indented JSON document, to standard error if ``err``."""
-    from millrace.sealed import encode_json
+    from millrace.rundir.checksummed_json import encode_json
 
     click.echo(encode_json(value).decode(), err=err)

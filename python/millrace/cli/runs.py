@@ -24,10 +24,10 @@ def command(as_json: bool) -> None:
     millrace report 3f2a91c0
     """
     from millrace.cli.run import get_working_folder, print_json
-    from millrace.report.words import format_count
-    from millrace.storage import past
+    from millrace.core.number_format import format_count
+    from millrace.rundir import run_history
 
-    runs = [each.past for each in past.list_archived_runs(os.environ)]
+    runs = [each.past for each in run_history.list_archived_runs(os.environ)]
     if as_json:
         print_json(runs)
         return
@@ -46,9 +46,9 @@ def command(as_json: bool) -> None:
 
 def _describe_active_runs(cwd: Path) -> list[str]:
     """Return a line for each run of the working folder that is running now."""
-    from millrace.errors import MillraceError
-    from millrace.watch import plain
-    from millrace.watch.watched import list_active_runs, open_watch_targets
+    from millrace.core.errors import MillraceError
+    from millrace.extensions.watch import status_line
+    from millrace.extensions.watch.watch_targets import list_active_runs, open_watch_targets
 
     lines = []
     for name in list_active_runs(cwd):
@@ -56,5 +56,5 @@ def _describe_active_runs(cwd: Path) -> list[str]:
             suppress(MillraceError, OSError),
             open_watch_targets([name], os.environ) as (run,),
         ):  # it has just ended, or belongs to another user
-            lines.append(plain.format_status_line(run.read_view()))
+            lines.append(status_line.format_status_line(run.read_view()))
     return lines

@@ -44,9 +44,9 @@ def command(
     or of the connection.
     """
     from millrace.cli.run import get_working_folder
-    from millrace.errors import RefusedError
-    from millrace.pack import age, kept_run
-    from millrace.words import format_size
+    from millrace.core.errors import RefusedError
+    from millrace.core.number_format import format_size
+    from millrace.extensions.pack import age_encryption, result_files
 
     found = _PLACE.fullmatch(place)
     if not found:
@@ -58,8 +58,10 @@ def command(
         words += [option, value] if value else []
     words += ["--any-version"] if any_version else []
     pack, is_ours = get_working_folder() / source, False
-    age.refuse_encrypted(pack, "ssh encrypts what is sent: send the pack as it was before, or copy this one with scp")
-    if kept_run.is_run_directory(pack):
+    age_encryption.refuse_encrypted(
+        pack, "ssh encrypts what is sent: send the pack as it was before, or copy this one with scp"
+    )
+    if result_files.is_run_directory(pack):
         pack, is_ours = _pack_kept_run(pack, bool(queries)), True
     sent = _send_pack(pack, [*shlex.split(ssh), "-T", "--", found[1], shlex.join(words)])
     if is_ours:
@@ -70,7 +72,7 @@ def command(
 def _pack_kept_run(run_dir: Path, known_queries: bool) -> Path:
     """Pack a kept run beside it and return the pack, which stays until it is sent; remove packs of earlier runs."""
     from millrace.cli import pack
-    from millrace.rundir import RunDir
+    from millrace.rundir.paths import RunDir
 
     run_id = RunDir(run_dir).read_manifest().run_id
     for old in run_dir.parent.glob(f".{glob.escape(run_dir.name)}.*.sending"):
@@ -88,10 +90,10 @@ def _send_pack(pack: Path, connect: list[str]) -> int:
     Raises:
         MillraceError: The connection or the other end has failed.
     """
-    from millrace.errors import MillraceError, RefusedError
-    from millrace.pack import sending
+    from millrace.core.errors import MillraceError, RefusedError
+    from millrace.extensions.pack import pack_transfer
 
-    source = sending.PackSource(pack)
+    source = pack_transfer.PackSource(pack)
     try:
         process = subprocess.Popen(connect, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
@@ -101,7 +103,7 @@ def _send_pack(pack: Path, connect: list[str]) -> int:
     with process:
         assert process.stdin and process.stdout
         try:
-            sent = sending.send_pack(source, process.stdout, process.stdin, lambda: process.poll() is None)
+            sent = pack_transfer.send_pack(source, process.stdout, process.stdin, lambda: process.poll() is None)
         except MillraceError as error:
             lost = error
         with suppress(BrokenPipeError):

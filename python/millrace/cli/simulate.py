@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from millrace.simulate.machine import SimulationOutcome
-    from millrace.simulate.trace import CostTrace
+    from millrace.extensions.simulate.cost_trace import CostTrace, SimulationOutcome
 
 
 @click.command("simulate", short_help="Say how long a job would take on a cluster; run nothing.")
@@ -81,12 +80,11 @@ def command(
     millrace simulate --nodes 64 --cores 16 --trace lognormal:2,1 --records 100000
     """
     from millrace.cli.run import print_json
-    from millrace.errors import RefusedError
-    from millrace.report.words import format_count
-    from millrace.simulate import faults
-    from millrace.simulate.cluster import ClusterSimulation
-    from millrace.simulate.machine import SimulatedCluster
-    from millrace.simulate.trace import load_cost_trace
+    from millrace.core.errors import RefusedError
+    from millrace.core.number_format import format_count
+    from millrace.extensions.simulate import simulated_nodes
+    from millrace.extensions.simulate.cost_trace import SimulatedCluster, load_cost_trace
+    from millrace.extensions.simulate.simulation import ClusterSimulation
 
     if records and work:
         raise RefusedError("--records and --work contradict each other", "give one of them")
@@ -106,7 +104,7 @@ def command(
         prefetch=not no_prefetch, batch=batch, fragments=fragments if finish else 0, resident=fragments,
         finish=finish or 0.0, passes=1 if finish else 0,
     )  # fmt: skip
-    machine = faults.draw_faults(machine, known, records, n_deaths=lose, n_failing=failing, seed=seed)
+    machine = simulated_nodes.draw_faults(machine, known, records, n_deaths=lose, n_failing=failing, seed=seed)
     found = ClusterSimulation(machine, known, records).run()
     if as_json:
         print_json(found)
@@ -122,7 +120,7 @@ def command(
 
 def _print_outcome(found: SimulationOutcome, known: CostTrace, nodes: int) -> None:
     """Print the figures of a simulated run."""
-    from millrace.report.words import format_duration
+    from millrace.core.number_format import format_duration
 
     click.echo(
         f"trace:        {known.words}; a record takes {known.mean_seconds:.3g} s on average, {found.longest_seconds:.3g} s at most"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from millrace.storage.past import EndedRun
+    from millrace.rundir.run_history import EndedRun
 
 
 @click.command("status", short_help="Say how far a run is.")
@@ -25,10 +25,10 @@ def command(runs: tuple[str, ...], as_json: bool) -> None:
     millrace status hits.tsv
     """
     from millrace.cli.run import get_working_folder
-    from millrace.errors import RefusedError
-    from millrace.plan import run_place
+    from millrace.core.errors import RefusedError
+    from millrace.rundir import run_history
 
-    names = runs or tuple(path.name for path in run_place.list_run_dirs(get_working_folder()))
+    names = runs or tuple(path.name for path in run_history.list_run_dirs(get_working_folder()))
     if not names:
         raise RefusedError("no run directory in this folder", "millrace runs lists runs that have ended")
     for name in names:
@@ -38,20 +38,20 @@ def command(runs: tuple[str, ...], as_json: bool) -> None:
 def _print_run_status(name: str, *, as_json: bool) -> None:
     """Print the status of a run, or of a job in phases, by its name."""
     from millrace.cli.run import print_json
-    from millrace.errors import split_hint
-    from millrace.output import status
-    from millrace.report.words import format_count
-    from millrace.storage import past
-    from millrace.workflow.folder import is_workflow_folder
+    from millrace.core.errors import split_hint
+    from millrace.core.number_format import format_count
+    from millrace.extensions.workflow.workflow_folder import is_workflow_folder
+    from millrace.output import run_status
+    from millrace.rundir import run_history
 
-    run_dir, ended = past.find_run_logs(name, os.environ)
+    run_dir, ended = run_history.find_run_logs(name, os.environ)
     if is_workflow_folder(run_dir):
         _print_phase_status(run_dir, ended, as_json=as_json)
         return
     if ended:
         print_json(ended) if as_json else _print_past_run(ended)
         return
-    found = status.read_run_status(run_dir)
+    found = run_status.read_run_status(run_dir)
     if as_json:
         print_json(found)
         return
@@ -76,18 +76,18 @@ def _print_run_status(name: str, *, as_json: bool) -> None:
 def _print_phase_status(folder: Path, ended: EndedRun | None, *, as_json: bool) -> None:
     """Print the status of a job in phases, a line for each phase."""
     from millrace.cli.run import print_json
-    from millrace.watch import plain
-    from millrace.watch.watched import open_watch_targets
+    from millrace.extensions.watch import status_line
+    from millrace.extensions.watch.watch_targets import open_watch_targets
 
     with open_watch_targets([str(folder)], os.environ) as (job,):
         view = job.read_view()
     if as_json:
-        print_json(plain.build_figures(view))
+        print_json(status_line.build_figures(view))
         return
     click.echo(_format_heading(ended) if ended else f"{folder}: {view.state}")
     for phase in view.phases:
         click.echo(
-            f"  {f'{phase.name}:':<{max(len(each.name) for each in view.phases) + 2}}{plain.format_amounts(phase)}"
+            f"  {f'{phase.name}:':<{max(len(each.name) for each in view.phases) + 2}}{status_line.format_amounts(phase)}"
         )
     if not ended and view.is_over and view.state not in ("done", "quarantined"):
         click.echo("  type the command again in the same folder to resume")
@@ -95,7 +95,7 @@ def _print_phase_status(folder: Path, ended: EndedRun | None, *, as_json: bool) 
 
 def _print_past_run(ended: EndedRun) -> None:
     """Print how a run ended, from the history."""
-    from millrace.report.words import format_count, format_duration
+    from millrace.core.number_format import format_count, format_duration
 
     click.echo(_format_heading(ended))
     click.echo(f"  command:      {shlex.join(ended.argv)}")

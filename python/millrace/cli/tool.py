@@ -15,8 +15,8 @@ import msgspec
 from millrace import api
 from millrace.cli.options import COMMAND, JobCommand, add_job_options, find_workflow
 from millrace.cli.run import get_working_folder
-from millrace.errors import RefusedError
-from millrace.job import JobSpec
+from millrace.core.errors import RefusedError
+from millrace.core.job import JobSpec
 
 
 @click.group("tool", short_help="Write and check programs and adapters of your own.")
@@ -40,15 +40,15 @@ def list_() -> None:
 
     For a program on several lines, the first counts.
     """
-    from millrace.tools import confirmations, shelf
-    from millrace.words import escape_unprintable
+    from millrace.adapters import description_lookup
+    from millrace.core.number_format import escape_unprintable
 
-    found = list(shelf.list_descriptions(get_working_folder(), os.environ))
+    found = list(description_lookup.list_descriptions(get_working_folder(), os.environ))
     for each in found:
         name = each.programs[0] if each.programs else "?"
         where = each.source if each.source == "millrace" else str(each.path)
-        if each.source == "project" and not confirmations.is_content_confirmed(each.content, os.environ):
-            where += f", not confirmed: {confirmations.format_allow_command(each.path, get_working_folder())}"
+        if each.source == "project" and not description_lookup.is_content_confirmed(each.content, os.environ):
+            where += f", not confirmed: {description_lookup.format_allow_command(each.path, get_working_folder())}"
         click.echo(escape_unprintable(f"{name:<12} {each.about}  [{where}]"))
 
 
@@ -63,16 +63,16 @@ def allow(file: Path) -> None:
     Confirmations are kept in ~/.local/state/millrace/tools by a digest of the content; confirm a changed file again.
     Descriptions in ~/.config/millrace/tools need no confirmation.
     """
-    from millrace.tools import confirmations, description
-    from millrace.words import escape_unprintable
+    from millrace.adapters import description_lookup, tool_description
+    from millrace.core.number_format import escape_unprintable
 
     path = get_working_folder() / file
     try:
         content = path.read_bytes()
     except OSError as error:
         raise RefusedError(f"{file}: {error.strerror}", "name a description of a tool") from error
-    said = description.parse_description(content, path)
-    confirmations.confirm_content(content, os.environ)
+    said = tool_description.parse_description(content, path)
+    description_lookup.confirm_content(content, os.environ)
     asked = f", asked for its version by: {shlex.join([said.programs[0], *said.version])}" if said.version else ""
     click.echo(escape_unprintable(f"{file}: confirmed; describes {', '.join(said.programs)}{asked}"))
 
@@ -92,9 +92,9 @@ def check(job: JobSpec) -> None:
     import sys
     import tempfile
 
-    from millrace.plan import plan as planner
-    from millrace.prove.check import ExactnessCheck
-    from millrace.prove.ending import raise_on_signals
+    from millrace.extensions.check.check_folder import raise_on_signals
+    from millrace.extensions.check.exactness_check import ExactnessCheck
+    from millrace.planning import run_plan as planner
 
     if flow := find_workflow():
         raise RefusedError(f"{flow[1]}: a job in phases", "check the command of each: millrace tool check -- COMMAND")
@@ -159,12 +159,17 @@ def new(ctx: click.Context, name: str) -> None:
     """
     import tempfile
 
-    from millrace.plan.programs import find_program
-    from millrace.prove.draft import draft_description, find_verb, find_written_files, read_help_text
-    from millrace.prove.ending import raise_on_signals
-    from millrace.tools import confirmations
-    from millrace.tools.description import parse_description
-    from millrace.tools.shelf import IN_PROJECT
+    from millrace.adapters import description_lookup
+    from millrace.adapters.description_lookup import IN_PROJECT
+    from millrace.adapters.tool_description import parse_description
+    from millrace.extensions.check.check_folder import raise_on_signals
+    from millrace.extensions.check.description_draft import (
+        draft_description,
+        find_verb,
+        find_written_files,
+        read_help_text,
+    )
+    from millrace.planning.program_lookup import find_program
 
     words: list[str] = ctx.meta.get(COMMAND, [])
     if not words or not re.fullmatch(r"[\w.+-]+", name):
@@ -185,8 +190,8 @@ def new(ctx: click.Context, name: str) -> None:
         file.write(content)
     parse_description(content, path)
     with suppress(RefusedError):  # without a home folder, the user confirms it as any other
-        confirmations.confirm_content(content, os.environ)
+        description_lookup.confirm_content(content, os.environ)
     click.echo(
         f"{IN_PROJECT / path.name}: look at what is marked with ??, then: millrace tool check -- {shlex.join(words)}"
     )
-    click.echo(f"after each change: {confirmations.format_allow_command(path, get_working_folder())}")
+    click.echo(f"after each change: {description_lookup.format_allow_command(path, get_working_folder())}")

@@ -14,8 +14,8 @@ import click
 from millrace.cli.options import add_regenerating_options
 
 if TYPE_CHECKING:
-    from millrace.model import ArgumentToken
-    from millrace.pack.recipe import PackRecipe
+    from millrace.core.tool_use import ArgumentToken
+    from millrace.extensions.pack.recipe import PackRecipe
 
 
 @click.command("unpack", short_help="Write a packed result again, exactly.")
@@ -42,31 +42,31 @@ def command(
     confirmed. The same command again resumes an unpacking that was stopped.
     """
     from millrace.cli.run import get_working_folder
+    from millrace.extensions.pack import age_encryption, pack_destinations, pack_unpacker
+    from millrace.extensions.pack.regeneration_run import RegenerationSettings
     from millrace.launch.mpi_environment import remove_mpi_variables
-    from millrace.pack import age, places, unpacking
-    from millrace.pack.regenerate import RegenerationSettings
 
     cwd = get_working_folder()
     folder = (cwd / outputs[0]).parent if outputs else cwd
-    with age.decrypt_for_reading(pack, identity, folder if folder.is_dir() else cwd) as source:
-        made = unpacking.read_recipe(source)
+    with age_encryption.decrypt_for_reading(pack, identity, folder if folder.is_dir() else cwd) as source:
+        made = pack_unpacker.read_recipe(source)
         if only_list:
             click.echo(_list_contents(made))
             return
         _check_output_count(made, outputs)
         dests = [cwd / each for each in outputs]
-        places.check_destinations(dests, [cwd / each for each in (pack, queries, identity) if each])
+        pack_destinations.check_destinations(dests, [cwd / each for each in (pack, queries, identity) if each])
         settings = RegenerationSettings(remove_mpi_variables(os.environ), slots, work_dir)
-        place = unpacking.UnpackOptions(settings, cwd, db, cwd / queries if queries else None, any_version)
-        with places.explain_write_errors(dests[0]):
-            unpacking.unpack_outputs(source, made, dests, place, lambda _, argv: yes or _ask_confirmation(argv))
+        place = pack_unpacker.UnpackOptions(settings, cwd, db, cwd / queries if queries else None, any_version)
+        with pack_destinations.explain_write_errors(dests[0]):
+            pack_unpacker.unpack_outputs(source, made, dests, place, lambda _, argv: yes or _ask_confirmation(argv))
     click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)
 
 
 def _check_output_count(made: PackRecipe, outputs: Sequence[Path]) -> None:
     """Refuse another number of outputs than the pack has."""
-    from millrace.errors import RefusedError
-    from millrace.words import escape_unprintable
+    from millrace.core.errors import RefusedError
+    from millrace.core.number_format import escape_unprintable
 
     if len(outputs) != len(made.outputs):
         names = ", ".join(escape_unprintable(each.name) for each in made.outputs)
@@ -77,7 +77,7 @@ def _check_output_count(made: PackRecipe, outputs: Sequence[Path]) -> None:
 
 def _ask_confirmation(argv: Sequence[str]) -> bool:
     """Show the command of a pack, and ask on a terminal whether to run it; without a terminal, no."""
-    from millrace.words import escape_unprintable
+    from millrace.core.number_format import escape_unprintable
 
     click.echo(f"millrace: this pack runs: {escape_unprintable(shlex.join(argv))}", err=True)
     return sys.stdin.isatty() and click.confirm("run it?", err=True)
@@ -85,7 +85,7 @@ def _ask_confirmation(argv: Sequence[str]) -> bool:
 
 def _list_contents(made: PackRecipe) -> str:
     """Describe the contents of a pack, in lines."""
-    from millrace.words import escape_unprintable, format_size
+    from millrace.core.number_format import escape_unprintable, format_size
 
     lines = [f"output {each.name}: {format_size(each.bytes)}, SHA-256 {each.sha256}" for each in made.outputs]
     if made.queries and made.database:
@@ -101,11 +101,11 @@ def _list_contents(made: PackRecipe) -> str:
 def _format_placeholder(token: ArgumentToken) -> str:
     """Return the placeholder that is shown for a file of the command.
 
-    >>> from millrace.model import DatabaseArg, OutputArg
+    >>> from millrace.core.tool_use import DatabaseArg, OutputArg
     >>> _format_placeholder(DatabaseArg("--db=")), _format_placeholder(OutputArg(1))
     ('--db=DATABASE', 'OUTPUT2')
     """
-    from millrace.model import DatabaseArg, InputArg, OutputArg
+    from millrace.core.tool_use import DatabaseArg, InputArg, OutputArg
 
     match token:
         case InputArg(prefix=prefix):

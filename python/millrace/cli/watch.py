@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from millrace.watch.view import WatchView
-    from millrace.watch.watched import WatchTarget
+    from millrace.extensions.watch.watch_targets import WatchTarget
+    from millrace.extensions.watch.watch_view import WatchView
 
 #: Seconds between updates.
 POLL_INTERVAL_SECONDS = 1.0
@@ -41,8 +41,8 @@ def command(runs: tuple[str, ...], web: bool, port: int) -> None:
     Ctrl-C ends the view, not the runs.
     """
     from millrace.cli.run import get_working_folder
-    from millrace.errors import RefusedError
-    from millrace.watch.watched import list_active_runs, open_watch_targets
+    from millrace.core.errors import RefusedError
+    from millrace.extensions.watch.watch_targets import list_active_runs, open_watch_targets
 
     names = runs or tuple(list_active_runs(get_working_folder()))
     if not names:
@@ -62,14 +62,14 @@ def command(runs: tuple[str, ...], web: bool, port: int) -> None:
 
 def _print_changes(watched: Sequence[WatchTarget]) -> list[WatchView]:
     """Print a line whenever a run has changed, until all have ended; return their last views."""
-    from millrace.watch import plain
+    from millrace.extensions.watch import status_line
 
     told: list[object] = [None] * len(watched)
     while True:
         views = [each.read_view() for each in watched]
         for number, view in enumerate(views):
-            if told[number] != (told_now := plain.build_change_key(view)):
-                click.echo(plain.format_status_line(view))
+            if told[number] != (told_now := status_line.build_change_key(view)):
+                click.echo(status_line.format_status_line(view))
                 told[number] = told_now
         sys.stdout.flush()
         if all(view.is_over for view in views):
@@ -81,8 +81,8 @@ def _show_on_terminal(watched: Sequence[WatchTarget]) -> list[WatchView]:
     """Redraw a table on the terminal until all runs have ended; return their last views."""
     from rich.live import Live
 
-    from millrace.terminal import make_console
-    from millrace.watch.screen import draw_views
+    from millrace.core.terminal import make_console
+    from millrace.extensions.watch.terminal_screen import draw_views
 
     console = make_console(sys.stdout)
     views = [each.read_view() for each in watched]
@@ -96,8 +96,7 @@ def _show_on_terminal(watched: Sequence[WatchTarget]) -> list[WatchView]:
 
 def _serve_to_browser(watched: WatchTarget, name: str, port: int) -> WatchView:
     """Serve the live page of a run until it has ended and a browser has loaded the last page; return the last view."""
-    from millrace.watch.live import LivePage
-    from millrace.watch.web import serve_site
+    from millrace.extensions.watch.token_site import LivePage, serve_site
 
     page = LivePage(watched, name)
     with serve_site(port, page.pages) as site:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from millrace.errors import MillraceError
-from millrace.model import FetchedFile
-from millrace.storage import blocks
+from millrace.core.errors import MillraceError
+from millrace.core.tool_use import FetchedFile
+from millrace.storage.hdfs import hdfs_blocks
 
 #: Seconds between queries of the NameNode.
 QUERY_INTERVAL_SECONDS = 10.0
@@ -39,7 +39,7 @@ def find_volume_holders(held: Mapping[str, int], n_bytes: int, nodes: Mapping[in
     """
 
     def most(names: frozenset[str]) -> int:
-        return max((n for host, n in held.items() if {host, blocks.strip_domain(host)} & names), default=0)
+        return max((n for host, n in held.items() if {host, hdfs_blocks.strip_domain(host)} & names), default=0)
 
     there = {node: most(names) for node, names in nodes.items()}
     return {
@@ -63,7 +63,7 @@ class VolumeLocationWatch:
     ) -> None:  # fmt: skip
         self._has_all = dict.fromkeys(has_all, 1.0)
         self._volumes, self._environ, self._message = volumes, environ, message
-        self._nodes = {node: blocks.list_host_names(host) for node, host in hosts.items()}
+        self._nodes = {node: hdfs_blocks.list_host_names(host) for node, host in hosts.items()}
         self._news: Replicas | None = None
         self._over = threading.Event()
         #: The locations at the start; only ``has_all`` if the NameNode does not answer.
@@ -73,7 +73,7 @@ class VolumeLocationWatch:
 
     def _query_locations(self) -> Replicas | None:
         try:
-            found = blocks.locate_blocks([file.place for files in self._volumes for file in files], self._environ)
+            found = hdfs_blocks.locate_blocks([file.place for files in self._volumes for file in files], self._environ)
         except MillraceError as error:
             message, self._message = self._message, lambda _: None
             message(f"{error.message}; fragments are searched anywhere")
@@ -81,7 +81,9 @@ class VolumeLocationWatch:
         return {
             number: self._has_all
             | find_volume_holders(
-                blocks.sum_bytes_by_host(blocks.cut_to_range(found[file.place], *file.extent) for file in files),
+                hdfs_blocks.sum_bytes_by_host(
+                    hdfs_blocks.cut_to_range(found[file.place], *file.extent) for file in files
+                ),
                 sum(file.size for file in files),
                 self._nodes,
             )

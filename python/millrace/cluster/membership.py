@@ -12,7 +12,7 @@ import msgspec
 
 from millrace import __version__
 from millrace.cluster import messages as say
-from millrace.cluster.failures import (
+from millrace.cluster.failure_detection import (
     HEARTBEAT_INTERVAL_SECONDS,
     MAX_GOODBYE_SECONDS,
     MAX_SILENCE_AT_END_SECONDS,
@@ -20,21 +20,20 @@ from millrace.cluster.failures import (
     FailureDetector,
     StartupDeadline,
 )
-from millrace.cluster.mpi import MpiTransport
-from millrace.cluster.naps import NAP_SECONDS
-from millrace.cluster.programs import ClusterPrograms
-from millrace.cluster.this_node import OWN, describe_this_process
-from millrace.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError
-from millrace.interrupt import StopSignals
-from millrace.job import JobSpec
+from millrace.cluster.node_info import OWN, ClusterPrograms, describe_this_process
+from millrace.cluster.transport.mpi_start import NAP_SECONDS
+from millrace.cluster.transport.mpi_transport import MpiTransport
+from millrace.core.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError
+from millrace.core.job import JobSpec
+from millrace.core.number_format import format_count
+from millrace.core.tool_use import HdfsRead, ToolUse
+from millrace.core.wait_loop import wait_until
+from millrace.host.signals import StopSignals
 from millrace.launch.mpi_environment import remove_mpi_variables
-from millrace.model import HdfsRead, ToolUse
-from millrace.node.workdir import WorkDir
-from millrace.plan.plan import RunPlan
-from millrace.report.words import format_count
-from millrace.rundir import RunDir, RunManifest
-from millrace.schedule.partition import choose_routes
-from millrace.waiting import wait_until
+from millrace.node.work_dir import WorkDir
+from millrace.planning.run_plan import RunPlan
+from millrace.rundir.paths import RunDir, RunManifest
+from millrace.scheduler.placement import choose_routes
 
 
 class JobMember(msgspec.Struct, frozen=True):
@@ -87,7 +86,7 @@ class JobMembership:
     Beyond a size they form partitions: messages for a process of a partition go through its leader.
 
     Args:
-        partition_size: Nodes of a partition, as the user wants it; see ``millrace.schedule.partition``.
+        partition_size: Nodes of a partition, as the user wants it; see ``millrace.scheduler.placement``.
         patience: Factor by which the usual startup limit is stretched.
     """
 

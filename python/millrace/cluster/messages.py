@@ -1,7 +1,7 @@
 """Messages between coordinator and node agents, as values; docs/protocol.md says which may be sent when.
 
 A message is data: the number of its type, and its fields. Received bytes are decoded by these types alone
-(``millrace.cluster.wire``); nothing in them can name code.
+(``millrace.cluster.transport.message_encoding``); nothing in them can name code.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import ClassVar, Self
 
 import msgspec
 
-from millrace import errors
-from millrace.errors import CorruptError, ExitCode, MillraceError
-from millrace.ids import TaskId
-from millrace.model import HdfsRead, RemoteFileView, ToolUse, UserCommand
-from millrace.node.batch import SpooledBatch
-from millrace.output.parts import OutputPart, PartsWritten
-from millrace.plan import staging, world
-from millrace.tasks import SlotTask, TaskEnded, TaskEnding, TaskStarted
+from millrace.core import errors
+from millrace.core.errors import CorruptError, ExitCode, MillraceError
+from millrace.core.tasks import SlotTask, TaskEnded, TaskEnding, TaskId, TaskStarted
+from millrace.core.tool_use import HdfsRead, RemoteFileView, ToolUse, UserCommand
+from millrace.node.batch_files import SpooledBatch
+from millrace.output.output_parts import OutputPart, PartsWritten
+from millrace.planning import dependency_files
+from millrace.storage import staging_choice
 
 
 class TaggedMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ class SetUpNode(TaggedMessage, frozen=True, tag=1):
     #: Outputs that the node may have to write parts of, with the inode number of each at the coordinator.
     shared: dict[int, int]
     #: Inputs, databases and program, as they are at the coordinator.
-    world: Sequence[world.DependencyFile]
+    world: Sequence[dependency_files.DependencyFile]
     #: The view that shows files behind URLs, and their copies on the node, by name.
     view: RemoteFileView | None
     copies: dict[str, str]
@@ -144,7 +144,7 @@ class LeaveJob(TaggedMessage, frozen=True, tag=12):
 class QueryNodeStorage(TaggedMessage, frozen=True, tag=13):
     """A question for the copies of files on a node, and its room for more; the answer is ``NodeStorageReport``."""
 
-    files: tuple[staging.DatabaseFile, ...]
+    files: tuple[staging_choice.DatabaseFile, ...]
     #: ``--stage``.
     way: str
     #: Whether the files are themselves copies, which the node can read nowhere else.
@@ -155,8 +155,8 @@ class FetchCopies(TaggedMessage, frozen=True, tag=14):
     """A command to take part in a broadcast of files; the answer is ``NodeCopiesFetched``."""
 
     #: The files that are sent, in order.
-    files: tuple[staging.DatabaseFile, ...]
-    choice: staging.StagingChoice
+    files: tuple[staging_choice.DatabaseFile, ...]
+    choice: staging_choice.StagingChoice
     #: Neighbour ranks in the chain; None: this node is the first, or the last.
     before: int | None
     after: int | None
@@ -309,7 +309,7 @@ class NodeStopped(TaggedMessage, frozen=True, tag=44):
 class NodeStorageReport(TaggedMessage, frozen=True, tag=46):
     """The answer to ``QueryNodeStorage``: copies and room on a node."""
 
-    node: staging.StagingNode
+    node: staging_choice.StagingNode
 
 
 class NodeCopiesFetched(TaggedMessage, frozen=True, tag=47):

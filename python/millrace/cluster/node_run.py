@@ -14,29 +14,27 @@ import msgspec
 from millrace import _core
 from millrace.cluster import messages as say
 from millrace.cluster.journal_visibility import JournalVisibility, is_lazy_filesystem
-from millrace.cluster.mpi import MpiTransport
-from millrace.cluster.this_node import (
+from millrace.cluster.node_info import (
     check_run_dir_is_shared,
     check_same_files,
     read_program_version,
     select_machine_variables,
 )
-from millrace.cluster.write.part_writer import AgentPartWriter
-from millrace.errors import CorruptError, RefusedError
-from millrace.ids import SlotId, TaskId
-from millrace.model import HdfsRead
-from millrace.node import names
-from millrace.node.agent import LocalSlots
-from millrace.node.batch import SpooledBatch
-from millrace.node.slots import SHORT_FAREWELL_SECONDS
-from millrace.node.workdir import WorkDir
-from millrace.output.commit import GroupCommit, commit_journal
-from millrace.output.guard import ChangeGuard
-from millrace.plan import fingerprint
-from millrace.plan.programs import find_program
-from millrace.rundir import RunDir
-from millrace.schedule.pace import PollInterval
-from millrace.tasks import SlotsChanged, TaskEnded, TaskEnding, TaskStarted
+from millrace.cluster.transport.mpi_transport import MpiTransport
+from millrace.cluster.write.agent_part_writer import AgentPartWriter
+from millrace.core.errors import CorruptError, RefusedError
+from millrace.core.tasks import SlotId, SlotsChanged, TaskEnded, TaskEnding, TaskId, TaskStarted
+from millrace.core.tool_use import HdfsRead
+from millrace.node import url_view
+from millrace.node.batch_files import SpooledBatch
+from millrace.node.local_slots import LocalSlots
+from millrace.node.task_slots import SHORT_FAREWELL_SECONDS
+from millrace.node.work_dir import WorkDir
+from millrace.output.commits import ChangeGuard, GroupCommit, commit_journal
+from millrace.planning import result_fingerprint
+from millrace.planning.program_lookup import find_program
+from millrace.rundir.paths import RunDir
+from millrace.scheduler.message_timing import PollInterval
 
 Happened = TypeVar("Happened", TaskStarted, TaskEnded)
 
@@ -47,7 +45,7 @@ _NOT_THE_RECORDS = (TaskEnding.DONE, TaskEnding.KILLED, TaskEnding.MISPLACED, Ta
 def _find_absent_volumes(setup: say.SetUpNode) -> dict[str, int]:
     if not setup.use.fragmented or not setup.use.fragmented.volumes:
         return {}
-    from millrace.node.volumes import find_absent_files  # few runs need it
+    from millrace.node.node_volumes import find_absent_files  # few runs need it
 
     return find_absent_files(setup.use.fragmented, setup.copies)
 
@@ -73,11 +71,11 @@ class NodeRun:
         environ = {**setup.environ, **select_machine_variables(os.environ)}
         exe = find_program(setup.program, cwd, environ)
         if setup.view:
-            names.build_view(setup.view, cwd, setup.copies, _find_absent_volumes(setup))
+            url_view.build_view(setup.view, cwd, setup.copies, _find_absent_volumes(setup))
         files = check_same_files(setup, exe)
         self._guard = ChangeGuard(files)
         ready = say.NodeReady(
-            str(exe), fingerprint.fingerprint_content(exe), read_program_version(setup.command, exe, environ)
+            str(exe), result_fingerprint.fingerprint_content(exe), read_program_version(setup.command, exe, environ)
         )
         self._journal = _core.Journal.create(setup.journal, setup.run_id)
         self._node = node = LocalSlots(

@@ -13,17 +13,25 @@ import msgspec
 from millrace.cluster import messages as say
 from millrace.cluster.block_watch import Replicas, VolumeLocationWatch
 from millrace.cluster.membership import JobMember, JobMembership
-from millrace.cluster.naps import NAP_SECONDS, create_message_naps
-from millrace.ids import TaskId
-from millrace.model import HdfsRead, ToolUse
-from millrace.node.batch import SpooledBatch
-from millrace.node.slots import SHORT_FAREWELL_SECONDS, TaskSlots
-from millrace.output.parts import PartsWritten
+from millrace.cluster.transport.mpi_start import NAP_SECONDS, create_message_naps
+from millrace.core.number_format import format_count
+from millrace.core.tasks import (
+    PoolWoken,
+    SlotEvent,
+    SlotsChanged,
+    SlotTask,
+    TaskEnded,
+    TaskId,
+    TaskStarted,
+    TaskWithdrawn,
+)
+from millrace.core.tool_use import HdfsRead, ToolUse
+from millrace.core.wait_loop import wait_until
+from millrace.node.batch_files import SpooledBatch
+from millrace.node.task_slots import SHORT_FAREWELL_SECONDS, TaskSlots
+from millrace.output.output_parts import PartsWritten
 from millrace.report.events import VolumesEvent
-from millrace.report.words import format_count
-from millrace.schedule.dispatcher import TaskDispatcher
-from millrace.tasks import PoolWoken, SlotEvent, SlotsChanged, SlotTask, TaskEnded, TaskStarted, TaskWithdrawn
-from millrace.waiting import wait_until
+from millrace.scheduler.dispatcher import TaskDispatcher
 
 #: Shortest nap of the coordinator, in seconds: nodes have tasks queued ahead, and messages cost less in bulk.
 BUSY_NAP_SECONDS = 0.001
@@ -36,7 +44,7 @@ def read_spooled_content(path: Path) -> bytes:
 
 
 class OutputMessages(Protocol):
-    """The receiver of messages about outputs; see ``millrace.cluster.parallel_output``."""
+    """The receiver of messages about outputs; see ``millrace.cluster.write.parallel_output``."""
 
     def hand_out_writes(self, now: float) -> None:
         """Assign the parts that can be written now to ranks."""
@@ -52,7 +60,7 @@ class OutputMessages(Protocol):
 
 
 class RemoteSlots:
-    """The slots of all processes, with the interface of one node (``millrace.node.slots.TaskSlots``).
+    """The slots of all processes, with the interface of one node (``millrace.node.task_slots.TaskSlots``).
 
     Args:
         own: The slots of this process.

@@ -2,6 +2,8 @@
 
 With ``--no-kill`` a job outlives its nodes, that of the batch script too: it would stay idle until its wall time. So
 another node of the job polls Slurm. It relies on Slurm's view of the nodes, and on no clock.
+
+The check whether the batch system is ending the job: then its ranks must not be started again.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from millrace.launch import command
-from millrace.launch.allocation import NodeAllocation
-from millrace.plan.slurm import expand_node_list
-from millrace.waiting import wait_until
+from millrace.core.wait_loop import wait_until
+from millrace.host.core_allocation import expand_node_list
+from millrace.launch import launch_commands
+from millrace.launch.node_allocation import NodeAllocation
 
 #: Seconds between polls. Slurm itself takes minutes to give up a node (``SlurmdTimeout``).
 POLL_INTERVAL_SECONDS = 20.0
@@ -40,7 +42,7 @@ def start_watch(
     words = [sys.executable, "-P", "-m", "millrace.launch.batch_host", job]
     with suppress(OSError):
         return subprocess.Popen(
-            command.build_node_command(allocation, others[0], words, environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            launch_commands.build_node_command(allocation, others[0], words, environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, env=dict(environ), start_new_session=True,
         )  # fmt: skip
     return None
@@ -76,10 +78,36 @@ def is_batch_host_lost(job: str, said: str) -> bool:
 def main(job: str) -> None:
     """Poll until the batch script's node is lost, then requeue the job; cancel it where requeueing is not allowed."""
     show = ["scontrol", "--oneliner", "show", "job", job]
-    wait_until(lambda: is_batch_host_lost(job, command.capture_command_output(show)), nap=POLL_INTERVAL_SECONDS)
+    wait_until(lambda: is_batch_host_lost(job, launch_commands.capture_command_output(show)), nap=POLL_INTERVAL_SECONDS)
     if subprocess.run(["scontrol", "requeue", job], check=False).returncode:
         os.execvp("scancel", ["scancel", job])
 
 
 if __name__ == "__main__":
     main(sys.argv[1])
+
+
+def query_job_ending(allocation: NodeAllocation, environ: Mapping[str, str]) -> str:
+    """Return the reason for which Slurm ends the job, as text; empty if it does not, or is not known to.
+
+    At a preemption Slurm ends the steps of the job, and signals the batch script only at the end of the grace time. To a
+    supervisor that looks like lost nodes.
+    """
+    if allocation.kind != "slurm" or not (job := environ.get("SLURM_JOB_ID")):
+        return ""
+    return parse_job_ending(launch_commands.capture_command_output(["scontrol", "--oneliner", "show", "job", job]))
+
+
+def parse_job_ending(said: str) -> str:
+    """Parse the reason for which a job ends from the output of ``scontrol show job``; empty: it continues.
+
+    >>> parse_job_ending("JobId=7 JobState=RUNNING PreemptTime=2026-01-02T03:04:05 EndTime=2026-01-02T03:09:05")
+    'it is preempted, and ends at 2026-01-02T03:09:05'
+    >>> parse_job_ending("JobId=7 JobState=RUNNING PreemptTime=None"), parse_job_ending("JobId=7 JobState=CANCELLED")
+    ('', 'its state is CANCELLED')
+    """
+    told = dict(re.findall(r"(?<!\S)(\w+)=(\S+)", said))
+    if told.get("PreemptTime", "None") not in ("None", "N/A"):
+        return f"it is preempted, and ends at {told.get('EndTime', 'an unknown time')}"
+    state = told.get("JobState", "RUNNING")
+    return "" if state == "RUNNING" else f"its state is {state}"

@@ -17,15 +17,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millrace.own_python import make_python_command, move_user_modules_last
+from millrace.host.own_processes import make_python_command, move_user_modules_last
 
 if __name__ == "__main__":
     move_user_modules_last(os.environ)  # before anything is imported that may be there, too
 
-from millrace.interrupt import STOPPING
-from millrace.launch import nodes
-from millrace.launch.allocation import NodeAllocation
-from millrace.run_folder import remove_folder
+from millrace.host.signals import STOPPING
+from millrace.launch import node_sweeps
+from millrace.launch.node_allocation import NodeAllocation
+from millrace.rundir.ownership import remove_folder
 
 #: The guard has few files open.
 MAX_DESCRIPTOR = 256
@@ -65,7 +65,7 @@ class JobGuard:
 def end_guarded_job(guarded: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """End the job on all nodes, and remove the folder."""
     allocation = NodeAllocation(guarded["kind"], tuple(guarded["nodes"]))
-    nodes.sweep_all_nodes(allocation, allocation.nodes, guarded["token"], environ)
+    node_sweeps.sweep_all_nodes(allocation, allocation.nodes, guarded["token"], environ)
     shutil.rmtree(guarded["folder"], ignore_errors=True)
 
 

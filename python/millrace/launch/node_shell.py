@@ -11,19 +11,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from millrace.launch import command, sweep
-from millrace.launch.allocation import SUPERVISED, NodeAllocation, find_node_allocation
-from millrace.plan.slurm import list_het_groups
+from millrace.host.core_allocation import list_het_groups
+from millrace.launch import launch_commands, sweep
+from millrace.launch.node_allocation import SUPERVISED, NodeAllocation, find_node_allocation
 
 
 def is_node_shell_needed(allocation: NodeAllocation, environ: Mapping[str, str]) -> bool:
     """Tell whether launchers reach the nodes by this replacement only."""
-    if command.RSH in environ:
+    if launch_commands.RSH in environ:
         return False
     return allocation.kind in ("grid engine", "lsf") or (allocation.kind == "slurm" and bool(list_het_groups(environ)))
 
 
-def build_node_shell_environ(kind: command.Kind, folder: Path) -> dict[str, str]:
+def build_node_shell_environ(kind: launch_commands.Kind, folder: Path) -> dict[str, str]:
     """Build the environment that makes a launcher start its daemons by this replacement.
 
     Daemons of Open MPI stay children of processes that the batch system watches, and all are started from this node:
@@ -69,10 +69,10 @@ def run_on_node(allocation: NodeAllocation, node: str, line: str, environ: Mappi
         OSError: The batch system's command cannot be started.
     """
     if allocation.kind != "grid engine":
-        found = command.build_node_command(allocation, node, ["/bin/sh", "-c", line], environ)
+        found = launch_commands.build_node_command(allocation, node, ["/bin/sh", "-c", line], environ)
         os.execvp(found[0], found)
     kept = {name: value for name, value in environ.items() if name != sweep.NAME}
-    words = command.build_node_command(allocation, node, ["/bin/sh", "-c", IN_GRID_ENGINE], environ)
+    words = launch_commands.build_node_command(allocation, node, ["/bin/sh", "-c", IN_GRID_ENGINE], environ)
     return subprocess.run(words, input=f"{line}\n".encode(), env=kept, start_new_session=True, check=False).returncode
 
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from millrace.launch import command
-from millrace.launch.allocation import NodeAllocation
+from millrace.launch import launch_commands
+from millrace.launch.node_allocation import NodeAllocation
 
 #: Seconds for one connection; and for all attempts of one node.
 MAX_CONNECT_SECONDS, MAX_ANSWER_SECONDS = 3.0, 15.0
@@ -34,12 +34,13 @@ def find_blocked_nodes(allocation: NodeAllocation, nodes: Sequence[str], environ
     if len(nodes) < 2:
         return {}
     own = [sys.executable, "-P", "-m", "millrace.launch.reachability"]
-    with _run_listener(command.build_node_command(allocation, nodes[0], own, environ), environ) as said:
+    with _run_listener(launch_commands.build_node_command(allocation, nodes[0], own, environ), environ) as said:
         if not (words := said.split()) or not words[0].isdigit():
             return {}
         asked = {
             node: _start_process(
-                command.build_node_command(allocation, node, [*own, words[0], nodes[0], *words[1:]], environ), environ
+                launch_commands.build_node_command(allocation, node, [*own, words[0], nodes[0], *words[1:]], environ),
+                environ,
             )
             for node in nodes[1 : MAX_ASKED_NODES + 1]
         }

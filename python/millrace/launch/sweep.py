@@ -14,14 +14,14 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from millrace.own_python import move_user_modules_last
+from millrace.host.own_processes import move_user_modules_last
 
 if __name__ == "__main__":
     move_user_modules_last(os.environ)  # before anything is imported that may be there, too
 
-from millrace.process_handle import open_process_handle, signal_process
-from millrace.storage import launcher_folder
-from millrace.waiting import PollBackoff, wait_until
+from millrace.core.wait_loop import PollBackoff, wait_until
+from millrace.host import work_places
+from millrace.host.own_processes import open_process_handle, signal_process
 
 #: Name of the environment variable that all processes of a job carry.
 NAME = "MILLRACE_LAUNCH"
@@ -74,7 +74,7 @@ def is_process_marked(pid: int, token: str) -> bool:
         found = f"{NAME}={token}".encode() in file.read().split(b"\0")
     if not found:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            beginning = os.fsencode(launcher_folder.make_path_prefix(token))
+            beginning = os.fsencode(work_places.make_path_prefix(token))
             found = any(word.startswith(beginning) for word in re.split(SEPARATORS, file.read()))
     if not found:
         return False
@@ -114,7 +114,7 @@ def sweep_this_node(token: str, work: str = "") -> bool:
     if not wait_until(lambda: not _kill_marked_processes(token), MAX_KILL_SECONDS, nap=PollBackoff(0.002, 0.1, 1.5)):
         return False
     remove_dead_work_dirs(work)
-    launcher_folder.sweep_job_folders(token)
+    work_places.sweep_job_folders(token)
     return True
 
 
@@ -135,12 +135,12 @@ def remove_dead_work_dirs(work: str) -> None:
         work: The user's folder for work directories; empty: only the usual places.
     """
     # Imported late: killing processes comes first, and must not wait for it.
-    from millrace.node import workdir
-    from millrace.plan import work_places
+    from millrace.host import work_places
+    from millrace.node import work_dir
 
     for place in work_places.list_work_places(work):
-        workdir.sweep_dead_runs(place)
-    launcher_folder.sweep_dead_folders()
+        work_dir.sweep_dead_runs(place)
+    work_places.sweep_dead_folders()
     for path in find_unused_segments(list(Path("/dev/shm").glob(SEGMENTS))):
         path.unlink(missing_ok=True)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.words import format_size
+from millrace.core.number_format import format_size
 
 
 class LogEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
@@ -57,7 +57,7 @@ class TaskEvent(LogEvent, frozen=True, kw_only=True, tag="task"):
     #: Bytes written.
     out: int = 0
     attempt: int = 1
-    #: Number of the searched fragment of the database, from 1, or of a slice (``millrace.task_numbers``) that was not
+    #: Number of the searched fragment of the database, from 1, or of a slice (``millrace.core.tasks``) that was not
     #: the last; 0: the output of these records is complete.
     fragment: int = 0
     #: ``done``, ``verified`` (run again to compare), ``failed``, ``timeout``, ``killed`` or ``misplaced`` (a slice that
@@ -87,7 +87,7 @@ class TaskEvent(LogEvent, frozen=True, kw_only=True, tag="task"):
 
 
 class TasksEvent(TaskEvent, frozen=True, kw_only=True, tag="tasks"):
-    """Tasks that a slot did one after the other, all with this ``TaskEvent.status``; see ``millrace.report.thinning``.
+    """Tasks that a slot did one after the other, all with this ``TaskEvent.status``; see ``millrace.report.event_log``.
 
     Amounts are sums, ``rss`` is the largest, and ``[first, last)`` encloses their records, perhaps among others.
     """

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TextIO, assert_never
 
 import msgspec
 
-from millrace.job import ProgressMode
-from millrace.model import ProgressSnapshot
-from millrace.report import words
+from millrace.core import number_format
+from millrace.core.job import ProgressMode
+from millrace.core.tool_use import ProgressSnapshot
 from millrace.report.eta import ProgressHistory
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ class ProgressDisplay:
             return ""
         seconds = snapshot.elapsed - first.elapsed
         if snapshot.unit == "residues" and snapshot.units_done > first.units_done:
-            return f"{words.format_scaled((snapshot.units_done - first.units_done) / seconds)} residues/s"
-        return f"{words.format_scaled((snapshot.records_done - first.records_done) / seconds)} records/s"
+            return f"{number_format.format_scaled((snapshot.units_done - first.units_done) / seconds)} residues/s"
+        return f"{number_format.format_scaled((snapshot.records_done - first.records_done) / seconds)} records/s"
 
 
 class _PlainProgress(ProgressDisplay):
@@ -181,7 +181,7 @@ class _BarProgress(ProgressDisplay):
         # Imported here: rich takes longer to load than the rest of the program's start.
         from rich.live import Live
 
-        from millrace.terminal import make_console
+        from millrace.core.terminal import make_console
 
         super().__init__(stream)
         # rich reads NO_COLOR itself. No thread refreshes: ``update`` draws, so nothing is drawn while the program is
@@ -236,10 +236,10 @@ def format_progress_line(snapshot: ProgressSnapshot, rate: str, eta: tuple[float
     """Format the state of a run in one line."""
     share = compute_done_fraction(snapshot)
     parts = [
-        *([words.format_percent(share)] if share is not None else []),
-        words.format_count(snapshot.records_done, "record"),
+        *([number_format.format_percent(share)] if share is not None else []),
+        number_format.format_count(snapshot.records_done, "record"),
         *_format_incidents(snapshot),
-        f"{words.format_duration(snapshot.elapsed)} elapsed",
+        f"{number_format.format_duration(snapshot.elapsed)} elapsed",
         *([rate] if rate else []),
         f"{snapshot.slots_busy}/{snapshot.slots} slots busy",
         *([format_eta(eta)] if eta and share != 1.0 else []),
@@ -250,13 +250,13 @@ def format_progress_line(snapshot: ProgressSnapshot, rate: str, eta: tuple[float
 def format_eta(eta: tuple[float, float, float]) -> str:
     """Format the remaining time: the likely time and its range."""
     low, likely, high = eta
-    return f"about {words.format_duration(likely)} left ({words.format_span(low, high)})"
+    return f"about {number_format.format_duration(likely)} left ({number_format.format_span(low, high)})"
 
 
 def _format_incidents(snapshot: ProgressSnapshot) -> list[str]:
     return [
         *([f"{snapshot.records_resumed:,} resumed"] if snapshot.records_resumed else []),
-        *([words.format_count(snapshot.retries, "retry")] if snapshot.retries else []),
+        *([number_format.format_count(snapshot.retries, "retry")] if snapshot.retries else []),
         *([f"{snapshot.quarantined:,} quarantined"] if snapshot.quarantined else []),
     ]
 
@@ -270,21 +270,23 @@ def _draw_bar(snapshot: ProgressSnapshot, rate: str, eta: tuple[float, float, fl
 
     share = compute_done_fraction(snapshot)
     counts = Text(no_wrap=True, overflow="ellipsis")
-    counts.append(words.format_count(snapshot.records_done, "record"), "bold")
+    counts.append(number_format.format_count(snapshot.records_done, "record"), "bold")
     # Failures come first: a narrow terminal cuts off the end.
     if snapshot.quarantined:
         counts.append(f" · {snapshot.quarantined:,} quarantined", "bold red")
     if snapshot.retries:
-        counts.append(f" · {words.format_count(snapshot.retries, 'retry')}", "yellow")
+        counts.append(f" · {number_format.format_count(snapshot.retries, 'retry')}", "yellow")
     if snapshot.records_resumed:
         counts.append(f" · {snapshot.records_resumed:,} resumed", "cyan")
     if snapshot.unit == "residues":
-        counts.append(f" · {words.format_scaled(snapshot.units_done)} residues", "dim")
+        counts.append(f" · {number_format.format_scaled(snapshot.units_done)} residues", "dim")
     for part in (rate, f"{snapshot.slots_busy}/{snapshot.slots} slots busy"):
         counts.append(f" · {part}" if part else "", "dim")
     if share is None:
         head = Text(
-            f"{words.format_duration(snapshot.elapsed)} elapsed, end of input not yet known", "dim", no_wrap=True
+            f"{number_format.format_duration(snapshot.elapsed)} elapsed, end of input not yet known",
+            "dim",
+            no_wrap=True,
         )
         return Group(head, counts)
     grid = Table.grid(padding=(0, 1), expand=True)
@@ -293,7 +295,10 @@ def _draw_bar(snapshot: ProgressSnapshot, rate: str, eta: tuple[float, float, fl
     grid.add_column(no_wrap=True)
     grid.add_row(
         ProgressBar(total=1.0, completed=share, complete_style="green", finished_style="green"),
-        Text(words.format_percent(share), "bold"),
-        Text(format_eta(eta) if eta and share < 1 else f"{words.format_duration(snapshot.elapsed)} elapsed", "cyan"),
+        Text(number_format.format_percent(share), "bold"),
+        Text(
+            format_eta(eta) if eta and share < 1 else f"{number_format.format_duration(snapshot.elapsed)} elapsed",
+            "cyan",
+        ),
     )
     return Group(grid, counts)

@@ -15,7 +15,9 @@ def best_path(name: str | os.PathLike[str], readers: int = 1) -> str:
     Raises:
         MillraceError: No place has the file.
     """
-    from millrace import site
-    from millrace.storage import choice
+    from millrace.host import site_defaults
+    from millrace.storage import replica_choice
 
-    return choice.find_cheapest_place(os.fspath(name), readers, site.read_replicas(os.environ), os.environ).place
+    return replica_choice.find_cheapest_place(
+        os.fspath(name), readers, site_defaults.read_replicas(os.environ), os.environ
+    ).place

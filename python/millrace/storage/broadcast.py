@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Protocol
 
 from millrace import _core
-from millrace.errors import CorruptError
-from millrace.plan.filesystems import IN_MEMORY, find_filesystem_kind
+from millrace.core.errors import CorruptError
+from millrace.host.filesystems import IN_MEMORY, find_filesystem_kind
 
 #: Bytes of a piece; see ``bench/broadcast.py``.
 PIECE_BYTES = 1 << 20

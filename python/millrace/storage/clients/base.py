@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 
-from millrace.errors import CorruptError, MillraceError, RefusedError
-from millrace.model import FrozenValue
+from millrace.core.errors import CorruptError, MillraceError, RefusedError
+from millrace.core.tool_use import FrozenValue
 
 #: Bytes of a piece.
 PIECE_BYTES = 1 << 20

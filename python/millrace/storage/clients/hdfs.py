@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from millrace.errors import RefusedError
+from millrace.core.errors import RefusedError
 from millrace.storage.clients.base import (
     ExpiredError,
     FileLocation,

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from millrace.errors import RefusedError
+from millrace.core.errors import RefusedError
 from millrace.storage.clients.base import (
     DeniedError,
     FileLocation,

@@ -1,0 +1,208 @@
+"""Table of the HMMER programs: formats and places of their queries and targets.
+
+Reader of HMMER command lines, by the rules of HMMER itself.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+
+import msgspec
+
+from millrace.adapters.option_reader import CommandWord, OptionErrorTexts, OptionTable, scan_options
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import UserCommand
+
+
+class HmmerProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """Queries and targets of one program."""
+
+    #: Formats of the query: ``fasta``, ``hmm``. Standard input is taken for the first.
+    formats: tuple[str, ...]
+    #: Index of the query among the two positional arguments.
+    query: int
+    #: Whether the target is a pressed profile database, not sequences.
+    scans: bool = False
+
+
+PROGRAMS = {
+    "hmmscan": HmmerProgram(formats=("fasta",), query=1, scans=True),
+    "nhmmscan": HmmerProgram(formats=("fasta",), query=1, scans=True),
+    "hmmsearch": HmmerProgram(formats=("hmm",), query=0),
+    "phmmer": HmmerProgram(formats=("fasta",), query=0),
+    "jackhmmer": HmmerProgram(formats=("fasta",), query=0),
+    "nhmmer": HmmerProgram(formats=("hmm", "fasta"), query=0),
+}
+
+
+#: Options that ``-h`` does not show; True: takes an argument.
+HIDDEN = {
+    "restrictdb_stkey": True,
+    "restrictdb_n": True,
+    "ssifile": True,
+    "bgfile": True,
+    "mx": True,
+    "domE": True,
+    "domT": True,
+    "incdomE": True,
+    "incdomT": True,
+    "domZ": True,
+    "B1": True,
+    "B2": True,
+    "B3": True,
+    "cut_ga": False,
+    "cut_nc": False,
+    "cut_tc": False,
+    "daemon": False,
+    "mpi": False,
+    "stall": False,
+}
+
+#: Options that do not work with batches: the reason, and what to use instead.
+REFUSED = {
+    "mpi": (
+        "runs its own MPI master",
+        "leave --mpi away: millrace does what it does, on any number of nodes",
+    ),
+    "stall": ("waits for a debugger", "leave --stall away"),
+    "daemon": ("serves searches and never ends", "run it directly"),
+    "chkhmm": (
+        "names its files by iteration for all queries together",
+        "run jackhmmer directly for checkpoints",
+    ),
+    "chkali": (
+        "names its files by iteration for all queries together",
+        "run jackhmmer directly for checkpoints",
+    ),
+}
+COMPLAINTS = OptionErrorTexts(
+    unknown=("option {typed} is not known", "see {program} -h"),
+    no_value=("option {typed} needs an argument", "see {program} -h"),
+)
+_OPTION = re.compile(r"^ +--?(\w+)(?: (<\w>))? +:.*$", re.MULTILINE)
+_VERSION = re.compile(r"^# (HMMER \S.*?)(?:;.*)?$", re.MULTILINE)
+
+
+class HmmerCommandLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Options and files of a command line, as HMMER reads it."""
+
+    options: tuple[CommandWord, ...]
+    #: Indexes in argv of the two files.
+    files: tuple[int, int]
+
+    def get_value(self, name: str) -> str | None:
+        """Return the value of option ``name``, empty if it takes no argument; None: it is not used."""
+        word = next((each for each in self.options if each.name == name), None)
+        return None if word is None else word.value if word.values else ""
+
+
+def read_help_page(command: UserCommand) -> str:
+    """Run the program with ``-h`` and the user's options, so that HMMER checks them, and return its help page.
+
+    Raises:
+        RefusedError: It cannot be started, or does not accept the options.
+    """
+    name, options = command.tool, command.argv[1:]
+    if "-h" in options:
+        raise RefusedError(f"{name} -h only prints help", f"run it directly: {name} -h")
+    try:
+        answer = subprocess.run(
+            [command.argv[0], "-h", *options],
+            executable=command.exe,
+            cwd=command.cwd,
+            env=command.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RefusedError(f"{name} cannot be started: {error}", "check that HMMER is installed") from error
+    if answer.returncode != 0 or "# HMMER 3" not in answer.stdout:
+        words = (answer.stdout + answer.stderr).strip().splitlines() or ["no answer"]
+        problem = words[0].removeprefix("Failed to parse command line: ").rstrip(".")
+        raise RefusedError(f"{name} does not take these options: {problem}", f"see {name} -h")
+    return answer.stdout
+
+
+def parse_help_options(help_page: str) -> dict[str, bool]:
+    """Read from a help page which options exist, without dashes, and whether each takes an argument.
+
+    >>> parse_help_options("  -o <f>  : direct output\\n  --acc   : prefer accessions")["o"]
+    True
+    """
+    shown = {name: bool(argument) for name, argument in _OPTION.findall(help_page)}
+    return HIDDEN | shown
+
+
+def parse_version(help_page: str) -> str:
+    """Return the version in the banner, such as ``HMMER 3.3.2 (Nov 2020)``; empty if there is none."""
+    found = _VERSION.search(help_page)
+    return found[1] if found else ""
+
+
+def parse_command_line(argv: tuple[str, ...], arguments: Mapping[str, bool]) -> HmmerCommandLine:
+    """Read the command line as HMMER does: options first, which may be shortened, then two files.
+
+    Raises:
+        RefusedError: There are not two files, or an option is unknown.
+    """
+    options = OptionTable(
+        flags=frozenset(name for name, takes in arguments.items() if not takes),
+        values=frozenset(name for name, takes in arguments.items() if takes),
+        dashes="tell",
+        equals=True,
+        shorten=True,
+        together=True,
+        ends=True,
+        leading=True,
+        complaints=COMPLAINTS,
+    )
+    found = scan_options(argv, options, argv[0])
+    files = [word.at for word in found if not word.name]
+    if len(files) != 2:
+        raise RefusedError(
+            f"{argv[0]} needs two files after its options, found {len(files)}",
+            "HMMER takes all options first, then the two files",
+        )
+    return HmmerCommandLine(options=tuple(word for word in found if word.name), files=(files[0], files[1]))
+
+
+def add_dashes(name: str) -> str:
+    """Return an option as it is typed, with one dash or two.
+
+    >>> add_dashes("o"), add_dashes("cpu")
+    ('-o', '--cpu')
+    """
+    return f"-{name}" if len(name) == 1 else f"--{name}"
+
+
+def refuse_options(name: str, parsed: HmmerCommandLine) -> None:
+    """Refuse options with which the output of batches is not the serial output.
+
+    Raises:
+        RefusedError: There is an option of ``REFUSED``, or a seed that differs from run to run.
+    """
+    for option in parsed.options:
+        if option.name in REFUSED:
+            reason, hint = REFUSED[option.name]
+            raise RefusedError(f"{name} {add_dashes(option.name)} {reason}", hint)
+    seed = parsed.get_value("seed")
+    if seed is not None and parse_c_integer(seed) == 0:
+        raise RefusedError(
+            f"{name} --seed 0 takes another seed in every run, so there is no output to be equal to",
+            "leave --seed away or give any other number",
+        )
+
+
+def parse_c_integer(text: str) -> int:
+    """Read a number as C's ``atoi`` does, which HMMER uses; 0 if there is none.
+
+    >>> parse_c_integer("007"), parse_c_integer("0x10")
+    (7, 0)
+    """
+    found = re.match(r"\s*[-+]?\d+", text)
+    return int(found[0]) if found else 0

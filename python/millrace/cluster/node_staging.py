@@ -1,0 +1,179 @@
+"""The node's side of staging: the copies of databases on one node, held by its first process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from millrace.cluster.messages import FetchCopies, NodeCopiesFetched, QueryNodeStorage
+from millrace.core.wait_loop import wait_until
+from millrace.host import memory_limits
+from millrace.storage import staging_choice
+from millrace.storage.bind_mounts import find_mount_problem
+from millrace.storage.broadcast import BroadcastLink, BroadcastRelay
+from millrace.storage.cache import cache_location
+from millrace.storage.cache.cache_files import NoRoomError, PartialCopy
+from millrace.storage.cache.copy_cache import NodeCache
+from millrace.storage.staging_choice import StagingNode
+
+#: Longest time in ``NodeStaging.advance_transfer``, and length of the naps in it, in seconds.
+TRANSFER_TICK_SECONDS, TRANSFER_NAP_SECONDS = 0.02, 0.0003
+
+#: Idle steps before a nap: MPI may need further calls to make progress.
+MAX_IDLE_STEPS = 1
+
+
+class NodeStaging:
+    """The copies of databases on one node, and its part in a broadcast.
+
+    Args:
+        link: Connects this process with the ranks before and after it in the chain; at least one exists.
+        scratch: A folder of this process in memory.
+    """
+
+    def __init__(self, link: Callable[[int | None, int | None], BroadcastLink] | None, scratch: Path) -> None:
+        self._link, self._scratch = link, scratch
+        self._caches: dict[tuple[str, bool], NodeCache] = {}
+        self._is_fetched = False
+        self._relay: BroadcastRelay | None = None
+        self._parts: list[PartialCopy | None] = []
+        self._cache: NodeCache | None = None
+        self._idle = 0
+        self._why = ""
+        #: A transfer that was abandoned: requests in flight write into its memory until the process ends.
+        self._given_up: BroadcastRelay | None = None
+
+    def report_storage(self, message: QueryNodeStorage, fetched: bool = False) -> StagingNode:
+        """Report the copies and the room on this node, and lock its copies of the files until ``close``.
+
+        Args:
+            fetched: Whether this node has fetched the files, perhaps into the folder of a group.
+        """
+        self._is_fetched = fetched
+        # Files without a place of their own may go to any disk.
+        to_disk = "disk" if message.are_copies and message.way == "auto" else message.way
+        for name, place in (("ram", _find_memory_folder(message.way)), ("disk", _find_disk_folder(to_disk))):
+            if place and (name, fetched) not in self._caches:
+                try:
+                    self._caches[name, fetched] = NodeCache(place, fetched)
+                except OSError:
+                    continue  # full, or another's
+        places = {
+            name: cache.hold_and_survey(message.files) for (name, own), cache in self._caches.items() if own == fetched
+        }
+        return StagingNode(
+            host=os.uname().nodename, memory=memory_limits.read_usable_memory()[0], available=memory_limits.read_available_memory(), ram=places.get("ram"),
+            disk=places.get("disk"), why_not="" if message.are_copies else find_mount_problem(str(self._scratch)),
+        )  # fmt: skip
+
+    def begin_transfer(self, message: FetchCopies, sources: Sequence[str] = ()) -> None:
+        """Begin this node's part of a broadcast; ``advance_transfer`` continues it.
+
+        Args:
+            sources: Paths of the files to send, on the first node of the chain.
+        """
+        why = ""
+        self._parts = [None] * len(message.files)
+        self._cache = self._caches.get((message.choice.place, self._is_fetched))
+        if self._cache:
+            lacking = [k for k, file in enumerate(message.files) if file.key in message.choice.missing]
+            try:
+                parts = self._cache.start_copies([message.files[k] for k in lacking], message.choice.budget)
+                for k, part in zip(lacking, parts, strict=True):
+                    self._parts[k] = part
+            except (NoRoomError, OSError) as error:
+                why = error.strerror or str(error)
+        self._why = why
+        neighbours = message.before is not None or message.after is not None
+        self._relay = BroadcastRelay(
+            [file.size for file in message.files],
+            self._link(message.before, message.after) if self._link and neighbours else None,
+            [part.descriptor if part else None for part in self._parts],
+            sources=sources,
+            # Copies left by an earlier job do not change.
+            changed=partial(
+                staging_choice.find_changed_file,
+                [file for file, path in zip(message.files, sources, strict=False) if file.path == path],
+            ),
+            last=message.after is None,
+            in_memory=message.choice.place != "disk",
+        )
+
+    @property
+    def has_transfer(self) -> bool:
+        """Whether a transfer is in progress, which ``advance_transfer`` continues."""
+        return self._relay is not None
+
+    @property
+    def n_steps_done(self) -> int:
+        """Number of steps of the transfer done so far."""
+        return self._relay.n_steps if self._relay else 0
+
+    def advance_transfer(self) -> NodeCopiesFetched | None:
+        """Continue the transfer for at most ``TRANSFER_TICK_SECONDS`` seconds; return the message of its end once it is done.
+
+        Raises:
+            MillraceError: A file cannot be read, or a neighbour is lost.
+            OSError: The same.
+        """
+        assert self._relay
+        try:
+            if not self._advance_relay(self._relay):
+                return None
+        except BaseException:
+            self.close()
+            raise
+        self._relay.close()
+        why = self._why or self._relay.copy_error
+        self._relay = None
+        for part in self._parts:
+            if part and self._cache:
+                if why:
+                    self._cache.discard_part(part)
+                else:
+                    self._cache.publish_part(part)
+        self._parts = []
+        return NodeCopiesFetched(why)
+
+    def _advance_relay(self, relay: BroadcastRelay) -> bool:
+        """Relay pieces for at most ``TRANSFER_TICK_SECONDS`` seconds; return whether all are done."""
+
+        def look() -> bool:
+            if relay.is_done:
+                return True
+            self._idle = 0 if relay.make_progress() else self._idle + 1
+            if self._idle > MAX_IDLE_STEPS:
+                relay.wait_for_progress(TRANSFER_NAP_SECONDS)
+            return False
+
+        return wait_until(look, TRANSFER_TICK_SECONDS)
+
+    @property
+    def has_abandoned_transfer(self) -> bool:
+        """Whether a transfer was abandoned, so that MPI cannot be finalized."""
+        return self._given_up is not None
+
+    def close(self) -> None:
+        """Abandon a transfer, drop incomplete copies, and unlock the others for removal."""
+        if self._relay:
+            self._given_up = self._relay
+            self._relay.close()
+        for part in self._parts:
+            if part and self._cache:
+                self._cache.discard_part(part)
+        for cache in self._caches.values():
+            cache.close()
+        self._relay, self._parts, self._caches = None, [], {}
+
+
+def _find_memory_folder(way: str) -> Path | None:
+    return cache_location.find_memory_folder() if way in ("auto", "ram") else None
+
+
+def _find_disk_folder(way: str) -> Path | None:
+    """Return the folder for copies on disk: the named one, else $TMPDIR; ``auto`` without $TMPDIR never fills /tmp."""
+    if way.startswith("/"):
+        return Path(way)
+    return None if way == "ram" or (way == "auto" and "TMPDIR" not in os.environ) else cache_location.find_disk_folder()

@@ -1,0 +1,1 @@
+"""Parts that the core runs without: packs, workflows, views of runs, simulation, checks of tools."""

@@ -1,0 +1,150 @@
+"""Description of one execution of a tool, ready for a slot.
+
+Construction of the executions of the user's own command for its batches.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from millrace.adapters.adapter_base import expand_record_path
+from millrace.core.tool_use import InputUse, ToolUse
+from millrace.node import mirror_layout
+from millrace.node.batch_files import SpooledBatch
+from millrace.planning.file_checks import is_existing_output
+from millrace.planning.tool_trust import is_unknown_tool
+
+#: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
+ExecutionOutput = tuple[int, str, str, bytes, bool]
+
+#: (``batch`` or ``stdin`` or ``folder`` or ``make_broadcast_link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""):
+#: a pipe at its end on standard input; or (compression of a batch, from, to), with ``again`` or
+#: ``members`` after the compression for other bytes, and no ``to`` on standard input.
+ExecutionPlacement = tuple[str, str, str]
+
+
+class ToolExecution(msgspec.Struct, frozen=True):
+    """Arguments and files of one execution; see ``millrace._core.Pool.submit``."""
+
+    argv: Sequence[bytes]
+    placements: Sequence[ExecutionPlacement]
+    outputs: Sequence[ExecutionOutput]
+    #: Another program than the user's; None: the user's.
+    exe: str | None = None
+    #: (private text, the user's text).
+    substitutions: Sequence[tuple[bytes, bytes]] = ()
+    #: (stream, kind of patch, its argument).
+    patches: Sequence[tuple[int, str, str]] = ()
+    #: (working directory, ``PWD``) of a task that works in the user's own folder; None: it works where its slot does.
+    own_folder: tuple[str, bytes | None] | None = None
+    #: (column of the subject, of the bits, of the E-value if it ranks, lowest rank, highest) of the rows of a slice.
+    within: tuple[int, int, int | None, float, float] | None = None
+
+
+class ExecutionBuilder:
+    """Builder of executions.
+
+    Args:
+        use: The tool with its inputs and outputs.
+        laid_out: The layout of the slots.
+    """
+
+    def __init__(self, use: ToolUse, laid_out: mirror_layout.SlotLayout) -> None:
+        self._use, self._mirror = use, laid_out
+
+    def build_execution(self, batch: SpooledBatch, *, again: bool = False, over: bool = False) -> ToolExecution:
+        """Build the arguments and files for ``batch``.
+
+        Args:
+            again: Whether this is a second execution: compressed inputs are then compressed to other bytes.
+            over: Whether the outputs have their content from before the run.
+        """
+        placements = self.place_inputs(batch, again=again)
+        for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
+            if output.layout == "directory":
+                placements.append(("folder", "", place.path))
+            # Without a record this is the serial run itself.
+            finds_before = (over or not batch.n_records) and is_unknown_tool(self._use)
+            if finds_before and is_existing_output(output, before := self._locate_user_file(output.path)):
+                placements.append(("before" if over else "before whole", before, place.path))
+        names = self._name_record_outputs(batch)
+        return ToolExecution(self._render_argv(batch, names), placements, self._place_outputs(names))
+
+    def build_argv(self, batch: SpooledBatch) -> list[bytes]:
+        """Return the tool's arguments for ``batch``; ``mirror.SLOT_MARK`` in them stands for the slot."""
+        return self._render_argv(batch, self._name_record_outputs(batch))
+
+    def _render_argv(self, batch: SpooledBatch, names: Mapping[int, str]) -> list[bytes]:
+        rendered = {
+            k: os.path.join(os.path.dirname(self._mirror.outputs[k].text), os.fsencode(os.path.basename(name)))
+            for k, name in names.items()
+        }
+        return mirror_layout.render_argv(self._use.argv, self._use, self._mirror, list(batch.files), rendered)
+
+    def place_inputs(self, batch: SpooledBatch, *, again: bool = False) -> list[ExecutionPlacement]:
+        """Return the placements of the bytes of ``batch``; ``again`` as in ``ExecutionBuilder.build_execution``."""
+        found: list[ExecutionPlacement] = []
+        for item, place, spooled, (n_bytes, _) in zip(
+            self._use.inputs, self._mirror.inputs, batch.spooled, batch.digests, strict=True
+        ):
+            if item.format == "files":
+                continue
+            if item.piped and not (n_bytes or item.packed or self._use.served):
+                found.append(("ended", "", ""))
+                if not item.stdin:
+                    found.append(("link", "/dev/stdin", place.path))
+                continue
+            if item.packed and not batch.n_records and not item.stdin:
+                # For an empty input, use the file itself, with any bytes in it.
+                found.append(("link", os.path.abspath(self._locate_user_file(item.path)), place.path))
+            elif item.packed:
+                form = " members" if batch.has_members else " again"
+                found.append((f"{item.packed}{form if again else ''}", str(spooled), place.path))
+            elif item.stdin:
+                found.append(("stdin", str(spooled), ""))
+            else:
+                self._copy_file_attributes(spooled, item)
+                found.append(("batch", str(spooled), place.path))
+        return found
+
+    def _locate_user_file(self, path: str) -> str:
+        """Return the path of the user's own file."""
+        return os.path.join(self._mirror.top, self._mirror.directory, path)
+
+    def _copy_file_attributes(self, spooled: Path, item: InputUse) -> None:
+        """Give a spooled part the permissions and times of its input file, as far as they are visible here."""
+        with suppress(OSError):
+            about = os.stat(self._locate_user_file(item.path))
+            if stat.S_ISREG(about.st_mode):
+                os.chmod(spooled, stat.S_IMODE(about.st_mode) | stat.S_IRUSR)
+                os.utime(spooled, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+    def _place_outputs(self, names: Mapping[int, str]) -> list[ExecutionOutput]:
+        found: list[ExecutionOutput] = []
+        for k, (output, place) in enumerate(zip(self._use.outputs, self._mirror.outputs, strict=True)):
+            name = os.fsencode(names.get(k, ""))
+            if output.stdout:
+                found.append((k, "stdout", "", name, output.optional))
+            elif output.layout == "directory":
+                found.append((k, "folder", place.path, b"", output.optional))
+            elif output.layout == "record":
+                folder = os.path.dirname(place.path)
+                found.append((k, "file", os.path.join(folder, os.path.basename(names[k])), name, output.optional))
+            else:
+                found.append((k, "file", place.path, b"", output.optional))
+        return found
+
+    def _name_record_outputs(self, batch: SpooledBatch) -> dict[int, str]:
+        """Return the output paths of a batch that is one file, as the user would type them, by index of the output."""
+        if not batch.files:
+            return {}
+        return {
+            k: expand_record_path(output.path, batch.files[0])
+            for k, output in enumerate(self._use.outputs) if output.layout == "record"
+        }  # fmt: skip

@@ -1,0 +1,106 @@
+"""Interface of the slots that run tasks, for the engine.
+
+Slots that several phases share, leased to those that have tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from millrace.core.tasks import SlotEvent, SlotTask, TaskId
+from millrace.node.batch_files import SpooledBatch
+
+#: Seconds for a program that stays alive between tasks to exit at the end of a run; on several nodes, which wait for
+#: each other, less.
+FAREWELL_SECONDS, SHORT_FAREWELL_SECONDS = 60.0, 5.0
+
+
+class TaskSlots(Protocol):
+    """Slots of this machine (``millrace.node.local_slots.LocalSlots``) or of several."""
+
+    #: Number of machines, each with its own page cache.
+    n_nodes: int
+
+    def wait_for_events(self, timeout_seconds: float) -> Sequence[SlotEvent]:
+        """Wait for events, at most ``timeout_seconds``; return all that are there."""
+
+    def submit_task(self, task: SlotTask, batch: SpooledBatch) -> None:
+        """Queue a task; ``batch`` has the bytes of its records."""
+
+    def withdraw_tasks(self) -> list[TaskId]:
+        """Remove the tasks that no slot has started; return their ids. ``millrace.core.tasks.TaskWithdrawn`` may report more."""
+
+    def kill_all(self) -> None:
+        """Kill the running tools."""
+
+    def build_argv(self, batch: SpooledBatch) -> list[bytes]:
+        """Return the tool's arguments for ``batch``."""
+
+    def end_input(self) -> None:
+        """Announce that all batches were submitted, except for retries and parts of failed ones."""
+
+    def end_served_programs(self, patience_seconds: float = FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
+        """Let programs that stay alive between tasks end, after all tasks; return an error of one, in words.
+
+        Args:
+            look: Called at intervals; an exception from it kills the programs.
+        """
+
+
+class SlotLender(Protocol):
+    """The owner of shared slots."""
+
+    def lend(self, allow: Callable[[int], None]) -> None:
+        """Have ``allow`` called, from any thread, with the number of slots to use when it changes; 0 before."""
+
+    def report_demand(self, wanted: int, running: int) -> None:
+        """Report the number of tasks that wait or run, and the number that run."""
+
+
+class SlotLease:
+    """The lease on the slots of a pool: as many as the lender and the memory allow.
+
+    Args:
+        allow: Sets the number of slots that the pool uses; ``ValueError`` if it is closed.
+        slots: Slots of the pool.
+    """
+
+    def __init__(self, lender: SlotLender, allow: Callable[[int], None], slots: int) -> None:
+        self._lender, self._allow = lender, allow
+        self._by_memory, self._lent = slots, 0
+        self._open: set[int] = set()
+        self._running: set[int] = set()
+        allow(0)
+        lender.lend(self._limit_by_lender)
+
+    def _limit_by_lender(self, slots: int) -> None:
+        self._lent = slots
+        with suppress(ValueError):  # the pool is closed, and no task runs
+            self._allow(min(self._lent, self._by_memory))
+
+    def limit_by_memory(self, slots: int) -> None:
+        """Set the number of slots that the memory allows."""
+        self._by_memory = slots
+        self._allow(min(self._lent, self._by_memory))
+        self._report_demand()
+
+    def add_waiting_task(self, task: int) -> None:
+        """Add a waiting task."""
+        self._open.add(task)
+        self._report_demand()
+
+    def add_running_task(self, task: int) -> None:
+        """Mark a task as running."""
+        self._running.add(task)
+        self._report_demand()
+
+    def remove_tasks(self, tasks: list[int]) -> None:
+        """Remove tasks that have ended or were withdrawn."""
+        self._open.difference_update(tasks)
+        self._running.difference_update(tasks)
+        self._report_demand()
+
+    def _report_demand(self) -> None:
+        self._lender.report_demand(min(len(self._open), self._by_memory), len(self._running))

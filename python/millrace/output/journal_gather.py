@@ -1,0 +1,146 @@
+"""Rebuilding of an output from the journals alone."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from millrace import _core
+from millrace.core.errors import CorruptError, RefusedError
+from millrace.core.tasks import CommittedRecords
+from millrace.output import inconsistent_results
+from millrace.output.output_streams import OutputStreams, resolve_destination
+from millrace.output.output_writer import select_effective_tasks
+from millrace.rundir.paths import RunCompletion, RunDir, RunManifest
+
+#: Hints where the journals of an unfinished or a complete run do not hold all results.
+SALVAGE = "resume the run to compute what is missing, or salvage the rest with --ignore-errors"
+SALVAGE_COMPLETE = (
+    "the files that the run wrote are not affected: use them if they are still there, compute all again by the command of the run "
+    "with --fresh, or salvage the rest with --ignore-errors"
+)
+
+
+class GatheredOutput(msgspec.Struct, frozen=True):
+    """Parts of the output that could not be written."""
+
+    #: Damage, in words; only with ``ignore_errors``.
+    damaged: list[str]
+    #: Parts that an unfinished run has not computed yet, in words.
+    missing: list[str]
+
+
+def gather_output(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> GatheredOutput:
+    """Join the blocks of one stream into the file ``to`` (``-``: standard output).
+
+    Of an unfinished run, everything up to the first gap is written; with ``ignore_errors`` also the rest.
+
+    Raises:
+        RefusedError: There is no run, or no such stream, or ``to`` is an output that the run itself has written.
+        CorruptError: A block is damaged, or missing in a finished run, or the result has another length than the run's
+            own output, and ``ignore_errors`` is not given.
+    """
+    rundir = RunDir(run_dir)
+    manifest = rundir.read_manifest()
+    complete = rundir.read_complete(manifest)
+    name = _choose_stream(manifest, stream)
+    _check_destination(to, manifest)
+    journals = rundir.list_journals() or [rundir.journal]
+    try:
+        scans = [(path, _core.scan(str(path), True)) for path in journals]
+    except (_core.CorruptJournal, OSError) as error:
+        raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
+    damaged = [f"{path}: byte {offset}: {problem}" for path, scan in scans for offset, problem, _ in scan.damage]
+    tasks = select_effective_tasks(
+        inconsistent_results.drop_inconsistent_tasks(
+            rundir, manifest.run_id, (task for _, scan in scans for task in scan.tasks)
+        )
+    )
+    gaps, missing = _find_gaps(tasks), list[str]()
+    if complete:
+        damaged += [*gaps, *_find_missing_end(tasks, complete, journals)]
+    else:
+        reached = max((task.last for task in tasks), default=0)
+        if gaps and not ignore_errors:
+            tasks, reached = _cut_at_first_gap(tasks)
+        missing = [*gaps, f"the run has not come to its end: nothing after record {reached}"]
+    if damaged and not ignore_errors:
+        raise CorruptError("\n".join(damaged), SALVAGE_COMPLETE if complete else SALVAGE)
+    try:
+        streams = OutputStreams(manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
+    except OSError as error:
+        raise RefusedError(f"{to}: {error.strerror or error}", "name another file with -o") from error
+    for task in tasks:
+        try:
+            streams.append_task(task.last - task.first, task)
+        except CorruptError as error:
+            if not ignore_errors:
+                raise
+            damaged.append(str(error))
+    sizes = streams.finish_outputs()
+    if complete and (wrong := _find_wrong_sizes(sizes, complete)):
+        if not ignore_errors:
+            raise CorruptError("\n".join([*wrong, f"{to}: is not whole"]), SALVAGE_COMPLETE)
+        damaged += wrong
+    return GatheredOutput(damaged, missing)
+
+
+def _find_missing_end(tasks: list[CommittedRecords], complete: RunCompletion, journals: list[Path]) -> list[str]:
+    """Describe which records of a finished run come after the last one in its journals."""
+    reached = max((task.last for task in tasks), default=0)
+    if complete.records is None or reached >= complete.records:
+        return []
+    places = ", ".join(map(str, journals))
+    return [f"{places}: records {reached + 1} to {complete.records}, the last of this finished run, are missing"]
+
+
+def _find_wrong_sizes(sizes: dict[str, int], complete: RunCompletion) -> list[str]:
+    """Describe which joined outputs have another length than those that the run wrote."""
+    return [
+        f"{name}: the journals hold {size} bytes of the {complete.outputs[name]} that the run has written"
+        for name, size in sizes.items()
+        if size != complete.outputs.get(name, size)
+    ]
+
+
+def _check_destination(to: str, manifest: RunManifest) -> None:
+    for output in manifest.use.outputs:
+        place = resolve_destination(output, Path(manifest.cwd))
+        with suppress(OSError):
+            if to != "-" and place and os.path.samefile(to, place) and place.is_file():
+                raise RefusedError(
+                    f"{to}: is the output of the run itself, which takes it for changed by somebody if another writes it",
+                    "name another file with -o; the command of the run, typed again, goes on with this one",
+                )
+
+
+def _choose_stream(manifest: RunManifest, wanted: str) -> str:
+    names = [output.name for output in manifest.use.outputs]
+    if wanted and wanted not in names:
+        raise RefusedError(f"--stream {wanted}: no such output", f"this run has: {', '.join(names)}")
+    if not wanted and len(names) > 1:
+        raise RefusedError("this run has several outputs", f"choose one with --stream: {', '.join(names)}")
+    return wanted or names[0]
+
+
+def _cut_at_first_gap(tasks: list[CommittedRecords]) -> tuple[list[CommittedRecords], int]:
+    """Return the tasks before the first gap, in input order, and the number of records that they cover."""
+    found, reached = list[CommittedRecords](), 0
+    for task in tasks:
+        if task.first > reached:
+            break
+        found.append(task)
+        reached = task.last
+    return found, reached
+
+
+def _find_gaps(tasks: list[CommittedRecords]) -> list[str]:
+    found, reached = [], 0
+    for task in tasks:
+        if task.first > reached:
+            found.append(f"records {reached + 1} to {task.first} are missing")
+        reached = max(reached, task.last)
+    return found

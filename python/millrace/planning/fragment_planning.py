@@ -1,0 +1,383 @@
+"""Number and sizes of the fragments of a database, with the reason. Pure: everything it depends on is an argument.
+
+Planning of a search in fragments, where the user asks for it or it pays.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import msgspec
+
+from millrace.adapters.adapter_base import DatabaseFacts, FragmentingAdapter, ToolAdapter
+from millrace.core import number_format
+from millrace.core.errors import RefusedError
+from millrace.core.job import MAX_FRAGMENTS, JobSpec
+from millrace.core.tool_use import ArgumentToken, CostHint, FrozenValue, ToolUse, UserCommand
+from millrace.host import memory_limits
+from millrace.planning.input_sniffing import QueryEstimate
+from millrace.planning.program_lookup import find_program
+
+#: Most rounds of fragments, each half as large as the one before: searches get shorter towards the end, so that all
+#: slots end together although searches take unequal times. More gain nothing: the last are a 512th of a slot's work.
+MAX_ROUNDS = 10
+
+#: Least speed-up that fragments must bring, times their CPU time relative to a search of the whole.
+MIN_GAIN = 1.25
+
+#: Share of memory that the database may fill; the rest is for tools, results and the system.
+DATABASE_SHARE = 0.8
+
+#: Memory of one tool beside the database, and of Millrace itself, in bytes.
+TOOL_BYTES = 64 << 20
+
+#: Fragments in memory at once while a scan passes from one to the next.
+OVERLAP = 1.25
+
+#: Throughput of good storage, in bytes per second: on slower storage fragments pay sooner.
+STORAGE_BYTES_PER_SECOND = 500e6
+
+
+class FragmentDecision(FrozenValue, frozen=True):
+    """Sizes of the fragments in which a database is searched, and the reason; one size: searched whole."""
+
+    why: str
+    #: Relative sizes, in the order of the fragments.
+    sizes: tuple[int, ...] = (1,)
+
+    @property
+    def n(self) -> int:
+        """Number of fragments."""
+        return len(self.sizes)
+
+
+class QueryShares(FrozenValue, frozen=True):
+    """Units of work that slots can share without fragments: queries, or passes that are each searched as a whole."""
+
+    number: int
+    #: Residues of all units, and of the largest.
+    units: int
+    longest: int
+    #: Their number, in words.
+    told: str
+
+
+def count_query_shares(queries: QueryEstimate, pass_residues: int) -> QueryShares:
+    """Count the units of work that slots can share.
+
+    Args:
+        pass_residues: Residues that fill a pass, with the record that reaches them; 0: each query may be searched alone.
+
+    >>> seen = QueryEstimate(records=3, units=900, longest=500, ends=(100, 600, 900))
+    >>> count_query_shares(seen, 0).number, count_query_shares(seen, 400), count_query_shares(QueryEstimate(records=100, units=90_000, longest=2000), 10_000).number
+    (3, QueryShares(number=2, units=900, longest=600, told='3 queries in 2 passes'), 9)
+    """
+    told = ("" if queries.complete else "about ") + number_format.format_count(queries.records, "query")
+    if not pass_residues:
+        return QueryShares(number=queries.records, units=queries.units, longest=queries.longest, told=told)
+    if queries.ends:
+        ends = [0]
+        for end in queries.ends:
+            if end - ends[-1] >= pass_residues:
+                ends.append(end)
+        if ends[-1] < queries.units or len(ends) == 1:
+            ends.append(queries.units)
+        found = [end - begin for begin, end in pairwise(ends)]
+        number, longest = len(found), max(found)
+    else:
+        usual = pass_residues + queries.units / queries.records / 2
+        number = max(1, math.ceil(queries.units / usual))
+        longest = min(queries.units, max(queries.longest, int(usual)))
+    told = f"{told} in {number_format.format_count(number, 'pass')}"
+    return QueryShares(number=number, units=queries.units, longest=longest, told=told)
+
+
+def decide_by_queries(
+    asked: tuple[int, int], database: DatabaseFacts, queries: QueryEstimate | None, slots: int, memory: int, cost: CostHint,
+    batch: int = 0, pass_residues: int = 0,
+) -> FragmentDecision | None:  # fmt: skip
+    """Decide to search the database whole, where that follows without counting its entries.
+
+    Args:
+        asked: (number of fragments, bytes of a fragment) that the user wants; (0, 0): decide.
+        database: The database; it can be fragmented, and need not be counted.
+        queries: Number and sizes of the queries; None: unknown.
+        slots: Tasks that run side by side.
+        memory: Bytes of memory for all of them, page cache included.
+        batch: Queries of a batch, if the user has fixed them; 0: not fixed.
+        pass_residues: See ``count_query_shares``.
+
+    Returns:
+        The result of ``decide_fragments`` for any count; None if it depends on the count.
+    """
+    if asked != (0, 0):
+        return None
+    if queries is None:
+        return FragmentDecision(why="nothing is known of the queries, which come through a pipe")
+    if not queries.records:
+        return FragmentDecision(why="there are no queries")
+    why = _explain_busy_slots(count_query_shares(queries, pass_residues), slots, database.work)
+    for_memory = _decide_for_memory(
+        database.bytes, queries, slots, memory, _count_database_passes(queries, cost, batch), cost
+    )
+    if not why or for_memory.n > 1:
+        return None
+    return FragmentDecision(why=f"{why}, and {for_memory.why}")
+
+
+def decide_fragments(
+    asked: tuple[int, int], database: DatabaseFacts, queries: QueryEstimate | None, slots: int, memory: int, cost: CostHint,
+    batch: int = 0, pass_residues: int = 0,
+) -> FragmentDecision:  # fmt: skip
+    """Choose number and sizes of the fragments.
+
+    Args:
+        database: The database; it can be fragmented, and is counted. All others as for ``decide_by_queries``.
+    """
+    number, size = asked
+    most = max(1, min(database.entries, MAX_FRAGMENTS))
+    if number:
+        n = min(number, most)
+        return FragmentDecision(
+            why="as asked" if n == number else f"there are no more than {n} entries", sizes=(1,) * n
+        )
+    if size:
+        n = min(max(1, math.ceil(database.bytes / size)), most)
+        why = f"as asked: {number_format.format_size(database.bytes)} in parts of {number_format.format_size(size)} at most"
+        return FragmentDecision(why=why, sizes=(1,) * n)
+    if whole := decide_by_queries(asked, database, queries, slots, memory, cost, batch, pass_residues):
+        return whole
+    if most == 1:
+        return FragmentDecision(why="the database has one entry")
+    assert queries is not None  # or it would have been decided
+    for_memory = _decide_for_memory(
+        database.bytes, queries, slots, memory, _count_database_passes(queries, cost, batch), cost
+    )
+    for_slots = _decide_for_slots(database, count_query_shares(queries, pass_residues), slots, most)
+    if for_memory.n == for_slots.n == 1:
+        return FragmentDecision(why=f"{for_slots.why}, and {for_memory.why}")
+    if for_memory.n == 1:
+        return for_slots
+    # Equal sizes, so that the largest fits into memory.
+    best = max(for_slots, for_memory, key=lambda decision: decision.n)
+    return FragmentDecision(why=best.why, sizes=(1,) * min(best.n, most))
+
+
+def count_block_fragments(blocks: int, wanted: int, entries: int) -> int:
+    """Return the number of fragments of a file in ``blocks`` blocks: one or more a block, at least ``wanted``.
+
+    >>> count_block_fragments(4, 2, 1000), count_block_fragments(4, 6, 1000), count_block_fragments(50_000, 6, 10**6) == MAX_FRAGMENTS
+    (4, 8, True)
+    """
+    return min(blocks * math.ceil(wanted / blocks), MAX_FRAGMENTS, entries)
+
+
+def _count_database_passes(queries: QueryEstimate, cost: CostHint, batch: int) -> float:
+    """Return how often the database is read from end to end."""
+    passes = queries.units / cost.pass_units if cost.pass_units else queries.records
+    return max(passes, queries.records / batch) if batch else passes
+
+
+def _decide_for_memory(
+    size: int, queries: QueryEstimate, slots: int, memory: int, passes: float, cost: CostHint
+) -> FragmentDecision:
+    """Choose fragments that fit into memory, if the database does not and is read repeatedly."""
+    free = max(memory - (slots + 1) * TOOL_BYTES, memory // 4) * DATABASE_SHARE
+    if size <= free:
+        return FragmentDecision(why="the database fits into memory")
+    # All batches share one scan, so memory for one fragment and part of the next is enough. A slot for which there is
+    # no batch works on a fragment of its own.
+    n = math.ceil(size * max(OVERLAP, math.ceil(slots / queries.records)) / free)
+    saved = (passes - 1) * size / STORAGE_BYTES_PER_SECOND
+    starts = passes * (n + 1) * cost.startup_seconds / slots
+    sizes = f"the database has {number_format.format_size(size)}, for which {number_format.format_size(free)} of memory are free"
+    if saved < 2 * starts:
+        return FragmentDecision(why=f"{sizes}, but to read it again costs less than {n} searches of parts")
+    why = f"{sizes}: all queries search parts of {number_format.format_size(size / n)}, one after another"
+    return FragmentDecision(why=why, sizes=(1,) * min(n, MAX_FRAGMENTS))
+
+
+def _explain_busy_slots(found: QueryShares, slots: int, work: float) -> str:
+    """Explain why the queries alone keep every slot busy to the end; empty if they do not."""
+    if slots == 1:
+        return "there is one slot"
+    return f"{found.told} keep {slots} slots busy" if _estimate_speedup(found, slots) < MIN_GAIN * work else ""
+
+
+def _decide_for_slots(database: DatabaseFacts, found: QueryShares, slots: int, most: int) -> FragmentDecision:
+    """Choose fragments that keep every slot busy to the end, if the queries alone are too few."""
+    if why := _explain_busy_slots(found, slots, database.work):
+        return FragmentDecision(why=why)
+    affordable = min(int(found.units * float(database.residues) / found.number / database.least), most)
+    if affordable < 2:
+        return FragmentDecision(why=f"the search of the {found.told} is too short to gain by it")
+    # Number of slots that should share the longest query so that all end together.
+    together = math.ceil(found.longest * slots / found.units)
+    sizes = taper_fragment_sizes(together, affordable, most)
+    gain = _estimate_speedup(found, slots, max(sizes) / sum(sizes))
+    return FragmentDecision(
+        why=f"{found.told} with {number_format.format_scaled(found.longest)} residues at most would leave slots without work: "
+        f"{len(sizes)} fragments make that {number_format.format_scaled(gain)} times faster at best",
+        sizes=sizes,
+    )
+
+
+def _estimate_speedup(found: QueryShares, slots: int, part: float = 0.0) -> float:
+    """Estimate the best possible speed-up if slots share each unit of work instead of having one each.
+
+    Args:
+        part: Share of the database in the largest fragment; 0: fragments can be as small as needed.
+    """
+    mean = found.units / found.number
+    alone = max(found.longest, math.ceil(found.number / slots) * mean)
+    return alone / max(found.units / slots, found.longest * part, 1 / slots)
+
+
+def taper_fragment_sizes(together: int, affordable: int, most: int) -> tuple[int, ...]:
+    """Return relative sizes of fragments in rounds, each of half the size of the one before; the last two are equal.
+
+    With several rounds, the first is half of the database. So no search is longer than half the work of a slot, and
+    slots end within one of the smallest searches of each other.
+
+    Args:
+        together: Slots that share one query, which is the number of fragments of a round.
+        affordable: Most parts of equal size into which the database may be cut, at least 2.
+        most: Most fragments, at least 2.
+
+    Source: factoring (Hummel, Schonberg, Flynn, CACM 35, 1992).
+
+    >>> taper_fragment_sizes(2, 16, 4096), taper_fragment_sizes(2, 3, 4096), taper_fragment_sizes(100, 16, 4096)
+    ((4, 4, 2, 2, 1, 1, 1, 1), (1, 1), (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1))
+    """
+    n = max(2, together)
+    if n >= min(affordable, most):
+        return (1,) * min(n, affordable, most)
+    rounds = max(1, min(MAX_ROUNDS, 1 + int(math.log2(affordable / n)), most // n))
+    halves = [1 << max(rounds - 2 - k, 0) for k in range(rounds)]
+    return tuple(size for size in halves for _ in range(n))
+
+
+#: Note for a file in HDFS that nodes cannot fetch in pieces.
+_PASSED_ON = "; the file in HDFS is fetched as a whole and passed on from node to node"
+
+
+def should_sample_queries(job: JobSpec, use: ToolUse, adapter: ToolAdapter) -> bool:
+    """Tell whether the plan needs query sizes: for the number of fragments, or for batches of measured size."""
+    if not use.inputs:
+        return False
+    fragments_open = isinstance(adapter, FragmentingAdapter) and job.fragment_size == (0, 0)
+    return fragments_open or (job.batch_size == (0, 0) and use.cost.max_records != 1)
+
+
+def plan_fragments(
+    job: JobSpec, use: ToolUse, command: UserCommand, adapter: ToolAdapter, slots: int, queries: QueryEstimate | None
+) -> tuple[ToolUse, str]:
+    """Plan the search of the database in fragments where asked for or faster; return the use and the reason.
+
+    Raises:
+        RefusedError: The user asks for fragments where the result would not be exact.
+    """
+    asked = job.fragment_size
+    wanted = asked[0] > 1 or asked[1] > 0
+    if not isinstance(adapter, FragmentingAdapter):
+        if wanted:
+            raise RefusedError(
+                f"--fragments {job.fragments}: {command.argv[0]} has no database that is known to be exact in fragments",
+                "leave --fragments out",
+            )
+        return use, ""
+    if asked == (1, 0):
+        return use, "fragments: 1, as asked"
+    database = adapter.examine_database(use, command)
+    if command.view and command.view.later:
+        return _fragment_by_volumes(use, command, adapter, database)
+    if command.view and command.view.in_pieces:
+        return _fragment_by_blocks(job, use, command, adapter, database, slots, queries)
+    known = (
+        queries,
+        slots,
+        memory_limits.read_usable_memory()[0],
+        use.cost,
+        job.batch_size[0],
+        _find_pass_residues(use),
+    )
+    decision = None if database.why_not else decide_by_queries(asked, database, *known)
+    if decision is None and database.count:
+        database = database.count()
+    if database.why_not:
+        if wanted:
+            raise RefusedError(f"--fragments {job.fragments}: {database.why_not}", "leave --fragments out")
+        return use, f"fragments: 1; {database.why_not}"
+    decision = decision or decide_fragments(asked, database, *known)
+    if decision.n == 1:
+        return use, f"fragments: 1; {decision.why}"
+    use = resolve_fragment_programs(adapter.plan_fragments(use, command, decision.sizes), command)
+    n = len(use.fragmented.fragments) if use.fragmented else 1
+    return use, f"fragments: {n}; {decision.why}"
+
+
+def _find_pass_residues(use: ToolUse) -> int:
+    return use.inputs[0].pass_residues if use.inputs else 0
+
+
+def _fragment_by_volumes(
+    use: ToolUse, command: UserCommand, adapter: FragmentingAdapter, database: DatabaseFacts
+) -> tuple[ToolUse, str]:
+    """Plan one search for each volume of a database in HDFS, each at the node that reads it best."""
+    if database.why_not:
+        return use, f"fragments: 1; {database.why_not}"
+    use = resolve_fragment_programs(adapter.plan_fragments(use, command, ()), command)
+    return (
+        use,
+        f"fragments: {use.n_fragments}; the volumes in HDFS, each searched by a node that holds it where one does",
+    )
+
+
+def _fragment_by_blocks(
+    job: JobSpec, use: ToolUse, command: UserCommand, adapter: FragmentingAdapter, database: DatabaseFacts, slots: int, queries: QueryEstimate | None
+) -> tuple[ToolUse, str]:  # fmt: skip
+    """Plan one search or more for each block of a file in HDFS, each at the node that reads it best."""
+    assert command.view
+    database = database.count() if database.count else database
+    if database.why_not:
+        return use, f"fragments: 1; {database.why_not}{_PASSED_ON}"
+    known = (
+        queries,
+        slots,
+        memory_limits.read_usable_memory()[0],
+        use.cost,
+        job.batch_size[0],
+        _find_pass_residues(use),
+    )
+    wanted = decide_fragments((0, 0), database, *known)
+    n = count_block_fragments(max(command.view.in_pieces.values()), max(wanted.n, slots), database.entries)
+    use = resolve_fragment_programs(adapter.plan_fragments(use, command, (1,) * n), command)
+    return (
+        use,
+        f"fragments: {use.n_fragments}; the blocks in HDFS, each searched by a node that holds it where one does",
+    )
+
+
+def resolve_fragment_programs(use: ToolUse, command: UserCommand) -> ToolUse:
+    """Resolve the programs that search fragments and candidates, where they differ from the user's program.
+
+    Raises:
+        ToolError: One is not found.
+    """
+    parts = use.fragmented
+    if not parts:
+        return use
+
+    def found(argv: tuple[ArgumentToken, ...]) -> tuple[ArgumentToken, ...]:
+        if argv[0] == use.argv[0]:
+            return argv
+        return (str(find_program(str(argv[0]), command.cwd, command.environ)), *argv[1:])
+
+    replace = msgspec.structs.replace
+    parts = replace(
+        parts,
+        fragments=tuple(replace(part, argv=found(part.argv)) for part in parts.fragments),
+        finish=found(parts.finish),
+    )
+    return replace(use, fragmented=parts)

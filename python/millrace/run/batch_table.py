@@ -1,0 +1,120 @@
+"""The batches that are not done yet, by their ids.
+
+Batches whose files are kept after their commit, so that their records can be run again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Iterator, Sequence
+from itertools import count
+
+import msgspec
+
+from millrace.core.tasks import BatchId, CommittedRecords
+from millrace.core.tool_use import InputUse
+from millrace.node.batch_files import SkippedRecords, SpooledBatch, split_spooled_batch
+from millrace.planning.run_plan import RunPlan
+from millrace.scheduler.protocol import BatchExtent
+from millrace.scheduler.verification_stretches import RecordExtent
+
+
+class BatchTable:
+    """A table of batches that keeps each until it is done, and cuts them on demand."""
+
+    def __init__(self, plan: RunPlan, inputs: Sequence[InputUse]) -> None:
+        self._plan, self._inputs = plan, inputs
+        self._ids: Iterator[BatchId] = map(BatchId, count(1))
+        self._batches: dict[BatchId, SpooledBatch] = {}
+
+    def __getitem__(self, batch: BatchId) -> SpooledBatch:
+        return self._batches[batch]
+
+    def items(self) -> Iterator[tuple[BatchId, SpooledBatch]]:
+        """Yield the id and the batch of each batch that is not done yet."""
+        yield from self._batches.items()
+
+    def add_batch(self, batch: SpooledBatch, *, is_divisible: bool = True) -> BatchExtent:
+        """Keep a batch, and return it in the scheduler's form."""
+        number = next(self._ids)
+        self._batches[number] = batch
+        return BatchExtent(number, batch.first, batch.last, self.count_units(batch), is_divisible)
+
+    def count_units(self, part: SpooledBatch | SkippedRecords) -> int:
+        """Return the cost units of a part of the input."""
+        return part.last - part.first if self._plan.use.cost.unit == "records" else part.units
+
+    def split_batch(self, whole: BatchId, records: int) -> list[BatchExtent]:
+        """Cut a batch in two after its first ``records``; return one part if it cannot be cut."""
+        parts = self._cut_in_two(self._batches.pop(whole), records)
+        return [self.add_batch(part, is_divisible=len(parts) > 1) for part in parts]
+
+    def divide_batch(self, whole: BatchId, n: int) -> list[BatchExtent]:
+        """Cut a batch into ``n`` parts, or fewer where records must stay together; return [] if it cannot be cut."""
+        rest, parts = self._batches[whole], list[SpooledBatch]()
+        for left in range(n, 1, -1):
+            cut = self._cut_in_two(rest, math.ceil(rest.n_records / left))
+            if len(cut) == 1:
+                break  # its records must stay together
+            parts.append(cut[0])
+            rest = cut[1]
+        if not parts:
+            return []
+        del self._batches[whole]
+        return [self.add_batch(part) for part in (*parts, rest)]
+
+    def _cut_in_two(self, whole: SpooledBatch, records: int) -> list[SpooledBatch]:
+        job = self._plan.job
+        return split_spooled_batch(
+            whole, records, self._inputs, self._plan.command.cwd, job.record_start, job.record_end
+        )
+
+    def release_batch(self, batch: BatchId) -> None:
+        """Drop a batch and delete its spooled files."""
+        for path in self._batches.pop(batch).spooled:
+            path.unlink(missing_ok=True)
+
+    def pop(self, batch: BatchId) -> SpooledBatch:
+        """Drop a batch but keep its spooled files, which another object owns."""
+        return self._batches.pop(batch)
+
+
+class KeptBatches:
+    """Batches with their files, and their committed tasks."""
+
+    def __init__(self) -> None:
+        self._kept: dict[RecordExtent, tuple[SpooledBatch, CommittedRecords]] = {}
+
+    def add_batch(self, batch: SpooledBatch, task: CommittedRecords) -> None:
+        """Keep a batch whose files are about to be removed."""
+        self._kept[batch.first, batch.last] = (link_batch_files(batch), task)
+
+    def list_batches(self, extents: Sequence[RecordExtent]) -> list[SpooledBatch]:
+        """Return the batches of a stretch."""
+        return [self._kept[each][0] for each in extents]
+
+    def list_results(self, extents: Sequence[RecordExtent]) -> list[tuple[RecordExtent, CommittedRecords]]:
+        """Return the extents of a stretch with their committed tasks."""
+        return [(each, self._kept[each][1]) for each in extents]
+
+    def keep_only(self, extents: Collection[RecordExtent]) -> None:
+        """Remove all other batches and their files."""
+        for extent in self._kept.keys() - extents:
+            remove_batch_files(self._kept.pop(extent)[0])
+
+
+def link_batch_files(batch: SpooledBatch) -> SpooledBatch:
+    """Return the batch with hard links of its own to its files."""
+    paths = []
+    for path in batch.spooled:
+        paths.append(path.with_name(f"kept-{batch.first}-{path.name}"))
+        if path.exists():  # false where the files are the records themselves
+            os.link(path, paths[-1])
+    return msgspec.structs.replace(batch, spooled=tuple(paths))
+
+
+def remove_batch_files(batch: SpooledBatch) -> None:
+    """Remove the files of a batch."""
+    for path in batch.spooled:
+        path.unlink(missing_ok=True)

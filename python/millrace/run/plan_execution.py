@@ -1,0 +1,144 @@
+"""Execution of a plan: take over its run directory, run the remaining tasks, and end in order."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from millrace import _core
+from millrace.core.errors import RefusedError
+from millrace.core.tasks import count_records
+from millrace.host import debug_log
+from millrace.host.signals import StopSignals
+from millrace.launch.mpi_environment import is_stdin_garbled
+from millrace.launch.supervisor_link import SupervisorLink
+from millrace.node import work_dir
+from millrace.output import saved_outputs
+from millrace.planning import result_fingerprint
+from millrace.planning.run_plan import RunPlan
+from millrace.report import progress
+from millrace.report.event_log import EventLog
+from millrace.run.engine_loop import RunEngine
+from millrace.run.finished_run import FinishedRun
+from millrace.run.run_claim import RunClaim, claim_run, find_complete_result, make_takeover_handler
+from millrace.run.run_context import PhaseConnections, RunContext
+from millrace.run.run_ending import RunEnding
+from millrace.run.run_start import EarlierResults, build_run_event, open_journals
+from millrace.run.run_wiring import RunWiring
+from millrace.rundir import run_history
+
+if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
+    from millrace.cluster.membership import JobMembership
+    from millrace.run.url_inputs import UrlFiles
+    from millrace.run.url_outputs import OutputUploads
+
+
+def run_plan(
+    plan: RunPlan, supervision: SupervisorLink, crew: JobMembership | None = None, behind: UrlFiles | None = None,
+    outbox: OutputUploads | None = None,
+    chain: PhaseConnections | None = None,
+) -> FinishedRun:  # fmt: skip
+    """Run ``plan``, and resume from the results of an earlier run of the same command.
+
+    Args:
+        supervision: The connection to the supervisor of this process.
+        crew: The other processes of an MPI job, whose slots work too.
+        behind: The files behind the URLs of the command.
+        outbox: The outputs that are sent to URLs.
+        chain: The other phases of the job.
+
+    Raises:
+        MillraceError: The run did not reach its end; the run directory holds the results so far.
+    """
+    if any(item.path == "-" for item in plan.use.inputs) and is_stdin_garbled(os.environ):
+        raise RefusedError(
+            "standard input: the mpirun of Open MPI 5 does not pass it on as it is",
+            "let each process open the file itself: mpirun ... sh -c 'millrace run ... -- TOOL < FILE'",
+        )
+    with ExitStack() as stack:
+        if outbox:
+            stack.callback(
+                outbox.remove_stale_notes, plan.run_dir
+            )  # last: it depends on whether the run directory stays
+        interrupt = stack.enter_context(StopSignals(supervised=supervision.active))
+        supervision.pass_signals_to(interrupt)
+        claim = claim_run(plan, supervision, stack)
+        # Even if nothing is left to do: this also removes work directories of dead runs.
+        work = crew.work if crew else work_dir.choose_work_dir(claim.plan.work_place)
+        if done := find_complete_result(claim, supervision):
+            run_history.sweep_unfinished(claim.plan.command.environ)
+            if outbox:
+                outbox.remove_sent_files()
+            return done
+        saved_outputs.forget_saved_outputs(claim.rundir)
+        if crew:
+            crew.interrupt = interrupt
+            stack.callback(crew.dismiss_members)
+        else:
+            # Before any thread, as the watchdog is a fork; and before the folder, so that any kill leaves nothing.
+            watchdog = _core.Watchdog(str(work.path), work.token)
+            stack.callback(watchdog.close)
+            work.make_folder()
+        claim.lock.start_heartbeat(make_takeover_handler(claim.rundir.path))
+        return execute_claimed_run(claim, RunContext(work, interrupt, supervision, crew, behind, outbox, chain), stack)
+
+
+def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack) -> FinishedRun:
+    """Run the remaining tasks of a run that this process has claimed.
+
+    Raises:
+        MillraceError: The run did not reach its end; the run directory holds the results so far.
+    """
+    job = claim.plan.job
+    show = stack.enter_context(progress.make_progress(claim.plan.job.progress_shown, sys.stderr))
+    say = debug_log.tee_to_log(show.write_message if job.verbosity >= 0 else _ignore_message)
+    for warning in claim.plan.warnings:
+        say(warning)
+    if claim.changed:
+        say(f"{claim.changed}; what was done then stays: --fresh does it anew")
+    if processes.outbox:
+        processes.outbox.prepare_uploads(say)
+    claim = replace(claim, plan=processes.share_slots(claim.plan, say))
+    processes.stage_databases(claim.plan, stack, say)
+    started = time.monotonic()
+    # A process on another machine may be alive although it was declared dead; it continues in its own journal.
+    earlier = open_journals(claim, alone=not processes.crew and claim.lock.certain, say=say)
+    events = stack.enter_context(EventLog(claim.rundir.events))
+    events.write(build_run_event(claim.plan, earlier.tasks, processes), 0.0)
+    wiring = RunWiring(claim, processes, earlier, say)
+    ending = RunEnding(claim, processes, wiring, earlier.journal, events, started, say)
+    try:
+        engine = wiring.build_engine(stack, events, show, started)
+        stack.callback(_remember_cost, claim.plan, engine)
+        debug_log.log_engine_calls(engine)
+        _restore_results(engine, earlier)
+        engine.run()
+        return ending.finish_run(engine)
+    except BaseException as error:
+        processes.supervision.record_loop_end()  # other processes may take a while to end
+        if stopped := ending.stop_run(error):
+            raise stopped from error
+        raise
+
+
+def _restore_results(engine: RunEngine, earlier: EarlierResults) -> None:
+    """Write the results of earlier starts to the outputs, and count their quarantined records."""
+    for task in earlier.tasks:
+        engine.stage.add_task(task)
+    engine.counts.quarantined = count_records(task for task in earlier.tasks if task.quarantined)
+    engine.limit.add_resumed(count_records(earlier.tasks), engine.counts.quarantined)
+
+
+def _remember_cost(plan: RunPlan, engine: RunEngine) -> None:
+    """Save the measured cost of tasks for later runs of the tool."""
+    if plan.cost_key and (found := engine.scheduler.cost_model.cost_sums):
+        result_fingerprint.remember_learnt_cost(plan.cost_key, found, plan.command.environ)
+
+
+def _ignore_message(_: str) -> None:
+    pass

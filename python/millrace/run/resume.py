@@ -1,0 +1,204 @@
+"""State that an earlier run left, and the check whether this run may resume it."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+
+from millrace import __version__, _core
+from millrace.adapters.joins import describe_join
+from millrace.core.errors import RefusedError
+from millrace.core.tasks import CommittedRecords, SearchTask, decode_task_kind
+from millrace.core.tool_use import ToolUse
+from millrace.output.output_streams import resolve_destination
+from millrace.output.output_writer import select_effective_tasks
+from millrace.output.saved_outputs import find_lacking_files, read_committed_tasks
+from millrace.planning import dependency_files, result_fingerprint
+from millrace.planning.run_plan import RunPlan
+from millrace.planning.tool_trust import is_unknown_tool
+from millrace.rundir import paths
+from millrace.rundir.paths import VERSION, RunCompletion, RunDir, RunManifest
+
+
+def begin_or_resume_run(plan: RunPlan, rundir: RunDir) -> tuple[RunManifest, bool]:
+    """Begin a run in the run directory, or resume the same run; return the manifest, and whether it resumes.
+
+    Raises:
+        RefusedError: It holds another run, and the user did not say ``--fresh``.
+    """
+    manifest = RunManifest(
+        version=VERSION, millrace=__version__, run_id=os.urandom(16).hex(), argv=plan.command.argv,
+        cwd=str(plan.command.cwd), exe=str(plan.command.exe), use=_strip_pipes(plan.use), record_start=plan.job.record_start,
+        record_end=plan.job.record_end, fingerprints=plan.fingerprints,
+        world=dependency_files.digest_file_states(plan.use, plan.command),
+        environ=result_fingerprint.digest_environment(plan.command.environ) if is_unknown_tool(plan.use) else {},
+    )  # fmt: skip
+    if plan.job.fresh or not rundir.has_run():
+        paths.back_up_run(rundir)
+        rundir.write_manifest(manifest)
+        return manifest, False
+    earlier = rundir.read_manifest()
+    changes = describe_changes(earlier, manifest)
+    if changes:
+        first = "type the command as it was to resume that run"
+        if earlier.millrace != manifest.millrace:
+            first = f"finish it with millrace {earlier.millrace}, which began it"
+        raise RefusedError(
+            f"{rundir.path}: holds a run that was begun otherwise:\n" + "\n".join(f"  {change}" for change in changes),
+            f"{first}, name another --run-dir, or start over with --fresh",
+        )
+    return forget_unsynced_results(earlier, manifest.world, rundir), bool(rundir.list_journals())
+
+
+def _strip_pipes(use: ToolUse) -> ToolUse:
+    """Return ``use`` without the pipes through which outputs go in this start alone."""
+    outputs = tuple(msgspec.structs.replace(output, to="") for output in use.outputs)
+    return msgspec.structs.replace(use, outputs=outputs)
+
+
+def forget_unsynced_results(manifest: RunManifest, identity: str, rundir: RunDir) -> RunManifest:
+    """Drop the unsynced results of an earlier start if databases may have been replaced and restored meanwhile.
+
+    Args:
+        identity: Identity of databases and inputs now, to the last detail.
+    """
+    if manifest.world != identity:
+        for path in rundir.list_journals():
+            with suppress(_core.CorruptJournal, IsADirectoryError):  # reported when the journal is opened
+                _core.forget_unsynced(path)
+        manifest = msgspec.structs.replace(manifest, world=identity)
+        rundir.write_manifest(manifest)
+    return manifest
+
+
+def describe_changes(earlier: RunManifest, now: RunManifest) -> list[str]:
+    """Describe the changes between two manifests that matter for the result."""
+    found = []
+    if earlier.argv != now.argv:
+        found.append(f"command: was {' '.join(earlier.argv)}\n           now {' '.join(now.argv)}")
+    if earlier.cwd != now.cwd:
+        found.append(f"folder: was {earlier.cwd}, now {now.cwd}")
+    if earlier.millrace != now.millrace:
+        found.append(f"millrace: was {earlier.millrace}, now {now.millrace}")
+    for name in sorted(earlier.fingerprints.keys() | now.fingerprints.keys()):
+        was, is_now = earlier.fingerprints.get(name, "not there"), now.fingerprints.get(name, "not there")
+        # A pipe in the place of a file: its content is compared batch by batch.
+        unknown = name == result_fingerprint.STANDARD_INPUT and "not there" in (was, is_now)
+        if was != is_now and not unknown:
+            found.append(f"{name}: was {was}, now {is_now}")
+    if (earlier.record_start, earlier.record_end) != (now.record_start, now.record_end):
+        found.append("--record-start or --record-end")
+    if count_fragments(earlier) != count_fragments(now):
+        found.append(f"--fragments: was {count_fragments(earlier)}, now {count_fragments(now)}")
+    if gone := set(earlier.use.ok_statuses) - set(now.use.ok_statuses):
+        found.append(f"--ok-status: was also {', '.join(map(str, sorted(gone)))}, whose results would stay")
+    joins = [{output.path: output.join for output in each.use.outputs} for each in (earlier, now)]
+    if joins[0].keys() == joins[1].keys():
+        for path, was in joins[0].items():
+            if was != joins[1][path]:
+                found.append(f"how {path} is joined: was {describe_join(was)}, now {describe_join(joins[1][path])}")
+    # Another database or command has other fragments, too, and is reported above.
+    if not found and earlier.use.fragmented != now.use.fragmented:
+        found.append("--fragments: as many, but of other parts of the database, or searched otherwise")
+    # Environment and hints of an adapter may differ without changing a byte; outputs and their joins may not.
+    if not found and _extract_work(earlier.use) != _extract_work(now.use):
+        found.append("inputs or outputs of the job")
+    return found
+
+
+def _extract_work(use: ToolUse) -> tuple[object, ...]:
+    # A pipe in the place of a file: see above.
+    return [msgspec.structs.replace(item, piped=False) for item in use.inputs], _strip_pipes(use).outputs, use.argv
+
+
+def count_fragments(manifest: RunManifest) -> int:
+    """Return the number of fragments in which the database is searched."""
+    return len(manifest.use.fragmented.fragments) if manifest.use.fragmented else 1
+
+
+def restore_fragments(plan: RunPlan, rundir: RunDir) -> RunPlan:
+    """Return ``plan`` with the fragments of the run that it resumes, unless the user set their number.
+
+    The earlier decision may have depended on the slots or the memory at that time.
+    """
+    if plan.job.fragments != "auto" or plan.job.fresh or not rundir.has_run():
+        return plan
+    earlier = rundir.read_manifest()
+    if earlier.argv != plan.command.argv:
+        return plan  # refused later
+    use = msgspec.structs.replace(plan.use, fragmented=earlier.use.fragmented)
+    return msgspec.structs.replace(plan, use=use)
+
+
+def has_all_outputs(plan: RunPlan, rundir: RunDir, complete: RunCompletion) -> bool:
+    """Tell whether all outputs of a complete run still have their size; a non-empty standard output is gone.
+
+    The content of folders is known from the journals: a run that is kept has all of them.
+    """
+    if complete.kept:
+        try:
+            if find_lacking_files(plan, read_committed_tasks(rundir, complete.run_id)):
+                return False
+        except (OSError, _core.CorruptJournal):
+            return False  # reported when they are opened
+    for output in plan.use.outputs:
+        path = resolve_destination(output, plan.command.cwd)
+        size = complete.outputs.get(output.name)
+        if path is None:
+            if size:
+                return False
+        elif size is not None and (not path.is_file() or path.stat().st_size != size):
+            return False
+    return True
+
+
+def select_tasks(tasks: Sequence[_core.TaskRef], retry_quarantined: bool) -> list[CommittedRecords]:
+    """Return the committed tasks that count, in input order; quarantined ones not if they are to be retried."""
+    return select_effective_tasks(task for task in tasks if not (retry_quarantined and task.quarantined))
+
+
+def list_done_extents(tasks: Sequence[CommittedRecords]) -> list[tuple[int, int, Sequence[tuple[int, int]]]]:
+    """Return (first, last, digests of the inputs) of committed tasks."""
+    return [(task.first, task.last, task.inputs) for task in tasks]
+
+
+class PartialSearch(msgspec.Struct):
+    """A batch that an earlier run has searched in some fragments."""
+
+    first: int
+    last: int
+    inputs: Sequence[tuple[int, int]]
+    #: Candidates by fragment.
+    found: dict[int, _core.BlockRef]
+
+
+def find_partial_searches(tasks: Sequence[_core.TaskRef], done: Sequence[CommittedRecords]) -> list[PartialSearch]:
+    """Return the batches that were in progress when an earlier run ended, in input order.
+
+    Args:
+        tasks: All committed tasks, in the order of the commits.
+        done: Those of them that belong to the output, in input order.
+    """
+    batches: dict[tuple[int, int], PartialSearch] = {}
+    # The latest first: if a batch was split, its parts count, not the whole.
+    for task in reversed(tasks):
+        kind = decode_task_kind(task.fragment)
+        if not isinstance(kind, SearchTask):
+            continue
+        batch = batches.setdefault((task.first, task.last), PartialSearch(task.first, task.last, task.inputs, {}))
+        if [*batch.inputs] == [*task.inputs]:
+            batch.found.setdefault(kind.fragment, task.blocks[0])
+    taken = [(task.first, task.last) for task in done]
+    found = []
+    for batch in batches.values():
+        at = bisect(taken, (batch.first, batch.last))
+        before, after = taken[at - 1 : at] if at else [], taken[at : at + 1]
+        if any(last > batch.first for _, last in before) or any(first < batch.last for first, _ in after):
+            continue
+        taken.insert(at, (batch.first, batch.last))
+        found.append(batch)
+    return sorted(found, key=lambda batch: batch.first)

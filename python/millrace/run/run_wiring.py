@@ -1,0 +1,256 @@
+"""Construction of the parts of a run and their connections: input, slots, output, journal, and the engine."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millrace import _core
+from millrace.core.errors import RefusedError
+from millrace.core.tool_use import InputUse
+from millrace.core.wait_loop import wait_until
+from millrace.node.batch_files import EndOfInput, FileList, SkippedRecords, SpooledBatch, open_reader
+from millrace.node.input_feeder import InputFeeder, InputSource
+from millrace.node.local_slots import LocalSlots
+from millrace.node.task_slots import TaskSlots
+from millrace.output.commits import ChangeGuard, GroupCommit, GuardedWriter
+from millrace.output.output_streams import OutputStreams, begin_record, record_stdout, resolve_destination
+from millrace.output.output_writer import OrderedWriter, OutputWriter
+from millrace.planning import result_fingerprint
+from millrace.planning.file_checks import list_existing_outputs, list_record_files
+from millrace.planning.tool_trust import is_unknown_tool
+from millrace.report.event_log import EventLog
+from millrace.report.events import VolumesEvent
+from millrace.report.progress import ProgressDisplay
+from millrace.run.engine_loop import RunEngine
+from millrace.run.output_verifier import OutputVerifier
+from millrace.run.quarantine_writer import QuarantineWriter
+from millrace.run.resume import list_done_extents
+from millrace.run.run_claim import RunClaim
+from millrace.run.run_context import RunContext
+from millrace.run.run_start import EarlierResults
+from millrace.run.verification_report import choose_short_batches, choose_stretches, select_kept_batches
+from millrace.rundir import paths
+
+if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
+    from millrace.cluster.block_watch import VolumeLocationWatch
+    from millrace.cluster.membership import JobMember, JobMembership
+    from millrace.cluster.remote_slots import RemoteSlots
+    from millrace.cluster.write.parallel_output import ParallelOutput
+
+
+class RunWiring:
+    """The parts made so far: a run may end while it is still being connected."""
+
+    def __init__(
+        self, claim: RunClaim, processes: RunContext, earlier: EarlierResults, say: Callable[[str], None]
+    ) -> None:
+        self._claim, self._processes, self._earlier, self._say = claim, processes, earlier, say
+        self.guard = ChangeGuard(claim.plan.world)
+        #: Writer of the outputs: of this process alone, or of all processes.
+        self.alone: OrderedWriter | None = None
+        self.parallel: ParallelOutput | None = None
+        self.slots: TaskSlots | None = None
+        self._remote: RemoteSlots | None = None
+        self._own: LocalSlots | None = None
+        #: Whether all checks have passed, and the outputs of an earlier run are dropped.
+        self.has_begun = False
+
+    def build_engine(self, stack: ExitStack, events: EventLog, show: ProgressDisplay, started: float) -> RunEngine:
+        """Make all parts, until ``stack`` closes.
+
+        Args:
+            started: Start of this run on the monotonic clock, in seconds.
+
+        Raises:
+            MillraceError: A node cannot take part, or a file cannot be read or written.
+        """
+        plan, rundir, journal = self._claim.plan, self._claim.rundir, self._earlier.journal
+        chain = self._processes.chain
+        fresh = not self._claim.resuming or not rundir.written_marker.exists()
+        before = list_existing_outputs(plan.use, plan.command.cwd) if fresh and is_unknown_tool(plan.use) else []
+        with ExitStack() as readers:
+            self._wait_for_readers(readers)
+            streams = OutputStreams(
+                plan.use.outputs, plan.command.cwd, fresh=fresh, files=list_record_files(plan.use),
+                wrote=chain.announce_file if chain else None,
+                # A supervisor writes to standard output, and records it.
+                writes_stdout=None if self._processes.supervision.active else partial(record_stdout, rundir),
+            )  # fmt: skip
+        stack.callback(streams.remove_new_outputs)
+        stage, slots, wake = self._make_workers(stack, streams)
+        feeder = self._make_feeder(wake)
+        # Every check has passed on every node.
+        self.has_begun = True
+        if chain:
+            chain.announce_start()
+        paths.delete_backup(rundir)
+        feeder.start_thread()
+        stack.callback(feeder.close)
+        parts, tasks = choose_stretches(plan, self._claim.run_id, before=bool(before)), self._earlier.tasks
+        results = {task.first: task for task in tasks}
+        verifier = OutputVerifier(plan, parts, self._processes.work.spool, self._earlier.looks, results, before)
+
+        def begin_writing() -> None:
+            begin_record(rundir)
+            streams.truncate_old_outputs()
+
+        group_commit = GroupCommit(journal, plan.job.sync, wake, self.guard)
+        stack.callback(group_commit.close)
+        return RunEngine(
+            plan=plan, node=slots, supervision=self._processes.supervision, feeder=feeder,
+            stage=GuardedWriter(stage, self.guard, verifier.should_hold_output, begin_writing), guard=self.guard, journal=journal,
+            commit=group_commit, events=events, interrupt=self._processes.interrupt, show=show.update, message=self._say,
+            begun=started, verifier=verifier, resumes_results=any(not task.quarantined for task in tasks),
+            begun_searches={(batch.first, batch.last): batch.found for batch in self._earlier.searched},
+            quarantine=QuarantineWriter(rundir.quarantine, plan.use, plan.command.cwd),
+        )  # fmt: skip
+
+    def _wait_for_readers(self, stack: ExitStack) -> None:
+        """Wait for a reader of each output that is a named pipe, and hold the pipes open until ``stack`` closes.
+
+        Raises:
+            StoppedBySignal: A signal ended the wait.
+        """
+        plan, interrupt = self._claim.plan, self._processes.interrupt
+        for output in plan.use.outputs:
+            place = resolve_destination(output, plan.command.cwd)
+            if place and place.is_fifo():
+                descriptor = wait_until(partial(_open_pipe, place), nap=0.1, enough=lambda: interrupt.count)
+                if descriptor is None:
+                    raise interrupt.make_error(plan.run_dir)
+                stack.callback(os.close, descriptor)
+
+    def measure_locality(self) -> VolumesEvent | None:
+        """Return how many searches ran on a node that holds their volume; None: all volumes were local."""
+        return self._remote.summarize_locality(self._own.hdfs_read) if self._remote and self._own else None
+
+    def _make_workers(
+        self, stack: ExitStack, streams: OutputStreams
+    ) -> tuple[OutputWriter, TaskSlots, Callable[[], None]]:
+        """Make the writer of the outputs, the slots, and the callback that wakes the engine."""
+        if self._processes.crew:
+            return self._make_shared_workers(self._processes.crew, stack, streams)
+        node = self._make_node(stack)
+        self.slots, self.alone = node, OrderedWriter(streams, node.wake_waiter)
+        return self.alone, node, node.wake_waiter
+
+    def _make_shared_workers(
+        self, crew: JobMembership, stack: ExitStack, streams: OutputStreams
+    ) -> tuple[OutputWriter, TaskSlots, Callable[[], None]]:
+        from millrace.cluster.remote_slots import RemoteSlots
+        from millrace.cluster.write.parallel_output import ParallelOutput, find_shared_outputs
+
+        claim, members, start = self._claim, self._processes.members, self._earlier.start
+        candidates = find_shared_outputs(claim.plan, self._say)
+        crew.set_up_members(
+            claim.plan,
+            claim.rundir,
+            claim.manifest,
+            members,
+            start,
+            self._processes.staged,
+            self._processes.copies,
+            candidates,
+        )
+        node = self._make_node(stack)
+        # While the others get ready: later they would not wait as long as a NameNode may take to answer.
+        watch = self._start_block_watch(members, stack)
+        crew.wait_until_ready()
+        journals = {claim.rundir.get_rank_journal(start, member.rank): member.rank for member in members}
+        self.parallel = ParallelOutput(claim.plan, streams, candidates, crew, journals, node.wake_waiter, self._say)
+        self._own = node
+        self.slots = self._remote = RemoteSlots(crew, node, members, claim.plan.use, self.parallel, watch)
+        return self.parallel, self.slots, node.wake_waiter
+
+    def _start_block_watch(self, members: Sequence[JobMember], stack: ExitStack) -> VolumeLocationWatch | None:
+        """Start watching which nodes hold the volumes of the database; return None if all are local."""
+        use = self._claim.plan.use
+        if not use.fragmented or not use.fragmented.volumes:
+            return None
+        from millrace.cluster.block_watch import VolumeLocationWatch
+
+        hosts = {member.rank: member.hello.host for member in members}
+        # The coordinator's host has all of a file in pieces.
+        in_pieces = any(file.is_piece for files in use.fragmented.volumes for file in files)
+        whole = [rank for rank, host in hosts.items() if in_pieces and host == hosts[0]]
+        watch = VolumeLocationWatch(
+            use.fragmented.volumes, hosts, self._claim.plan.command.environ, self._say,
+            has_all=whole,
+        )  # fmt: skip
+        stack.callback(watch.close)
+        return watch
+
+    def _make_node(self, stack: ExitStack) -> LocalSlots:
+        """Make the slots of this process."""
+        plan, own = self._claim.plan, self._processes.own_member
+        host = own.hello.host if own else ""
+        node = LocalSlots(
+            plan.use, cwd=plan.command.cwd, exe=plan.command.exe, environ=plan.command.environ, work=self._processes.work,
+            slots=own.slots if own else plan.slots, journal=self._earlier.journal, nice=plan.job.nice,
+            hidden=frozenset({plan.run_dir}), staged=self._processes.staged.get(host),
+            names=self._processes.copies.get(host), lender=self._processes.chain, view=plan.command.view,
+            files=plan.world, shared=self._claim.rundir.names,
+        )  # fmt: skip
+        stack.callback(node.close)
+        return node
+
+    def _make_feeder(self, wake: Callable[[], None]) -> InputFeeder:
+        plan, earlier = self._claim.plan, self._earlier
+        parts = choose_stretches(plan, self._claim.run_id)
+        results: deque[SpooledBatch | SkippedRecords | EndOfInput | BaseException] = deque()
+
+        def failed(error: BaseException) -> None:
+            results.append(error)
+            wake()
+
+        return InputFeeder(
+            plan.use.inputs, [self._open_source(item, failed) for item in plan.use.inputs], self._processes.work.spool,
+            list_done_extents(earlier.tasks), wake, [(batch.first, batch.last, batch.inputs) for batch in earlier.searched],
+            select_kept_batches(parts, earlier.tasks), choose_short_batches(plan, self._claim.run_id), results,
+        )  # fmt: skip
+
+    def _open_source(self, item: InputUse, failed: Callable[[BaseException], None]) -> InputSource:
+        cwd, job = self._claim.plan.command.resolved_command.cwd, self._claim.plan.job
+        chain = self._processes.chain
+        if chain and (grows := chain.open_source(item, job, self._processes.work.spool, failed)):
+            return grows
+        if item.format == "files":
+            return self._check_planned_files(FileList(item.path.split("\0"), cwd))
+        path = item.path if item.path == "-" else str(cwd / item.path)
+        try:
+            return open_reader([path], item, job.record_start, job.record_end)
+        except (ValueError, OSError, _core.RecordError) as error:
+            raise RefusedError(str(error)) from error
+
+    def _check_planned_files(self, listed: FileList) -> FileList:
+        """Check that the files of ``listed`` are those of the plan, and return it.
+
+        From now on each batch checks its own files.
+
+        Raises:
+            CorruptError: A file has changed since.
+        """
+        planned = self._claim.plan.fingerprints
+        for path, (size, changed) in zip(listed.paths, listed.stats, strict=True):
+            now = result_fingerprint.format_stat_fingerprint(size, changed)
+            if planned.get(f"input {path}", now) != now:
+                self.guard.changed = f"input {path}: is not what it was"
+                raise self.guard.build_change_error()
+        return listed
+
+
+def _open_pipe(pipe: Path) -> int | None:
+    """Open a pipe for writing; return None if it has no reader yet."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None

@@ -1,1 +1,0 @@
-"""Decisions during the run. Pure: events in, actions out; the time is an argument."""

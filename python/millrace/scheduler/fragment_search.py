@@ -1,0 +1,357 @@
+"""Choice of the fragment of a database that is searched next. Pure.
+
+Progress of each batch in the fragments of the database: candidates found, and searches left. Pure.
+
+Search of batches in fragments of the database: which searches are issued, and how candidates are finished. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from millrace.core.tasks import BatchId, CommittedRecords, RankTask, SearchTask, SliceTask, SlotTask, TaskEnded
+from millrace.core.tool_use import FragmentPlan
+from millrace.scheduler.finish_strategies import (
+    ReadyBatch,
+    SharedFinishStrategy,
+    SlotCounts,
+    SubjectRanks,
+    WholeFinish,
+    list_finish_strategies,
+)
+from millrace.scheduler.protocol import BatchExtent, DivideBatch, TaskFailure, TaskOrder
+
+if TYPE_CHECKING:
+    from millrace import _core
+
+
+class SharedScan:
+    """Issues searches (batch, fragment) so that all batches use a fragment while it is in memory.
+
+    The scan stays at one fragment until no batch waits for it, then goes on to the next one that a batch waits for,
+    round and round. A batch joins at the current fragment, and has seen every fragment after one round: no batch waits
+    longer, as the number of batches in progress is limited.
+
+    On several nodes, each of which keeps some fragments in its memory, the scan has as many positions at once, which
+    take turns: so each node finds tasks for its fragments.
+
+    Source: circular shared scans, as in QPipe (Harizopoulos, Shkapenyuk, Ailamaki, SIGMOD 2005).
+
+    >>> scan = SharedScan(3)
+    >>> scan.add_batch(7, [1, 2, 3]); scan.pop_next_search()
+    (7, 1)
+    >>> scan.add_batch(8, [1, 2, 3]); [scan.pop_next_search() for _ in range(6)]
+    [(8, 1), (7, 2), (8, 2), (7, 3), (8, 3), None]
+
+    Args:
+        n_fragments: Fragments are numbered from 1 to this.
+        places: Maximum number of positions of the scan.
+    """
+
+    def __init__(self, n_fragments: int, places: int = 1) -> None:
+        self._waiting: list[deque[int]] = [deque() for _ in range(n_fragments)]
+        places = min(places, n_fragments)
+        self._at = deque(place * n_fragments // places for place in range(places))
+
+    def add_batch(self, batch: int, fragments: Iterable[int]) -> None:
+        """Queue the searches of ``batch`` in ``fragments``."""
+        for fragment in fragments:
+            self._waiting[fragment - 1].append(batch)
+
+    def drop_batch(self, batch: int) -> None:
+        """Remove the waiting searches of ``batch``."""
+        for waiting in self._waiting:
+            if batch in waiting:
+                waiting.remove(batch)
+
+    def pop_next_search(self) -> tuple[int, int] | None:
+        """Return the next search as (batch, fragment); None if no batch waits."""
+        at = self._at.popleft()
+        waits = [at] if self._waiting[at] else [each for each in self._list_from(at) if self._waiting[each]]
+        # A fragment without another position is preferred; one with another position is better than none.
+        at = next((each for each in waits if each not in self._at), waits[0] if waits else at)
+        self._at.append(at)
+        return (self._waiting[at].popleft(), at + 1) if waits else None
+
+    def _list_from(self, at: int) -> Iterable[int]:
+        """Return all fragments, beginning with ``at``."""
+        return (*range(at, len(self._waiting)), *range(at))
+
+    def __len__(self) -> int:
+        """Return the number of searches not yet issued."""
+        return sum(map(len, self._waiting))
+
+
+class MisplacedSlice:
+    """A setback: subjects cannot be ranked, or a slice is not the expected one."""
+
+
+#: Reason why a batch cannot go on as planned.
+BatchSetback = TaskFailure | MisplacedSlice
+
+
+class _SearchedBatch(msgspec.Struct):
+    """One batch from its first search to its end."""
+
+    #: Candidates by fragment.
+    found: dict[int, _core.BlockRef]
+    #: Number of the attempt at the batch, from 1.
+    attempt: int = 1
+    #: Number of its tasks that have not ended, of searches, ranks or slices.
+    running: int = 0
+    #: Wall seconds, and number, of its searches in this run.
+    seconds: float = 0.0
+    searched: int = 0
+    #: Slices or ranks of its one record that are committed, by number; None: it was never written in slices.
+    shares: dict[int, _core.TaskRef] | None = None
+    #: The ranks of all subjects, from when they are known until slices are written by them.
+    ranks: Sequence[_core.BlockRef] = ()
+    #: The first setback, until its other tasks have ended.
+    setback: BatchSetback | None = None
+
+
+class SearchProgress(msgspec.Struct, dict=True):
+    """The searches of all batches in progress.
+
+    Args:
+        n: Number of fragments.
+        nodes: Number of nodes that search them.
+    """
+
+    n: int
+    nodes: int = 1
+    _batches: dict[BatchId, _SearchedBatch] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.scan = SharedScan(self.n, self.nodes)
+
+    def begin_attempt(self, batch: BatchId, attempt: int, found: Mapping[int, _core.BlockRef]) -> bool:
+        """Begin an attempt at ``batch``; earlier candidates count. Return whether they are complete."""
+        item = self._batches.setdefault(batch, _SearchedBatch(dict(found)))
+        item.attempt = attempt
+        self.scan.add_batch(batch, [fragment for fragment in range(1, self.n + 1) if fragment not in item.found])
+        return len(item.found) == self.n
+
+    def get_attempt(self, batch: BatchId) -> int:
+        """Return the number of the attempt to which searches of ``batch`` belong."""
+        return self._batches[batch].attempt
+
+    def pop_next_search(self) -> tuple[BatchId, int] | None:
+        """Return the next search to issue, as (batch, fragment)."""
+        search = self.scan.pop_next_search()
+        if not search:
+            return None
+        batch, fragment = BatchId(search[0]), search[1]
+        self._batches[batch].running += 1
+        return batch, fragment
+
+    def record_search(self, batch: BatchId, fragment: int, block: _core.BlockRef, seconds: float) -> bool:
+        """Note that a search is committed; return whether the candidates are complete."""
+        item = self._batches[batch]
+        item.running -= 1
+        item.found[fragment] = block
+        item.seconds += seconds
+        item.searched += 1
+        return not item.setback and len(item.found) == self.n
+
+    def record_failure(self, batch: BatchId, setback: BatchSetback) -> None:
+        """Note that one of several tasks failed: no more of the batch are issued. ``pop_setback`` returns it in the end."""
+        item = self._batches[batch]
+        item.running -= 1
+        item.setback = item.setback or setback
+        self.scan.drop_batch(batch)
+
+    def pop_setback(self, batch: BatchId) -> BatchSetback | None:
+        """Return, once, the first setback of a batch none of whose tasks runs any more."""
+        item = self._batches[batch]
+        if item.running or not item.setback:
+            return None
+        setback, item.setback = item.setback, None
+        return setback
+
+    def make_ready_batch(self, batch: BatchId, n_records: int) -> ReadyBatch:
+        """Return ``batch``, whose candidates are complete, ready to be finished; its ranks are removed here."""
+        item = self._batches[batch]
+        ranks, item.ranks = item.ranks, ()
+        found = [item.found[fragment] for fragment in sorted(item.found)]
+        seconds = self.estimate_seconds(batch) or 0.0
+        return ReadyBatch(batch, item.attempt, n_records, found, seconds, ranks, item.shares is not None)
+
+    def begin_shares(self, batch: BatchId, n: int) -> None:
+        """Begin to finish ``batch``, whose candidates are complete, by ``n`` tasks with a share each."""
+        item = self._batches[batch]
+        item.shares, item.running = {}, n
+
+    def record_share(
+        self, batch: BatchId, number: int, of: int, task: _core.TaskRef
+    ) -> Mapping[int, _core.TaskRef] | None:
+        """Note that a share is committed; return all of them if this was the last one missing."""
+        item = self._batches[batch]
+        assert item.shares is not None  # see ``begin_shares``
+        item.running -= 1
+        item.shares[number] = task
+        return item.shares if len(item.shares) == of and not item.setback else None
+
+    def record_ranks(self, batch: BatchId, ranks: Sequence[_core.BlockRef]) -> None:
+        """Set the ranks of all subjects of ``batch``."""
+        self._batches[batch].ranks = ranks
+
+    def divide_batch(self, batch: BatchId, shares: Mapping[BatchId, float]) -> None:
+        """Replace ``batch``, whose candidates are complete, by its parts, with their shares of its time."""
+        whole = self._batches.pop(batch)
+        for part, share in shares.items():
+            self._batches[part] = _SearchedBatch(whole.found, whole.attempt, 0, whole.seconds * share, whole.searched)
+
+    def estimate_seconds(self, batch: BatchId) -> float | None:
+        """Return the wall seconds of the searches of a batch; None if an earlier run did them all."""
+        item = self._batches[batch]
+        return item.seconds * self.n / item.searched if item.searched else None
+
+    def compute_done_share(self, batch: BatchId) -> float:
+        """Return the fraction of the work on ``batch`` that is done, the search of the candidates included."""
+        item = self._batches.get(batch)
+        return len(item.found) / (self.n + 1) if item else 0.0
+
+    def forget_batch(self, batch: BatchId) -> None:
+        """Forget a batch that is done, split or quarantined."""
+        if self._batches.pop(batch, None):
+            self.scan.drop_batch(batch)
+
+
+#: Candidates that an earlier run found in fragments, by the extent of the batch.
+EarlierCandidates = Mapping[tuple[int, int], Mapping[int, "_core.BlockRef"]]
+
+
+class FragmentSearch:
+    """Drives batches from their first search to their result.
+
+    Args:
+        fragmented: How the database is searched.
+        n_nodes: Machines with separate memory for fragments.
+        begun: Candidates of an earlier run.
+    """
+
+    def __init__(self, fragmented: FragmentPlan, n_nodes: int, begun: EarlierCandidates) -> None:
+        self._begun = begun
+        self._searches = SearchProgress(len(fragmented.fragments), n_nodes)
+        self._ways = list_finish_strategies(fragmented)
+        self._in_shares = {way.kind: way for way in self._ways if isinstance(way, SharedFinishStrategy)}
+        self._parts: dict[BatchId, BatchExtent] = {}
+        #: Batches whose candidates are complete.
+        self._found_all: list[BatchId] = []
+
+    # Batches
+
+    def begin_attempt(self, part: BatchExtent, attempt: int) -> None:
+        """Begin an attempt at a batch."""
+        self._parts[part.batch] = part
+        if self._searches.begin_attempt(part.batch, attempt, self._begun.get((part.first, part.last), {})):
+            self._found_all.append(part.batch)
+
+    def finish_divided(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[TaskOrder]:
+        """Finish the parts into which ``whole`` was divided, and return their tasks."""
+        units = max(self._parts.pop(whole).units, 1)
+        self._searches.divide_batch(whole, {part.batch: part.units / units for part in parts})
+        self._parts.update({part.batch: part for part in parts})
+        return [self._order_whole_finish(part.batch) for part in parts]
+
+    def finish_undivided(self, batch: BatchId) -> list[TaskOrder]:
+        """Finish ``batch`` as a whole, as its records belong together, and return its task."""
+        return [self._order_whole_finish(batch)]
+
+    def forget_batch(self, batch: BatchId) -> None:
+        """Forget a batch that is done, split or quarantined."""
+        self._parts.pop(batch, None)
+        self._searches.forget_batch(batch)
+
+    # Next tasks
+
+    def pop_next_search(self) -> TaskOrder | None:
+        """Return the next search to issue, or None."""
+        search = self._searches.pop_next_search()
+        return TaskOrder(search[0], SearchTask(search[1]), self._searches.get_attempt(search[0])) if search else None
+
+    def finish_next_batch(self, slots: int, n_tasks: int, *, is_end: bool) -> DivideBatch | list[TaskOrder]:
+        """Finish the next batch whose candidates are complete; empty: there is none. It goes before ``pop_next_search``.
+
+        Args:
+            slots: Number of all slots.
+            n_tasks: Number of tasks that run or wait for a slot.
+            is_end: There will be no more batches.
+        """
+        if not self._found_all:
+            return []
+        batch = self._found_all.pop(0)
+        idle = slots - n_tasks - len(self._searches.scan) if is_end else 0
+        ready, room = self._make_ready_batch(batch), SlotCounts(slots, idle)
+        for way in self._ways:
+            found = way.plan_tasks(ready, room)
+            if found is not None:
+                break
+        else:
+            raise AssertionError("the last way finishes any batch")
+        if isinstance(way, SharedFinishStrategy) and not isinstance(found, DivideBatch):
+            self._searches.begin_shares(batch, len(found))
+        return found
+
+    def _make_ready_batch(self, batch: BatchId) -> ReadyBatch:
+        part = self._parts[batch]
+        return self._searches.make_ready_batch(batch, part.last - part.first)
+
+    def _order_whole_finish(self, batch: BatchId) -> TaskOrder:
+        return WholeFinish().make_order(self._make_ready_batch(batch))
+
+    # Ends of tasks
+
+    def record_done(self, task: SlotTask, ended: TaskEnded) -> CommittedRecords | None:
+        """Note that a task is done; return the result of its batch if this was the last missing task."""
+        batch, committed = task.batch, ended.committed
+        assert committed is not None  # a task that is done has been committed
+        match task.kind:
+            case SearchTask(fragment):
+                if self._searches.record_search(batch, fragment, committed.blocks[0], ended.wall_seconds):
+                    self._found_all.append(batch)
+            case RankTask(number, of) | SliceTask(number, of):
+                if shares := self._searches.record_share(batch, number, of, committed):
+                    return self._combine_shares(batch, self._in_shares[type(task.kind)], shares)
+            case _:
+                return committed
+        return None
+
+    def _combine_shares(
+        self, batch: BatchId, way: SharedFinishStrategy, shares: Mapping[int, _core.TaskRef]
+    ) -> CommittedRecords | None:
+        result = way.combine_shares(shares)
+        if not isinstance(result, SubjectRanks):
+            return result
+        self._searches.record_ranks(batch, result.blocks)
+        self._found_all.append(batch)
+        return None
+
+    def record_failure(self, batch: BatchId, setback: BatchSetback) -> None:
+        """Note that one of several tasks of a batch gave no result: no more of them are issued."""
+        self._searches.record_failure(batch, setback)
+
+    def pop_setback(self, batch: BatchId) -> BatchSetback | None:
+        """Return, once, why a batch must begin again, after all of its tasks have ended.
+
+        After slices that could not be used, one task writes all rows.
+        """
+        setback = self._searches.pop_setback(batch)
+        if isinstance(setback, MisplacedSlice):
+            self._found_all.append(batch)
+        return setback
+
+    # State
+
+    def estimate_seconds(self, batch: BatchId) -> float | None:
+        """Return the wall seconds of a batch's searches; None if an earlier run did them all."""
+        return self._searches.estimate_seconds(batch) if batch in self._parts else 0.0  # there was nothing to search
+
+    def compute_done_share(self, batch: BatchId) -> float:
+        """Return the fraction of the work on a batch that is done, from 0 to 1."""
+        return self._searches.compute_done_share(batch)

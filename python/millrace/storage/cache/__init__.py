@@ -1,0 +1,1 @@
+"""Copies that a node keeps of files that are elsewhere."""

@@ -1,0 +1,129 @@
+"""The location of a node's cached copies, and the space that they may fill.
+
+The cached copies of a node as ``millrace data`` lists and verifies them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from millrace.core.errors import MillraceError, RefusedError
+from millrace.core.tool_use import FrozenValue
+from millrace.host import memory_limits, work_places
+from millrace.host.filesystems import IN_MEMORY, SHARED, find_filesystem_kind
+from millrace.storage import locations
+from millrace.storage.cache.cache_download import CopyProvenance, hash_file
+from millrace.storage.cache.cache_files import find_group_folder, make_provenance_path
+from millrace.storage.cache.copy_cache import NodeCache
+from millrace.storage.staging_choice import DISK_SHARE, MEMORY_SHARE
+
+
+def find_memory_folder() -> Path | None:
+    """Return the folder for copies in memory; None: there is none."""
+    for place in work_places.MEMORY:
+        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
+            return Path(place)
+    return None
+
+
+def find_disk_folder() -> Path | None:
+    """Return the folder for temporary files if it is on the node's own disk, else None."""
+    place = Path(work_places.find_temporary_folder())
+    return None if find_filesystem_kind(place) in SHARED | IN_MEMORY else place
+
+
+def resolve_cache_folder(way: str) -> Path:
+    """Return the folder that ``ram``, ``disk`` or an absolute path means.
+
+    Raises:
+        RefusedError: There is no such folder.
+    """
+    found = (
+        Path(way)
+        if way.startswith("/")
+        else {"ram": find_memory_folder, "disk": find_disk_folder}.get(way, lambda: None)()
+    )
+    if found is None or not found.is_dir():
+        raise RefusedError(
+            f"{way}: no place for copies here", "name ram, disk, or the absolute path of a folder that is there"
+        )
+    return found
+
+
+def compute_budget_bytes(cache: NodeCache) -> int:
+    """Compute the most bytes that all copies in a folder may fill.
+
+    Half of the memory, or nine tenths of the disk space that is free or used by idle copies, plus the copies in use.
+    """
+    if find_filesystem_kind(cache.folder) in IN_MEMORY:
+        return int(MEMORY_SHARE * memory_limits.read_usable_memory()[0])
+    now = cache.hold_and_survey([])
+    return int(DISK_SHARE * (now.free + now.idle)) + now.busy
+
+
+#: Result for a copy whose bytes have changed since it was fetched.
+DAMAGED = "damaged"
+
+
+class CachedCopy(FrozenValue, frozen=True):
+    """One copy in a cache."""
+
+    path: str
+    size: int
+    is_whole: bool
+    in_use: bool
+    #: Its source; empty for copies of files on shared storage.
+    place: str = ""
+    version: str = ""
+    sha256: str = ""
+    day: str = ""
+
+
+def open_caches(ways: Sequence[str]) -> list[NodeCache]:
+    """Open the named caches, or all usual ones.
+
+    Raises:
+        RefusedError: A named one does not exist.
+    """
+    places = [resolve_cache_folder(way) for way in ways] or [
+        place for place in (find_disk_folder(), find_memory_folder()) if place
+    ]
+    return [
+        NodeCache(place, fetched=fetched)
+        for place in places
+        for fetched in ((False, True) if find_group_folder(place) else (False,))
+    ]
+
+
+def list_copies(cache: NodeCache) -> list[CachedCopy]:
+    """List the copies in a cache, sorted by path."""
+    return sorted((_describe_copy(entry.path, entry.size, entry.is_whole, entry.in_use) for entry in cache.list_entries()), key=lambda copy: copy.path)  # fmt: skip
+
+
+def _describe_copy(path: Path, size: int, is_whole: bool, in_use: bool) -> CachedCopy:
+    with suppress(OSError, msgspec.MsgspecError):
+        kept = msgspec.json.decode(make_provenance_path(path).read_bytes(), type=CopyProvenance)
+        day = time.strftime("%Y-%m-%d", time.localtime(kept.when))
+        return CachedCopy(path=str(path), size=size, is_whole=is_whole, in_use=in_use, place=kept.place, version=kept.version, sha256=kept.sha256, day=day)  # fmt: skip
+    return CachedCopy(path=str(path), size=size, is_whole=is_whole, in_use=in_use)
+
+
+def verify_copy(copy: CachedCopy) -> str:
+    """Compare a copy with its digest and with the current version at its source; return the result in words."""
+    descriptor = os.open(copy.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if hash_file(descriptor, "sha256") != copy.sha256:
+            return DAMAGED
+    finally:
+        os.close(descriptor)
+    try:
+        newest = locations.query_file_status(copy.place).version
+    except MillraceError as error:
+        return f"whole; its place cannot be asked: {error.message}"
+    return "whole, and up to date" if newest == copy.version else "whole; its place has another version now"

@@ -1,0 +1,136 @@
+"""Cost model of reading from a place, fitted to samples: ``t = t0(c) + n / bw(c)`` for n bytes and c readers. Pure.
+
+The model is that of dSOARS. Readers of the whole run are counted, as they share the link of the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from millrace.core.tool_use import FrozenValue
+
+
+class ReadSample(FrozenValue, frozen=True):
+    """Measured time of one of several concurrent readers for a number of bytes."""
+
+    readers: int
+    size: int
+    seconds: float
+
+
+class ReadCostLine(FrozenValue, frozen=True):
+    """Expected time of one reader for a fixed number of concurrent readers: a start, and a time a byte."""
+
+    readers: int
+    start_seconds: float
+    seconds_per_byte: float
+
+    def predict_seconds(self, size: int) -> float:
+        return self.start_seconds + size * self.seconds_per_byte
+
+
+class ReadCost(FrozenValue, frozen=True):
+    """Cost lines of a place, by rising number of readers."""
+
+    lines: tuple[ReadCostLine, ...]
+
+    def interpolate_line(self, readers: int) -> ReadCostLine:
+        """Interpolate the line for a number of readers; beyond those measured, assume that the link is full."""
+        before = max((line for line in self.lines if line.readers <= readers), key=lambda line: line.readers, default=self.lines[0])  # fmt: skip
+        after = min(
+            (line for line in self.lines if line.readers > readers), key=lambda line: line.readers, default=None
+        )
+        if after is None:
+            slower = max(1.0, readers / before.readers)
+            return ReadCostLine(readers=readers, start_seconds=before.start_seconds, seconds_per_byte=slower * before.seconds_per_byte)  # fmt: skip
+        share = (readers - before.readers) / (after.readers - before.readers)
+        return ReadCostLine(
+            readers=readers,
+            start_seconds=before.start_seconds + share * (after.start_seconds - before.start_seconds),
+            seconds_per_byte=before.seconds_per_byte + share * (after.seconds_per_byte - before.seconds_per_byte),
+        )
+
+    def predict_seconds(self, size: int, readers: int) -> float:
+        """Return the seconds that each of ``readers`` concurrent readers takes for ``size`` bytes.
+
+        >>> ReadCost(lines=(ReadCostLine(readers=1, start_seconds=0.5, seconds_per_byte=1e-8),)).predict_seconds(100_000_000, 4)
+        4.5
+        """
+        return self.interpolate_line(readers).predict_seconds(size)
+
+
+def fit_read_cost(samples: Iterable[ReadSample]) -> ReadCost:
+    """Fit a line to the samples of each number of readers: least squares of the relative error (weights 1 / t²).
+
+    Raises:
+        ValueError: There are no samples.
+    """
+    groups: dict[int, list[ReadSample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.readers, []).append(sample)
+    if not groups:
+        raise ValueError("no samples")
+    return ReadCost(lines=tuple(_fit_cost_line(readers, groups[readers]) for readers in sorted(groups)))
+
+
+def _fit_cost_line(readers: int, samples: Sequence[ReadSample]) -> ReadCostLine:
+    weights = [1 / max(sample.seconds, 1e-9) ** 2 for sample in samples]
+    total = sum(weights)
+    size = sum(w * s.size for w, s in zip(weights, samples, strict=True)) / total
+    time = sum(w * s.seconds for w, s in zip(weights, samples, strict=True)) / total
+    spread = sum(w * (s.size - size) ** 2 for w, s in zip(weights, samples, strict=True))
+    both = sum(w * (s.size - size) * (s.seconds - time) for w, s in zip(weights, samples, strict=True))
+    slope = both / spread if spread else 0.0
+    start = time - slope * size
+    if slope <= 0:  # noise, where larger parts take no longer: use the rate of the largest
+        largest = max(samples, key=lambda sample: sample.size)
+        slope, start = largest.seconds / largest.size, 0.0
+    elif start < 0:
+        squares = sum(w * s.size**2 for w, s in zip(weights, samples, strict=True))
+        slope, start = sum(w * s.size * s.seconds for w, s in zip(weights, samples, strict=True)) / squares, 0.0
+    return ReadCostLine(readers=readers, start_seconds=start, seconds_per_byte=slope)
+
+
+def correct_read_cost(cost: ReadCost, n_bytes: int, seconds: float, share: float) -> ReadCost:
+    """Correct a cost by one more measured read: scale all lines by a share of its relative error.
+
+    >>> cost = ReadCost(lines=(ReadCostLine(readers=1, start_seconds=0.0, seconds_per_byte=1e-8),))
+    >>> round(correct_read_cost(cost, 100_000_000, 2.0, 0.5).predict_seconds(100_000_000, 1), 9)
+    1.5
+    """
+    factor = 1 + share * (seconds / cost.predict_seconds(n_bytes, 1) - 1)
+    return ReadCost(lines=tuple(
+        ReadCostLine(readers=line.readers, start_seconds=factor * line.start_seconds, seconds_per_byte=factor * line.seconds_per_byte)
+        for line in cost.lines
+    ))  # fmt: skip
+
+
+#: Assumed costs of places that were never measured: (start in seconds, bytes a second).
+GUESSES = {"memory": (1e-5, 4e9), "disk": (1e-4, 1e9), "shared": (2e-3, 1e8), "network": (5e-2, 5e7)}
+
+
+def guess_read_cost(kind: str) -> ReadCost:
+    """Return the assumed cost of a place that was never measured, by its kind in ``GUESSES``."""
+    start, rate = GUESSES[kind]
+    return ReadCost(lines=(ReadCostLine(readers=1, start_seconds=start, seconds_per_byte=1 / rate),))
+
+
+class ReadOffer(FrozenValue, frozen=True):
+    """A place that has the bytes, and the cost of reading them there."""
+
+    place: str
+    size: int
+    cost: ReadCost
+    #: Number of concurrent readers there.
+    readers: int
+    #: Day of the measurement; empty: the cost is a guess.
+    measured: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.predict_seconds(self.size, self.readers)
+
+
+def choose_cheapest_offer(offers: Sequence[ReadOffer]) -> ReadOffer | None:
+    """Return the offer that takes the fewest seconds, of equals the first; None: there are no offers."""
+    return min(offers, key=lambda offer: offer.seconds, default=None)

@@ -1,5 +1,0 @@
-"""Adapter of HMMER 3, with its target databases."""
-
-from millrace.tools.hmmer.fragments import ADAPTER
-
-__all__ = ["ADAPTER"]
