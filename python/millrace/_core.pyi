@@ -209,26 +209,26 @@ def crc32c(data: bytes | memoryview) -> int:
     """CRC-32C of ``data``, which is not copied. Other threads run meanwhile."""
 
 def pack(data: bytes | bytearray | memoryview) -> bytes:
-    """``data``, which is not copied, compressed fast (zstd). Other threads run meanwhile."""
+    """Compress ``data`` fast (zstd), without a copy of it. Other threads run meanwhile."""
 
 def unpack(packed: bytes | bytearray | memoryview) -> bytes:
-    """What `pack` was given.
+    """Return what ``pack`` was given.
 
     Raises:
-        OSError: `pack` did not make ``packed``.
+        OSError: ``pack`` did not make ``packed``.
     """
 
 def squeeze(data: bytes, level: int, reference: bytes | None = None) -> bytes:
-    """``data``, compressed as far as ``level`` (1 to 19) goes (zstd), also by what of it is in ``reference``.
+    """Compress ``data`` with zstd at ``level`` (1 to 19), and by what of it is in ``reference``.
 
     Other threads run meanwhile.
     """
 
 def restore(packed: bytes, length: int, reference: bytes | None = None) -> bytes:
-    """The ``length`` bytes that `squeeze` was given, with the same reference. Takes no more memory than these need.
+    """Return the ``length`` bytes that ``squeeze`` was given, with the same reference, in no more memory than they need.
 
     Raises:
-        OSError: `squeeze` did not make ``packed`` of so many bytes and this reference.
+        OSError: ``squeeze`` did not make ``packed`` of so many bytes and this reference.
     """
 
 def seal(key: bytes, context: bytes, content: bytes | bytearray | memoryview) -> bytes:
@@ -365,7 +365,7 @@ class StreamWriter:
     def finish(self) -> int:
         """Write the end, cut off what an earlier run left behind it, wait for the disk; return all bytes written."""
     def changed(self) -> str:
-        """What somebody else has made of the file while it was written, in words, after `finish`; empty: nothing."""
+        """Return, after ``finish``, how somebody else changed the file while it was written, in words; empty: not at all."""
 
 @final
 class Gathered:
@@ -406,7 +406,7 @@ class PartWriter:
 def joined(
     join: str, blocks: Sequence[tuple[int, BlockRef]], volatile: Sequence[str], most: int
 ) -> tuple[bytes, int, int]:
-    """The first ``most`` bytes of a stream of which these blocks, (number of records, block), are all.
+    """Join the first ``most`` bytes of a stream that consists of these blocks, (number of records, block).
 
     What matches one of ``volatile`` is left out.
 
@@ -610,7 +610,7 @@ def try_view(
     """
 
 def user_namespace() -> int:
-    """A descriptor of a new user namespace, in which everybody is who they are.
+    """Return a descriptor of a new user namespace in which all ids stay as they are.
 
     Raises:
         OSError: This user may not have one.
@@ -632,7 +632,7 @@ class Candidates:
     def deal(self, number: int, of: int) -> None:
         """Keep the entries whose turn is ``number``, from 0, if they are dealt out to ``of`` players."""
     def __len__(self) -> int:
-        """Number of entries added."""
+        """Return the number of entries added."""
     def ordinals(self) -> list[int]:
         """Ordinals of the entries added, ascending."""
     def write(self, volume: int, path: str | PathLike[str]) -> None:

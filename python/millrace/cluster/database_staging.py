@@ -144,13 +144,13 @@ class CopyDistribution:
     def _wait_for_reports(self, nodes: dict[int, StagingNode]) -> None:
         """Add the report of each other node to ``nodes``."""
 
-        def look() -> bool:
+        def have_all_reported() -> bool:
             for rank, said in self._hear():
                 if isinstance(said, NodeStorageReport):
                     nodes[rank] = said.node
             return len(nodes) > len(self._ranks)
 
-        if not wait_until(look, MAX_STALL_SECONDS, nap=TRANSFER_NAP_SECONDS):
+        if not wait_until(have_all_reported, MAX_STALL_SECONDS, nap=TRANSFER_NAP_SECONDS):
             raise LostError("databases: not all nodes say what room they have", "look at the nodes")
 
     def _send_missing_files(
@@ -203,7 +203,7 @@ class CopyDistribution:
         ended: dict[int, str] = {}
         seen, still = -1, WaitDeadline(MAX_STALL_SECONDS)
 
-        def look() -> bool:
+        def have_all_ended() -> bool:
             nonlocal seen
             if not self._keeper.has_transfer:
                 time.sleep(TRANSFER_NAP_SECONDS)
@@ -219,7 +219,7 @@ class CopyDistribution:
                 )
             return len(ended) == n
 
-        wait_until(look)
+        wait_until(have_all_ended)
         return ended
 
 

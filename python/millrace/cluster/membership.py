@@ -224,7 +224,7 @@ class JobMembership:
     def _carry_messages_until(self, done: Callable[[], bool], timeout_seconds: float = math.inf) -> bool:
         """Carry messages until ``done``; return false after the timeout, or if the user insists on an end."""
 
-        def look() -> bool:
+        def carry_messages() -> bool:
             if done():
                 return True
             for rank, message in self.receive_messages():
@@ -232,7 +232,7 @@ class JobMembership:
                     raise say.make_unexpected_message_error(self.format_rank_name(rank), message)
             return done()
 
-        return wait_until(look, timeout_seconds, nap=NAP_SECONDS[1] / 2, enough=self._is_stop_insisted)
+        return wait_until(carry_messages, timeout_seconds, nap=NAP_SECONDS[1] / 2, enough=self._is_stop_insisted)
 
     def _is_stop_insisted(self) -> bool:
         return self.interrupt is not None and self.interrupt.count > 1

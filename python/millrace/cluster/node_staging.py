@@ -140,7 +140,7 @@ class NodeStaging:
     def _advance_relay(self, relay: BroadcastRelay) -> bool:
         """Relay pieces for at most ``TRANSFER_TICK_SECONDS`` seconds; return whether all are done."""
 
-        def look() -> bool:
+        def is_relay_done() -> bool:
             if relay.is_done:
                 return True
             self._idle = 0 if relay.make_progress() else self._idle + 1
@@ -148,7 +148,7 @@ class NodeStaging:
                 relay.wait_for_progress(TRANSFER_NAP_SECONDS)
             return False
 
-        return wait_until(look, TRANSFER_TICK_SECONDS)
+        return wait_until(is_relay_done, TRANSFER_TICK_SECONDS)
 
     @property
     def has_abandoned_transfer(self) -> bool:

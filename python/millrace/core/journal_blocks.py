@@ -58,13 +58,13 @@ def open_journal(block: _core.BlockRef) -> BinaryIO:
         CorruptError: The block is cut off.
     """
 
-    def look() -> BinaryIO | None:
+    def open_whole_block() -> BinaryIO | None:
         file = block.journal.open("rb")
         if os.fstat(file.fileno()).st_size >= block.offset + block.length:
             return file
         file.close()
         return None
 
-    if found := wait_until(look, MAX_VISIBLE_DELAY_SECONDS, nap=POLL_INTERVAL_SECONDS):
+    if found := wait_until(open_whole_block, MAX_VISIBLE_DELAY_SECONDS, nap=POLL_INTERVAL_SECONDS):
         return found
     raise CorruptError(f"{block.journal}: byte {block.offset}: the block is cut off", "start over with --fresh")

@@ -43,7 +43,7 @@ def lock_launch_folder(folder: Path) -> FileLock:
     # The guard of a supervisor that was just killed holds the lock until everything is cleaned up.
     held = file_lock.LockHeldError(None)
 
-    def look() -> FileLock | None:
+    def try_lock() -> FileLock | None:
         nonlocal held
         try:
             return _make_and_lock_folder(folder)
@@ -51,7 +51,7 @@ def lock_launch_folder(folder: Path) -> FileLock:
             held = error
             return None
 
-    if found := wait_until(look, MAX_TAKEOVER_SECONDS, nap=POLL_INTERVAL_SECONDS):
+    if found := wait_until(try_lock, MAX_TAKEOVER_SECONDS, nap=POLL_INTERVAL_SECONDS):
         return found
     raise RefusedError(
         f"{folder}: another millrace ({held.words}) is running this now",

@@ -369,7 +369,7 @@ def resolve_fragment_programs(use: ToolUse, command: UserCommand) -> ToolUse:
     if not parts:
         return use
 
-    def found(argv: tuple[ArgumentToken, ...]) -> tuple[ArgumentToken, ...]:
+    def resolve_program(argv: tuple[ArgumentToken, ...]) -> tuple[ArgumentToken, ...]:
         if argv[0] == use.argv[0]:
             return argv
         return (str(find_program(str(argv[0]), command.cwd, command.environ)), *argv[1:])
@@ -377,7 +377,7 @@ def resolve_fragment_programs(use: ToolUse, command: UserCommand) -> ToolUse:
     replace = msgspec.structs.replace
     parts = replace(
         parts,
-        fragments=tuple(replace(part, argv=found(part.argv)) for part in parts.fragments),
-        finish=found(parts.finish),
+        fragments=tuple(replace(part, argv=resolve_program(part.argv)) for part in parts.fragments),
+        finish=resolve_program(parts.finish),
     )
     return replace(use, fragmented=parts)

@@ -169,7 +169,7 @@ class RunEnding:
         parallel = self._wiring.parallel
         covered: int | None = None
 
-        def look() -> bool:
+        def are_outputs_written() -> bool:
             nonlocal covered
             if (covered := engine.stage.drain_tasks(0.2)) is not None:
                 return True
@@ -177,7 +177,7 @@ class RunEnding:
             engine.node.wait_for_events(POLL_INTERVAL_SECONDS)  # for messages about writes of other processes
             return False
 
-        wait_until(look)
+        wait_until(are_outputs_written)
         if parallel:
             parallel.finish_collective_calls(engine.node.wait_for_events)
         if engine.stage.error:

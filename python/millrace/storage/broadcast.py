@@ -38,7 +38,7 @@ MAX_PIECES_IN_FLIGHT = 4
 class PieceRequest(Protocol):
     """A transfer of one piece in flight."""
 
-    def Test(self) -> bool: ...
+    def Test(self) -> bool: ...  # noqa: N802 - as mpi4py names it
 
 
 class BroadcastLink(Protocol):
@@ -304,7 +304,7 @@ class _PendingRead:
     reader: _PieceReader
     number: int
 
-    def Test(self) -> bool:
+    def Test(self) -> bool:  # noqa: N802 - as mpi4py names it
         return self.reader.has_read(self.number)
 
 

@@ -79,12 +79,12 @@ class BlastBackend:
         about = fragmented.about
         assert isinstance(about, BlastDatabase)  # by which this backend was found
 
-        def there(base: str) -> str:
+        def place_base(base: str) -> str:
             return str(folder / Path(base).name)
 
         about = msgspec.structs.replace(
-            about, databases=tuple(map(there, about.databases)), parts=str(parts),
-            volumes=tuple((there(base), entries) for base, entries in about.volumes),
+            about, databases=tuple(map(place_base, about.databases)), parts=str(parts),
+            volumes=tuple((place_base(base), entries) for base, entries in about.volumes),
         )  # fmt: skip
         return msgspec.structs.replace(fragmented, about=about)
 

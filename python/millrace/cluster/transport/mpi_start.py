@@ -67,7 +67,7 @@ class MpiTransfer:
         self._mpi = mpi
         self._request = self._call_mpi(begin)
 
-    def Test(self) -> bool:
+    def Test(self) -> bool:  # noqa: N802 - as mpi4py names it
         """Tell whether the request is complete."""
         return bool(self._call_mpi(self._request.Test))
 

@@ -85,12 +85,12 @@ class CollectiveWriteStrategy(WriteStrategy):
         if not self._crew or not self._rounds:
             return
 
-        def look() -> bool:
+        def is_written() -> bool:
             if is_writing():
                 carry(POLL_INTERVAL_SECONDS)
             return not is_writing()
 
-        if not wait_until(look, MAX_SILENCE_SECONDS, enough=has_failed):
+        if not wait_until(is_written, MAX_SILENCE_SECONDS, enough=has_failed):
             self._crew.world.broken = True  # some wait for ever in the call, and end with this process
             return
         self._crew.send_to_all(say.CloseCollectiveOutputs())

@@ -135,14 +135,14 @@ def wait_for_lock(path: Path, seconds: float) -> FileLock:
     """
     held: list[file_lock.LockHeldError] = []
 
-    def take() -> FileLock | None:
+    def try_lock() -> FileLock | None:
         try:
             return file_lock.acquire_lock(path)
         except file_lock.LockHeldError as error:
             held.append(error)
             return None
 
-    if found := wait_until(take, seconds, nap=0.1):
+    if found := wait_until(try_lock, seconds, nap=0.1):
         return found
     raise held[-1]
 

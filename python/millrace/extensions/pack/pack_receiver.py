@@ -63,7 +63,7 @@ class ReceivingFolder:
         """
         held: list[file_lock.LockHeldError] = []
 
-        def look() -> FileLock | None:
+        def try_lock() -> FileLock | None:
             try:
                 pack_destinations.claim_folder(self.folder)
                 return file_lock.acquire_lock(self.lock)
@@ -75,7 +75,7 @@ class ReceivingFolder:
                 held.append(error)
                 return None
 
-        if found := wait_until(look, seconds, nap=0.1):
+        if found := wait_until(try_lock, seconds, nap=0.1):
             return found
         raise RefusedError(
             self._describe_holder(held[-1]) if held else f"{self.folder}: cannot be taken",
