@@ -80,8 +80,8 @@ quick: ## What lint and tests can say in half a minute, without processes and Ru
 	$(BIN)/ruff check --quiet python tests bench
 	./scripts/check-names
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 $(QUICK_TESTS)
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -n 2 -m "not slow and not process" tests/unit tests/contract
 
 lint: dev ## Formatting, lints, names, types, layers, spelling
 	cargo fmt --check

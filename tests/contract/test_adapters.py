@@ -20,6 +20,8 @@ from millrace.adapters.registry import FAMILIES, MODULES
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import STANDSTILL_SECONDS, InputArg, OutputArg, ToolUse
 
+pytestmark = pytest.mark.process
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 

@@ -14,7 +14,10 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed"),
+]
 
 #: A page in a window as narrow as a telephone's, and by how much each of its blocks is wider than it is shown.
 NARROW = """<iframe id=page src="site/PAGE" style="width:400px;height:800px"></iframe><p id=found></p><script>

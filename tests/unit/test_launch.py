@@ -23,6 +23,8 @@ from millrace.launch.heartbeat import MAX_MPI_START_SECONDS, MAX_SILENCE_SECONDS
 from millrace.launch.job_start import LauncherOutputRelay, StdoutRelay
 from millrace.launch.node_allocation import NodeAllocation, find_node_allocation, parse_hosts
 
+pytestmark = pytest.mark.process
+
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from millrace.storage.bind_mounts import CopyMounts, find_mount_problem
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def possible(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from millrace.adapters.one_liners import is_certainly_by_line, is_script_command
 
+pytestmark = pytest.mark.process
+
 LINES = [
     "r1 4 a,b,c\n", "##FASTA\n", ">s1 x y\n", "r2 17 b\n", "\n", "r3 5 c/d a=1\n", ">s2\n", "r1 2 a,b\n", "# no 9 10\n", "1 2 3\n",
 ]  # fmt: skip

@@ -13,6 +13,8 @@ import pytest
 
 from millrace.host.own_processes import open_process_handle, signal_process
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(params=["by name", "by number"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from millrace.core.tool_use import ProgressSnapshot
 from millrace.report.eta import ProgressHistory, estimate_remaining
 from millrace.report.progress import make_progress
 
+pytestmark = pytest.mark.process
+
 
 class Terminal(io.StringIO):
     """A stream that says it is a terminal."""

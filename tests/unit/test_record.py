@@ -28,6 +28,8 @@ from millrace import _core
 from millrace.core import record_formats
 from millrace.core.errors import RefusedError
 
+pytestmark = pytest.mark.process
+
 #: For each format: whole records, in a form whose concatenation is cut back into them.
 RECORDS: dict[str, list[bytes]] = {
     "fasta": [b">a b>c\nACGT\nAC\n", b">b\r\nAA\r\n", b">c\n", b">d\nMK*"],

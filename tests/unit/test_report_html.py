@@ -26,6 +26,8 @@ from millrace.report.html_report import make_remarks
 from millrace.report.logged_runs import load_runs
 from millrace.report.summary import summarise_runs
 
+pytestmark = pytest.mark.process
+
 
 def report(tmp_path: Path, events: list[AnyLogEvent]) -> str:
     run_dir = tmp_path / "hits.tsv.millrace"

@@ -18,6 +18,8 @@ from millrace.storage.cache.cache_files import PART, NoRoomError
 from millrace.storage.cache.copy_cache import NodeCache
 from millrace.storage.staging_choice import DatabaseFile
 
+pytestmark = pytest.mark.process
+
 MUCH = 1 << 40
 
 

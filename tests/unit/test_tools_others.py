@@ -10,6 +10,8 @@ from millrace.adapters.registry import find_adapter
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import InputArg, OutputArg, ThreadsArg, ToolUse, UserCommand
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def cwd(tmp_path: Path) -> Path:

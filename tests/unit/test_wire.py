@@ -26,6 +26,8 @@ from millrace.core import tasks
 from millrace.core.errors import CorruptError, ExitCode, MillraceError, RefusedError, UnequalError
 from millrace.node.batch_files import SpooledBatch
 
+pytestmark = pytest.mark.process
+
 KINDS = typing.get_args(say.Message)
 
 #: Examples of what takes long to draw, of each kind; the others have their turn with `make slow`.

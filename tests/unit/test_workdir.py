@@ -13,6 +13,8 @@ from millrace.core.errors import MillraceError
 from millrace.host import work_places
 from millrace.node import work_dir
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(autouse=True)
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
