@@ -26,11 +26,13 @@ PLACES = {
     ),
     # Links are followed on the other side, as by sshfs; every look asks anew, as on NFS without a cache.
     "sshfs": (
-        'unshare --mount sh -c \'env -i PATH="$PATH" bindfs -o allow_other,nonempty "$PWD" "$PWD" && cd "$PWD" && "$@"\' sh'
+        'unshare --mount sh -c \'env -i PATH="$PATH" bindfs -o allow_other,nonempty "$PWD" "$PWD" && cd "$PWD" && "$@"; '
+        'code=$?; here=$PWD; cd /; umount --lazy "$here"; exit $code\' sh'
     ),
     "nfs": (
         'unshare --mount sh -c \'env -i PATH="$PATH" bindfs -o allow_other,nonempty,attr_timeout=0,entry_timeout=0,'
-        'negative_timeout=0 "$PWD" "$PWD" && cd "$PWD" && "$@"\' sh'
+        'negative_timeout=0 "$PWD" "$PWD" && cd "$PWD" && "$@"; '
+        'code=$?; here=$PWD; cd /; umount --lazy "$here"; exit $code\' sh'
     ),
 }
 
@@ -44,7 +46,7 @@ exec unshare --mount --map-root-user sh -c '
 
 SCRIPT = "printf '#!/bin/sh\\nwhile read x; do echo \"$x %s\"; done\\n' {words} > tool; chmod +x tool; seq 7 > in.txt"
 
-#: What prepares the folder, and the command. Everything is made in ``proj``, which has a neighbour, ``make_sibling_url``.
+#: What prepares the folder, and the command. Everything is made in ``proj``, which has a neighbour, ``beside``.
 SCRIPTS = {
     "folder above": ("echo OUT > ../beside/settings", "$(cat ../beside/settings)"),
     "find": ("touch a.ini b.ini", '$(find . -maxdepth 1 -type f -name "*.ini" | sort | tr "\\n" " ")'),

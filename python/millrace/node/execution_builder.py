@@ -23,7 +23,7 @@ from millrace.planning.tool_trust import is_unknown_tool
 #: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
 ExecutionOutput = tuple[int, str, str, bytes, bool]
 
-#: (``batch`` or ``stdin`` or ``folder`` or ``make_broadcast_link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""):
+#: (``batch`` or ``stdin`` or ``folder`` or ``link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""):
 #: a pipe at its end on standard input; or (compression of a batch, from, to), with ``again`` or
 #: ``members`` after the compression for other bytes, and no ``to`` on standard input.
 ExecutionPlacement = tuple[str, str, str]

@@ -141,7 +141,7 @@ class TaskPlacement:
             members: Number of nodes that it stands for, if it is a partition; each of them gets a task ahead.
 
         Raises:
-            ValueError: ``n_slots`` is below 1.
+            ValueError: ``slots`` is below 1.
         """
         if slots < 1:
             raise ValueError(f"node {node} has {slots} slots")

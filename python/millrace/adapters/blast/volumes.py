@@ -6,7 +6,7 @@ file, so that the place of a cut is found without reading the database.
 Source: "BLAST Database Format" of the NCBI C++ Toolkit (``objtools/blast/seqdb_reader``): big-endian, except the number
 of residues; version 5 has two more fields than version 4.
 
-Alias files of BLAST databases, as Millrace writes them, and calls of ``run_blastdbcmd``.
+Alias files of BLAST databases, as Millrace writes them, and calls of ``blastdbcmd``.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def write_masked_aliases(
 def run_blastdbcmd(
     letter: str, arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], text: bytes = b""
 ) -> subprocess.CompletedProcess[bytes] | None:
-    """Run ``run_blastdbcmd`` and return its result, whatever its status; None if it is not on the ``PATH``.
+    """Run ``blastdbcmd`` and return its result, whatever its status; None if it is not on the ``PATH``.
 
     Args:
         text: Its standard input.

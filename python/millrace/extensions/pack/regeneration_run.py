@@ -159,7 +159,7 @@ def plan_regeneration_run(
 
 
 def _link_queries(link: Path, queries: Path) -> None:
-    """Link ``make_broadcast_link`` to the queries, or copy them with their times on a filesystem without links."""
+    """Link ``link`` to the queries, or copy them with their times on a filesystem without links."""
     link.unlink(missing_ok=True)
     try:
         link.symlink_to(queries.resolve())
