@@ -147,6 +147,34 @@ def test_packages_are_asked_only_where_one_has_descriptions(tmp_path: Path) -> N
         assert words in done.stdout
 
 
+#: An adapter of a package: it needs no --input, as it knows which argument is one.
+ADAPTER = """
+import msgspec
+from millrace.adapters.registry import find_adapter
+
+class Theirs:
+    def understand_command(self, command):
+        return find_adapter("").understand_command(msgspec.structs.replace(command, inputs=(command.argv[-1],)))
+
+ADAPTER = Theirs()
+"""
+
+
+def test_installed_adapter_is_found_by_entry_point(described: Shell) -> None:
+    described.tool("theirtool", 'while read -r line; do printf "%s!\\n" "$line"; done < "$1"')
+    packages = described.root / "packages"
+    (info := packages / "theirs-1.0.dist-info").mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[millrace.adapters]\ntheirtool = theirs:ADAPTER\n")
+    (packages / "theirs.py").write_text(ADAPTER)
+    line = f"seq 9 > n.txt; PYTHONPATH={packages} millrace run --format lines -- theirtool n.txt"
+    ended = described.run(line)
+    assert (ended.code, ended.out) == (0, "".join(f"{n}!\n" for n in range(1, 10))), ended.shown
+    (packages / "theirs.py").write_text("ADAPTER = 1")
+    ended = described.run(line)
+    assert ended.code == 2 and "theirs:ADAPTER of theirs is no adapter" in ended.err, ended.shown
+
+
 def test_unconfirmed_description_is_refused_with_the_command(described: Shell) -> None:
     """What it says of the program, its version too, is not done before: neither by run nor by plan."""
     ran = described.root / "ran"

@@ -14,17 +14,21 @@ A description in a project may be another person's, so it counts only after the 
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import sys
 from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.core.errors import RefusedError
 from millrace.host import permissions
 from millrace.host.permissions import find_trust_problem
+
+if TYPE_CHECKING:
+    from millrace.adapters.adapter_base import ToolAdapter
 
 #: Name of the folder in the user's state folder.
 FOLDER = "tools"
@@ -136,6 +140,9 @@ IN_PROJECT, OF_USER, OF_SITE = Path("millrace-tools"), Path("millrace/tools"), P
 #: Group of entry points, each a package whose TOML files describe tools.
 GROUP = "millrace.tools"
 
+#: Group of entry points, each the adapter of the program that it is named after.
+ADAPTER_GROUP = "millrace.adapters"
+
 
 class FoundDescription(NamedTuple):
     """A description file that was found."""
@@ -155,7 +162,7 @@ def list_description_folders(cwd: Path, environ: Mapping[str, str]) -> Iterator[
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
     yield Path(home) / OF_USER, "user"
     yield OF_SITE, "site"
-    if _has_package_descriptions(sys.path):
+    if GROUP in find_entry_point_groups(tuple(sys.path)):
         from importlib.metadata import entry_points
         from importlib.resources import files
 
@@ -164,8 +171,10 @@ def list_description_folders(cwd: Path, environ: Mapping[str, str]) -> Iterator[
     yield OURS, "millrace"
 
 
-def _has_package_descriptions(places: Iterable[str]) -> bool:
-    """Tell whether an installed package has entry points in our group: 2 ms, where ``importlib.metadata`` takes 20."""
+@functools.cache
+def find_entry_point_groups(places: tuple[str, ...]) -> frozenset[str]:
+    """Find our groups in which installed packages have entry points: 2 ms, where ``importlib.metadata`` takes 20."""
+    found: set[str] = set()
     for place in places:
         try:
             with os.scandir(place or ".") as entries:
@@ -175,11 +184,38 @@ def _has_package_descriptions(places: Iterable[str]) -> bool:
         for package in packages:
             try:
                 with open(os.path.join(package, "entry_points.txt"), "rb") as said:
-                    if GROUP.encode() in said.read():
-                        return True
+                    content = said.read()
             except OSError:
                 continue  # most packages have none
-    return False
+            found.update(group for group in (GROUP, ADAPTER_GROUP) if f"[{group}]".encode() in content)
+    return frozenset(found)
+
+
+def load_installed_adapter(program: str) -> ToolAdapter | None:
+    """Load the adapter that an installed package has for a program, by the name of its entry point; None: there is none.
+
+    Raises:
+        RefusedError: It cannot be loaded, or is no adapter.
+    """
+    if ADAPTER_GROUP not in find_entry_point_groups(tuple(sys.path)):
+        return None
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ADAPTER_GROUP, name=program):
+        package = point.dist.name if point.dist else "a package"
+        hint = f"repair or remove {package}; --input and --output say what an unknown program reads and writes"
+        try:
+            adapter: ToolAdapter = point.load()
+        except Exception as error:
+            raise RefusedError(
+                f"{program}: the adapter of {package}, {point.value}, cannot be loaded: {error}", hint
+            ) from error
+        if not callable(getattr(adapter, "understand_command", None)):
+            raise RefusedError(
+                f"{program}: {point.value} of {package} is no adapter: it has no understand_command", hint
+            )
+        return adapter
+    return None
 
 
 OURS = Path(__file__).resolve().parent / "described"

@@ -59,6 +59,9 @@ def find_adapter(
 ) -> ToolAdapter:  # fmt: skip
     """Return the adapter of a program, given its name or path; the generic one if it has no other.
 
+    A description of the project, the user or the site counts before the adapter of an installed package, and this before
+    the descriptions of packages and our own.
+
     Args:
         records: Whether the program uses the record protocol, which takes precedence over its name.
         cwd: Folder of the project, which may have descriptions of tools; None: ignore all descriptions.
@@ -73,7 +76,11 @@ def find_adapter(
     if module == "generic" and cwd is not None:
         from millrace.adapters import description_lookup
 
-        if found := description_lookup.find_description(name, cwd, environ or {}, is_confirmed=is_confirmed):
+        found = description_lookup.find_description(name, cwd, environ or {}, is_confirmed=is_confirmed)
+        is_deliberate = found is not None and found.source in ("project", "user", "site")
+        if not is_deliberate and (installed := description_lookup.load_installed_adapter(name)):
+            return installed
+        if found:
             return make_described_adapter(found)
     adapter: ToolAdapter = import_module(f"millrace.adapters.{module}").ADAPTER
     return adapter
