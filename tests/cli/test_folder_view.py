@@ -44,7 +44,7 @@ exec unshare --mount --map-root-user sh -c '
 
 SCRIPT = "printf '#!/bin/sh\\nwhile read x; do echo \"$x %s\"; done\\n' {words} > tool; chmod +x tool; seq 7 > in.txt"
 
-#: What prepares the folder, and the command. Everything is made in ``proj``, which has a neighbour, ``make_sibling_url``.
+#: What prepares the folder, and the command. Everything is made in ``proj``, which has a neighbour, ``beside``.
 SCRIPTS = {
     "folder above": ("echo OUT > ../beside/settings", "$(cat ../beside/settings)"),
     "find": ("touch a.ini b.ini", '$(find . -maxdepth 1 -type f -name "*.ini" | sort | tr "\\n" " ")'),

@@ -22,7 +22,7 @@ LONG = 240
 
 
 def logging(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Let ``run_blastdbcmd`` tell each time that it is run; how often it was asked for sequences."""
+    """Let ``blastdbcmd`` tell each time that it is run; how often it was asked for sequences."""
     log, program = folder / "asked", folder / "bin" / "blastdbcmd"
     log.touch()
     program.parent.mkdir()

@@ -66,7 +66,7 @@ class OptionTable(FrozenValue, frozen=True, kw_only=True):
     attached: bool = False
     #: Whether several options of one letter may stand behind one dash, of which the last one may take a value.
     together: bool = False
-    #: Dashes before a name: ``alike``, any number; ``tell``, one before a letter and two before a longer name; ``read_value``,
+    #: Dashes before a name: ``alike``, any number; ``tell``, one before a letter and two before a longer name; ``one``,
     #: one before any name.
     dashes: Literal["alike", "tell", "one"] = "alike"
     #: Whether names are read without regard to case.

@@ -100,7 +100,7 @@ class InputUse(FrozenValue, frozen=True):
 class OutputUse(FrozenValue, frozen=True):
     """One output stream of the tool.
 
-    ``layout``: ``find_file``: one file per task, joined in order by ``join``; ``directory``: the tool writes any number of
+    ``layout``: ``file``: one file per task, joined in order by ``join``; ``directory``: the tool writes any number of
     named files into the directory at the ``OutputArg``, each kept as it is; ``record``: one file per record (so one
     record per task), placed at ``path`` in which ``{name}`` and ``{stem}`` stand for the input file's.
     """

@@ -1,6 +1,6 @@
-"""A file lock for one process at a time, also where ``try_flock`` is missing or known to one machine alone.
+"""A file lock for one process at a time, also where ``flock`` is missing or known to one machine alone.
 
-``try_flock`` ends with its process, however it dies, and needs no clock: it fails if any process holds the file. But a
+``flock`` ends with its process, however it dies, and needs no clock: it fails if any process holds the file. But a
 filesystem that many machines share may not have it, or may not pass it on to other machines. So the file also names its
 owner, and gets a heartbeat every few seconds. The kernel tells whether an owner on this machine is alive; one on
 another machine is taken for dead after a long silence.
@@ -34,7 +34,7 @@ HEARTBEAT_SECONDS = 5.0
 #: Seconds between two tries to get the file.
 POLL_INTERVAL_SECONDS = 0.5
 
-#: Seconds after which a ``try_flock`` is taken for a lock, not for the short check of ``is_held``.
+#: Seconds after which a ``flock`` is taken for a lock, not for the short check of ``is_held``.
 MOMENT_SECONDS = 0.5
 
 
@@ -110,7 +110,7 @@ def acquire_lock(path: Path, job: str = "") -> FileLock:
             one may be on a machine that cannot be asked.
 
     Raises:
-        HeldError: Another process holds it.
+        LockHeldError: Another process holds it.
         FileNotFoundError: The folder does not exist, or was removed just now.
         IsADirectoryError: The file, or the gate file beside it, is a folder.
         OSError: The file cannot be made.
@@ -175,7 +175,7 @@ def _lock_descriptor(path: Path, descriptor: int, job: str, seen: float | None) 
                     raise LockHeldError(owner)
                 return None
         ours = make_process_owner(os.getpid(), job)
-        with suppress(OSError):  # a full disk: ``try_flock`` is enough where it works
+        with suppress(OSError):  # a full disk: ``flock`` is enough where it works
             write_open_owner(descriptor, ours)
         return FileLock(path, descriptor, ours, certain=certain)
 

@@ -54,7 +54,7 @@ class CoordinatorSigns:
     """The files between supervisor and coordinator, in a folder that both can see; the supervisor's side.
 
     ``heartbeat`` holds the number of beats, the committed records and perhaps ``STARTING``, as text; ``done`` the exit code
-    at the end of the run, or ``AGAIN``; ``others`` a rank once another one has begun; ``pass_on_signals`` the forwarded signals, one a
+    at the end of the run, or ``AGAIN``; ``others`` a rank once another one has begun; ``stop`` the forwarded signals, one a
     line. An empty file holds no information. ``stdout`` is standard output. Times are measured by this process only, as
     clocks of nodes differ.
     """

@@ -63,7 +63,7 @@ def _make_and_lock_folder(folder: Path) -> FileLock:
     """Make the folder, and lock it.
 
     Raises:
-        HeldError: Another process holds the lock.
+        LockHeldError: Another process holds the lock.
         RefusedError: The folder cannot be made, or is another user's.
     """
     try:

@@ -23,7 +23,7 @@ from millrace.planning.tool_trust import is_unknown_tool
 #: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
 ExecutionOutput = tuple[int, str, str, bytes, bool]
 
-#: (``batch`` or ``stdin`` or ``folder`` or ``make_broadcast_link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""):
+#: (``batch`` or ``stdin`` or ``folder`` or ``link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""):
 #: a pipe at its end on standard input; or (compression of a batch, from, to), with ``again`` or
 #: ``members`` after the compression for other bytes, and no ``to`` on standard input.
 ExecutionPlacement = tuple[str, str, str]
@@ -77,7 +77,7 @@ class ExecutionBuilder:
         return ToolExecution(self._render_argv(batch, names), placements, self._place_outputs(names))
 
     def build_argv(self, batch: SpooledBatch) -> list[bytes]:
-        """Return the tool's arguments for ``batch``; ``mirror.SLOT_MARK`` in them stands for the slot."""
+        """Return the tool's arguments for ``batch``; ``mirror_layout.SLOT_MARK`` in them stands for the slot."""
         return self._render_argv(batch, self._name_record_outputs(batch))
 
     def _render_argv(self, batch: SpooledBatch, names: Mapping[int, str]) -> list[bytes]:

@@ -49,7 +49,7 @@ class FilesystemAbsence:
     def filter_events(self, news: Sequence[SlotEvent], now: float) -> list[SlotEvent]:
         """Return the events to report at ``now``, in seconds.
 
-        Delayed failures become ``Ending.AWAY`` when the filesystem is served again, or after ``FilesystemAbsence.stop_waiting``; after
+        Delayed failures become ``TaskEnding.AWAY`` when the filesystem is served again, or after ``FilesystemAbsence.stop_waiting``; after
         the longest wait they stay failures.
         """
         failed = [each for each in news if isinstance(each, TaskEnded) and _may_be_away(each)]

@@ -19,7 +19,7 @@ from millrace.rundir.paths import RunDir
 class RunStatus(FrozenValue, frozen=True):
     """Result of ``millrace.output.run_status.read_run_status``."""
 
-    #: ``running``, ``build_stop_error`` or ``done``.
+    #: ``running``, ``stopped`` or ``done``.
     state: str
     argv: tuple[str, ...]
     records_done: int

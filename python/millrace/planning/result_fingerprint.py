@@ -147,7 +147,7 @@ _PASSING = re.compile(
 _MAX_NAMES = 5
 
 
-#: Key of the salt among the ``digest_environment``: no variable has this name.
+#: Key of the salt among the digests of ``digest_environment``: no variable has this name.
 SALT = ""
 
 
@@ -174,7 +174,7 @@ def describe_changed_variables(was: Mapping[str, str], environ: Mapping[str, str
     """Describe which variables have changed, in words; empty: none, or the earlier ones are unknown.
 
     Args:
-        was: Their ``digest_environment`` at the start of the run.
+        was: Their digests (``digest_environment``) at the start of the run.
 
     >>> describe_changed_variables(digest_environment({"A": "1", "B": "2"}), {"B": "3", "C": "4"})
     'A, B, C: not what the environment had when this run began'

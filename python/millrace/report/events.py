@@ -170,7 +170,7 @@ class EndEvent(LogEvent, frozen=True, kw_only=True, tag="end"):
     """The end of the run, and its status; missing if the run was killed."""
 
     t: float = 0.0
-    #: ``done``, ``quarantined``, ``interrupted`` or ``build_stop_error``.
+    #: ``done``, ``quarantined``, ``interrupted`` or ``stopped``.
     status: str = "done"
     records_done: int = 0
     quarantined: int = 0

@@ -39,7 +39,7 @@ class QuarantinedRecord(FrozenValue, frozen=True):
 class RunSummary(FrozenValue, frozen=True):
     """Results and cost of a job, over all its runs. Seconds and bytes."""
 
-    #: Final status of the last run: ``done``, ``quarantined``, ``interrupted``, ``build_stop_error``, or ``unfinished``.
+    #: Final status of the last run: ``done``, ``quarantined``, ``interrupted``, ``stopped``, or ``unfinished``.
     status: str
     tool: str
     version: str

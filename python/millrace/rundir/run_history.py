@@ -103,7 +103,7 @@ class EndedRun(FrozenValue, frozen=True):
     host: str
     cwd: str
     run_dir: str
-    #: ``done``, ``quarantined``, ``interrupted`` or ``build_stop_error``, and the exit code.
+    #: ``done``, ``quarantined``, ``interrupted`` or ``stopped``, and the exit code.
     status: str
     exit_code: int
     #: The final error message; empty if all went well.

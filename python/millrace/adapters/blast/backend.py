@@ -245,7 +245,7 @@ class _WholeDatabase:
     def ask_blastdbcmd(
         self, arguments: Sequence[str], text: bytes, cwd: Path, environ: Mapping[str, str]
     ) -> bytes | None:
-        """Return the output of ``run_blastdbcmd``; None if it fails or warns."""
+        """Return the output of ``blastdbcmd``; None if it fails or warns."""
         answer = run_blastdbcmd(self.letter, arguments, cwd, environ, text)
         if answer is None:
             raise MillraceError("blastdbcmd is not on the PATH; databases with ids need it")
@@ -253,7 +253,7 @@ class _WholeDatabase:
 
 
 def _format_id(name: bytes) -> bytes:
-    """Write an id as ``run_blastdbcmd`` reads it. Lists of hits write ids of local databases as ``DATABASE:NAME``."""
+    """Write an id as ``blastdbcmd`` reads it. Lists of hits write ids of local databases as ``DATABASE:NAME``."""
     return re.sub(rb"^([^|:]+):(.+)$", rb"gnl|\1|\2", name)
 
 

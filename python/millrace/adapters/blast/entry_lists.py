@@ -33,11 +33,11 @@ from millrace.core.tool_use import UserCommand
 #: Options that name entries, and the line of an alias with the same effect.
 _LINES = {"seqidlist": "SEQIDLIST", "gilist": "GILIST"}
 
-#: Options that ``run_blastdbcmd`` has too.
+#: Options that ``blastdbcmd`` has too.
 _TAXA = ("taxids", "taxidlist")
 
 #: Flag that keeps BLAST+ 2.16 and 2.17 from expanding a taxon to the taxa below it, by a file of NCBI's. Where that
-#: file is missing, a search ignores the whole list with a warning, and ``run_blastdbcmd`` does not.
+#: file is missing, a search ignores the whole list with a warning, and ``blastdbcmd`` does not.
 EXACT_TAXA = "no_taxid_expansion"
 
 #: Prefix of options that exclude the named entries.
@@ -106,7 +106,7 @@ def read_entry_list(
     """Find the entries that ``option``, one of ``OPTIONS``, selects from a database, with the other ``options``.
 
     Raises:
-        NotInFragments: They are not known for certain, or there are none.
+        NotInFragmentsError: They are not known for certain, or there are none.
     """
     try:
         more = (f"-{EXACT_TAXA}",) if EXACT_TAXA in options else ()
@@ -190,7 +190,7 @@ def _list_name_ordinals(
 
 
 def _ask_ordinals(arguments: Sequence[str], database: SearchedDatabase, command: UserCommand) -> list[int]:
-    """Return the ordinals that ``run_blastdbcmd`` finds, one for each name of an entry, ascending.
+    """Return the ordinals that ``blastdbcmd`` finds, one for each name of an entry, ascending.
 
     It writes a line for each name only if the names are requested, too.
     """

@@ -72,7 +72,7 @@ def parse_evalue(options: dict[str, str]) -> float:
     """Return the user's E-value, or the task's default.
 
     Raises:
-        NotInFragments: It is not a number.
+        NotInFragmentsError: It is not a number.
     """
     text = options.get("evalue", str(_EVALUES.get(options.get("task", ""), 10.0)))
     try:
@@ -93,7 +93,7 @@ def choose_threshold(program: str, options: dict[str, str], residues: int, envir
         environ: The user's environment, in which BLAST reads ``OLD_FSC``.
 
     Raises:
-        NotInFragments: The user's E-value is not a number.
+        NotInFragmentsError: The user's E-value is not a number.
     """
     evalue = parse_evalue(options)
     if (
@@ -241,7 +241,7 @@ def _refuse_chunks(program: str, options: dict[str, str], command: UserCommand) 
     """Refuse fragments where BLAST may cut a pass into chunks: the rows of a subject then depend on the database.
 
     Raises:
-        NotInFragments: A pass may be cut into chunks.
+        NotInFragmentsError: A pass may be cut into chunks.
     """
     query = find_query(command, options)
     lengths = None if query == "-" or is_still_growing(query, command) else measure_queries(command.cwd / query)

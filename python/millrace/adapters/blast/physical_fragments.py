@@ -177,7 +177,7 @@ class _VolumeMaker:
 
     @contextmanager
     def _start_blastdbcmd(self, database: Path, form: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Start ``run_blastdbcmd`` that writes all entries.
+        """Start ``blastdbcmd`` that writes all entries.
 
         Raises:
             ToolError: It fails.

@@ -267,7 +267,7 @@ def check_volumes(db: str, database: SearchedDatabase, command: UserCommand) -> 
     """Refuse to search volumes that are fetched later, if they are not all of one database.
 
     Raises:
-        NotInFragments: There are several databases, or files of a volume are missing in HDFS.
+        NotInFragmentsError: There are several databases, or files of a volume are missing in HDFS.
     """
     if len(split_names(db)) > 1:
         raise NotInFragmentsError("volumes are left in HDFS of one database, not of several")

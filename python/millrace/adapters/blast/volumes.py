@@ -309,7 +309,7 @@ def write_masked_aliases(
 def run_blastdbcmd(
     letter: str, arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], text: bytes = b""
 ) -> subprocess.CompletedProcess[bytes] | None:
-    """Run ``run_blastdbcmd`` and return its result, whatever its status; None if it is not on the ``PATH``.
+    """Run ``blastdbcmd`` and return its result, whatever its status; None if it is not on the ``PATH``.
 
     Args:
         text: Its standard input.

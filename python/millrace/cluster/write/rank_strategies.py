@@ -73,7 +73,7 @@ class IndividualExtents(WriteExtents[Block]):
         ]
 
     def remove_rank(self, rank: int) -> None:
-        """See ``Extents``."""
+        """See ``WriteExtents``."""
         super().remove_rank(rank)
         if lane := self._lanes.pop(rank, None):
             heir = self._lanes[self._choose_rank()]

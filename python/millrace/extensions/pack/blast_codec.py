@@ -43,7 +43,7 @@ def read_entries(about: BlastDatabase, command: UserCommand, most: int | None) -
     """Read and digest all entries, or the first ``most``.
 
     Raises:
-        NotPackable: ``run_blastdbcmd`` cannot list them.
+        NotPackableError: ``blastdbcmd`` cannot list them.
     """
     ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
     for line in read_blastdbcmd_lines(about, command, "%i\t%t\t%s"):
@@ -88,10 +88,10 @@ def _list_entry_names(line: bytes) -> set[bytes]:
 
 
 def find_blastdbcmd(command: UserCommand) -> str:
-    """Return the path of ``run_blastdbcmd``.
+    """Return the path of ``blastdbcmd``.
 
     Raises:
-        NotPackable: It is not on the ``PATH``.
+        NotPackableError: It is not on the ``PATH``.
     """
     program = shutil.which("blastdbcmd", path=command.environ.get("PATH"))
     if program is None:
@@ -103,7 +103,7 @@ def read_blastdbcmd_lines(about: BlastDatabase, command: UserCommand, outfmt: st
     """Yield a line of ``blastdbcmd -outfmt`` for each entry, in the order of the database.
 
     Raises:
-        NotPackable: ``run_blastdbcmd`` is not there, or fails.
+        NotPackableError: ``blastdbcmd`` is not there, or fails.
     """
     program = find_blastdbcmd(command)
     # One volume after another, in the order in which BLAST counts their entries.

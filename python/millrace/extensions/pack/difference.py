@@ -50,7 +50,7 @@ class FileCodec(Protocol):
         The packer compares, so a codec may be unsure of a piece.
 
         Raises:
-            NotPackable: The file is of another kind, or would not become smaller.
+            NotPackableError: The file is of another kind, or would not become smaller.
         """
         ...
 
@@ -194,13 +194,13 @@ def encode_note(output: int, known: int, same: int, begin: int, length: int) -> 
 
 
 def find_next_position(piece: bytes, theirs: Bytes, there: int, begin: int, end: int) -> int:
-    """Return the position in ``add_regenerated`` at which to compare the bytes after ``piece``."""
+    """Return the position in ``theirs`` at which to compare the bytes after ``piece``."""
     found = theirs.rfind(piece[-ANCHOR_BYTES:], begin, end) if len(piece) >= ANCHOR_BYTES else -1
     return found + ANCHOR_BYTES if found >= 0 else min(there + len(piece), len(theirs))
 
 
 def count_same_bytes(ours: Bytes, at: int, theirs: Bytes, there: int) -> int:
-    """Count the equal bytes of ``add_output`` from ``at`` on and ``add_regenerated`` from ``there`` on."""
+    """Count the equal bytes of ``ours`` from ``at`` on and ``theirs`` from ``there`` on."""
     start = at
     size = READ_BYTES
     while size:
@@ -299,7 +299,7 @@ def write_plain_pieces(writer: SectionSink, output: int, original: Path, codec: 
     """Append an output as the pieces that ``codec`` makes of it, compressed.
 
     Raises:
-        NotPackable: The codec does not accept it.
+        NotPackableError: The codec does not accept it.
     """
     for piece in codec.encode(original):
         writer.add(SectionKind.PLAIN, piece, note=bytes([output]))

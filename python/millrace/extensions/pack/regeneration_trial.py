@@ -163,7 +163,7 @@ def count_work_units(found: Sequence[BatchHits]) -> int:
 
 
 def has_matching_ends(whole: Path, some: Path) -> bool:
-    """Tell whether an output begins and ends as ``shorten_name_list``, the output for a part of the queries.
+    """Tell whether an output begins and ends as ``some``, the output for a part of the queries.
 
     False if the equal begin is not longer than the end.
     """

@@ -107,7 +107,7 @@ class ResultCodec(Protocol):
             like: The database of a pack; further entries after as many as it has are ignored.
 
         Raises:
-            NotPackable: The entries cannot be listed.
+            NotPackableError: The entries cannot be listed.
         """
         ...
 
@@ -128,7 +128,7 @@ class ResultCodec(Protocol):
         Hits of neighbours may be merged: the entries of both, and ``BatchHits.more`` of the first before that of the second.
 
         Raises:
-            NotPackable: The hits cannot be read.
+            NotPackableError: The hits cannot be read.
         """
         ...
 

@@ -139,7 +139,7 @@ class PhaseConductor:
 
     Args:
         slots: Slots that the phases share.
-        prints: See ``planned.digest_phases``.
+        prints: See ``planned_phases.digest_phases``.
         log: Log of the begins and ends of phases.
     """
 

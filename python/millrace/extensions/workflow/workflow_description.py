@@ -148,7 +148,7 @@ def parse_workflow(values: Mapping[str, Any], where: str) -> WorkflowDescription
     """Check and parse the values of a job file, merged with the options of the command line.
 
     Args:
-        values: Values by their names in a job file; ``get_phase`` has the tables.
+        values: Values by their names in a job file; ``phase`` has the tables.
         where: The file, for messages.
 
     Raises:
