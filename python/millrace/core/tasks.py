@@ -1,16 +1,11 @@
-"""Types of ids: a batch cannot be passed as a task.
+"""Tasks between scheduler and slots, the events that come back, and their numbers in the journal.
 
-Tasks on their way from the scheduler to a slot, and the events that come back. Values only.
+Values only. Between processes they are encoded as arrays of their fields, in this order
+(``millrace.cluster.transport.message_encoding``). Ids are types of their own: a batch cannot be passed as a task.
 
-Values that travel between processes are encoded as arrays of their fields, in this order; see
-``millrace.cluster.transport.message_encoding``.
-
-Numbers of task kinds in the journal: the kind of a block, besides its records. Nothing else numbers them so.
-
-0 is a part of the output by itself, and the numbers of fragments stand for themselves. Above these, the number of
-a slice or share contains how many there are. Old journals have these numbers too: they must not change.
-
-Records that are done or quarantined, as far as their results are committed.
+The journal stores the kind of a task as a number, besides the records of the block: 0 is a part of the output by
+itself, and the numbers of fragments stand for themselves; above these, the number of a slice or share contains how
+many there are. Old journals have these numbers too: they must not change.
 """
 
 from __future__ import annotations

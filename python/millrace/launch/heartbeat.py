@@ -1,9 +1,8 @@
-"""The signs of life of one start of the ranks: heartbeats and the marker of the end. No process is touched here.
+"""Signs of life between supervisor and coordinator in one start of the ranks.
 
-The coordinator's heartbeat, for the supervisor that started it; see ``millrace.launch.heartbeat``.
-
-It begins before the slow imports, so it imports little itself: only its beats tell a frozen coordinator from a slow one,
-and before the first beat, the progress of other ranks.
+They are heartbeats and the marker of the end. The coordinator's heartbeat begins before the slow imports, so it
+imports little itself: only its beats tell a frozen coordinator from a slow one, and before the first beat, the
+progress of other ranks. No process is touched here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Description of one execution of a tool, ready for a slot.
-
-Construction of the executions of the user's own command for its batches.
-"""
+"""Executions of the user's own command for its batches, ready for a slot."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Handling of failures while a mounted filesystem is not served: they are delayed until it is mounted again.
+"""Limits of a node during a run: fewer slots when memory runs out, and lost mounts.
 
-A delayed task still occupies its slot, so no more tasks are assigned than slots and their queues hold.
-
-Reduction of the slots in use when the memory of a node runs out.
+Failures while a mounted filesystem is not served are delayed until it is mounted again. A delayed task still occupies
+its slot, so no more tasks are assigned than slots and their queues hold.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Fingerprints of the files that a result depends on, cheap enough for every start, for the comparison of a resume.
+"""Fingerprints of all that a result depends on, which a resume compares; measured costs of tools.
 
-Digests of the environment variables of a run, to describe those that have changed since it began.
-
-Costs of tools that earlier runs measured: a small, optional file in the user's state folder.
-
-It holds numbers and digests, no names. If several runs write at the same time, one may lose its measurement.
+Fingerprints of files are cheap enough for every start; digests of environment variables describe those that have
+changed since a run began. The costs of tools that earlier runs measured are in a small, optional file in the user's
+state folder, with numbers and digests, no names; if several runs write at the same time, one may lose its
+measurement.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The run directory: manifest, lock, journal, events, quarantine. All that a resume needs.
+"""The files of a run directory: manifest, lock, journal, events, quarantine. All that a resume needs.
 
-Backup of a run that a fresh start is to replace, in its folder, until nothing can refuse the start any more.
+A run that a fresh start is to replace is backed up in its folder until nothing can refuse the start any more.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""E-value thresholds of fragment searches, so that no hit is missing that the whole search would rank.
+"""Searches of BLAST in fragments of the database: their number of subjects, thresholds and arguments.
 
-Arguments of the searches made from a command: of a fragment, of the candidates, and of the candidates' ranks.
-
-Searches of BLAST in fragments of the database.
-
-*Exactness.* BLAST keeps a list of the best subjects of a query by their preliminary scores, then aligns these again and
-writes them. So each fragment is searched for more subjects than that list can hold, with the statistics of the whole
-database. Then BLAST searches these candidates with the user's own options: the list is the same, and so is the output.
+*Exactness.* BLAST keeps a list of the best subjects of a query by their preliminary scores, then aligns these again
+and writes them. So each fragment is searched for more subjects than that list can hold, with the statistics of the
+whole database, and with an E-value threshold so wide that no hit is missing that the whole search would rank. Then
+BLAST searches these candidates with the user's own options: the list is the same, and so is the output.
 ``docs/exactness-fragments.md`` has the argument, its sources and the refusals.
 """
 

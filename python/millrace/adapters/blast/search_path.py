@@ -1,6 +1,6 @@
-"""Search path of BLAST databases, and the files of a database on it.
+"""Search path of BLAST databases, and the names of a database's files.
 
-Names of the files of a BLAST database, for folders that can only be listed, or asked for names.
+The names are patterns, for folders that can only be listed, or asked for names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Filesystems on which two machines must not write one file at the same time.
+"""Interface of the strategies of ``--write``; its methods do nothing unless overridden.
 
-The interface of the strategies of ``--write``; its methods do nothing unless overridden.
+A strategy in which two machines write one file at the same time is refused on filesystems that do not allow it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The entries of a BLAST database, from ``run_blastdbcmd``: names, and a digest independent of volumes and paths.
-
-Reader of BLAST results: the words that may name entries, for each batch of queries.
-
-The codec for results of BLAST+: the entries that they name, and their database.
+"""The codec for results of BLAST+: the entries that they name, and their database.
 
 Hits are read from reports and tables: the start of each query, and the first words of lines or the columns that name
 entries. A name that several entries share stands for all of them: candidates may be any superset of the reported
-entries, so an entry that was not hit does not change the result.
+entries, so an entry that was not hit does not change the result. Names of entries, and a digest that is independent
+of volumes and paths, come from ``blastdbcmd``.
 """
 
 from __future__ import annotations

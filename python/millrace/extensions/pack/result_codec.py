@@ -1,6 +1,4 @@
-"""Batches of the queries of a result, with the names that results give the queries.
-
-The interface by which a family of tools is packed: its databases, its hits and the volatile text of its results.
+"""The interface by which a family of tools is packed: databases, hits, query names, and volatile text.
 
 A codec is found by the name of an adapter: built in, or by an entry point of the group ``millrace.codecs``.
 """

@@ -1,6 +1,7 @@
-"""The folder in which a result is packed; the same command resumes from the files of an interrupted start.
+"""Packer of results: as hits if that is smaller, else as plain bytes.
 
-Packer of results: as hits if that is smaller, else as plain bytes. Each pack is checked to restore the result.
+Each pack is checked to restore the result. The same command resumes an interrupted start from the files in its
+folder.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Event logs as columns of integers, and back: text with separators, and arrays of NumPy.
+"""Event logs as columns of integers, and back: text with separators, arrays of NumPy, and OTF2.
 
 A column is of numbers, all with as many decimals, or of words, numbered in the order of their first occurrence. The
-caller compares, as a log may not be restored exactly.
+caller compares, as a log may not be restored exactly. Events of the Open Trace Format 2, the file of one location
+(``.evt``), have two columns: timestamps and records.
 
-Events of the Open Trace Format 2, the file of one location (``.evt``), as two columns: timestamps and records.
-
-A file is a sequence of chunks of records: a byte for the kind, a byte for the length (255: it is in the next eight
-bytes), and the data. A timestamp of eight bytes may precede a record; a chunk begins with 18 bytes and ends with one.
-Source: OTF2 3.0, ``OTF2_Buffer.c`` and ``OTF2_buffer.h``. Words keep their bytes: a misread file is restored, too.
+An OTF2 file is a sequence of chunks of records: a byte for the kind, a byte for the length (255: it is in the next
+eight bytes), and the data. A timestamp of eight bytes may precede a record; a chunk begins with 18 bytes and ends
+with one. Source: OTF2 3.0, ``OTF2_Buffer.c`` and ``OTF2_buffer.h``. Words keep their bytes: a misread file is
+restored, too.
 """
 
 from __future__ import annotations

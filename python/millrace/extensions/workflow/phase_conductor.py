@@ -1,6 +1,6 @@
-"""Division of the slots of one pool among the phases with tasks. Pure.
+"""Main process of a workflow: starts phases, lends slots, announces outputs, has one exit code.
 
-The main process of a workflow: starts phases, lends slots, announces complete outputs, and has one exit code.
+The slots of one pool are divided among the phases that have tasks (``compute_slot_targets``, which is pure).
 """
 
 from __future__ import annotations
