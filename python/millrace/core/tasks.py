@@ -250,7 +250,7 @@ def encode_task_kind(kind: TaskKind) -> int:
 
 
 def decode_task_kind(number: int) -> TaskKind:
-    """Return the kind of task that wrote a block; ``Whole`` for a part of the output by itself.
+    """Return the kind of task that wrote a block; ``WholeTask`` for a part of the output by itself.
 
     >>> [decode_task_kind(number) for number in (0, 7, 65535, 65534, 131072, 163841)]
     [WholeTask(), SearchTask(fragment=7), CompareTask(over=False), CompareTask(over=True), SliceTask(number=0, of=2), RankTask(number=1, of=2)]
