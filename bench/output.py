@@ -175,7 +175,7 @@ class Site:
         return read + written, sum(int((about / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
 
     def run(self, way: str, rate: float) -> dict[str, Any]:
-        """One run; its figures. ``get_rate``: bytes that a tool writes in a second, 0: as many as it can."""
+        """One run; its figures. ``rate``: bytes that a tool writes in a second, 0: as many as it can."""
         folder = self.storage / "run"
         folder.mkdir()
         shutil.copy(self.folder / "in.txt", folder)

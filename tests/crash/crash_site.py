@@ -13,7 +13,7 @@ import harness
 import marking
 
 #: Copies its records and notes each execution; environment variables make it slow or worse. Execution ``HOLD``
-#: and those after it wait until they may go on (``$GO`` is there, or `TokenSite.release`): as many as there are slots.
+#: and those after it wait until they may go on (``$GO`` is there, or `Site.release`): as many as there are slots.
 TOOL = """#!/bin/sh
 # tool IN OUT
 echo "$$" >> "$LOG"

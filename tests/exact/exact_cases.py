@@ -167,7 +167,7 @@ def serially(case: Case, bench_of: Path, folder: Path) -> tuple[list[str], dict[
 
 
 def differing(case: Case, folder: Path, expected: dict[str, bytes]) -> list[str]:
-    """Names of outputs in ``folder`` that are not as ``estimate_database_reads``, but for what the adapter calls volatile."""
+    """Names of outputs in ``folder`` that are not as ``expected``, but for what the adapter calls volatile."""
     ours = collect(folder, case)
     names = [name for name in ours.keys() | expected.keys() if ours.get(name) != expected.get(name)]
     if not names or ours.keys() != expected.keys():

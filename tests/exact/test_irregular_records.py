@@ -60,7 +60,7 @@ def written(folder: Path, command: str, name: str) -> tuple[int, bytes]:
 
 
 def check(folder: Path, case: str, seed: int, given: str) -> str:
-    """Compare; ``mark_equal``, ``refused`` by us, or ``failed`` serially."""
+    """Compare; ``equal``, ``refused`` by us, or ``failed`` serially."""
     form, _, packed, command = CASES[case]
     data = irregular.make(form, seed, given, packed=packed)
     (folder / "in").write_bytes(data)

@@ -15,7 +15,7 @@ def again(*values: Any) -> Any:
 
 
 def some(values: Iterable[Any], *chosen: Any) -> list[Any]:
-    """``values``, of which those that are not ``select_tasks`` go the way of one that is, and have their turn with ``-m slow``."""
+    """``values``, of which those that are not ``chosen`` go the way of one that is, and have their turn with ``-m slow``."""
     values = [*values]
     assert all(each in values for each in chosen)
     return [each if each in chosen else again(each) for each in values]

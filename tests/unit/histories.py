@@ -1,6 +1,6 @@
 """Made-up lives of a run, from its first start to its last: the scheduler, and nodes that are lost, around a made-up tool.
 
-Real: the scheduler, `TaskDispatcher` and `Placement`, what counts of journals (`select_effective_tasks`, `begun`), and the order of the output.
+Real: the scheduler, `TaskDispatcher` and `TaskPlacement`, what counts of journals (`select_effective_tasks`, `begun`), and the order of the output.
 Made up, from one source of random choices: the input, the tool, its failures, nodes, signals, crashes and when tasks end.
 As script: ``python tests/unit/histories.py 50000``.
 """

@@ -108,7 +108,7 @@ class World:
         for action in actions:
             match action:
                 case RunBatch(_, _, urgent):
-                    # As `Placement` does: to the node with the least to do.
+                    # As `TaskPlacement` does: to the node with the least to do.
                     queue = min(self.nodes, key=lambda node: len(node.queued) + len(node.running)).queued
                     queue.appendleft(action) if urgent else queue.append(action)
                 case SplitBatch(batch, records):

@@ -1,8 +1,8 @@
-"""Calls of programs, and rules for calls that depend on the whole input; used by ``millrace.adapters.known_refusals``.
+"""Rules for calls of programs that depend on the whole input, for ``known_refusals``.
 
-Records of Primer3's input (Boulder-IO) that set more than their own sequence (manual of 2.6.1).
-
-Programs that read tables: use of the first line as a header, and quoted fields that contain line breaks.
+Among them (``millrace.adapters.known_refusals`` has all): records of Primer3's input (Boulder-IO) that set more than
+their own sequence (manual of 2.6.1), and programs that read tables and use the first line as a header, or read quoted
+fields that contain line breaks.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""Confirmations of tool descriptions by the user (`millrace tool allow`), kept by digest of their content.
-
-A description in a working folder came with the data and may be another person's. It decides how programs are started,
-so it counts only after the user has confirmed it, and only while its content stays the same.
-
-Lookup of tool descriptions: in folders of the project, the user and the site, installed packages, and our own.
+"""Lookup of tool descriptions: of the project, the user, the site, packages, and our own.
 
 The first description of a program counts. A program that has an adapter of its own
 (``millrace.adapters.registry.FAMILIES``) cannot be described again: a file must not change its exactness.
 
-A description in a project may be another person's, so it counts only after the user has confirmed its content
-(``millrace.adapters.description_lookup``).
+A description in a working folder came with the data and may be another person's. It decides how programs are started,
+so it counts only after the user has confirmed it (``millrace tool allow``), and only while its content stays the
+same: confirmations are kept by digest of the content.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""Detection of inputs that the command of an unknown program also reads whole, by another argument or a script.
+"""Adapter of any other program: the user names its inputs and outputs.
 
-In a task, the name of an input is its batch. So a second use of the name in the arguments is refused, and one in a
-script is reported, as far as it can be seen.
-
-Notes of `millrace plan` on an unknown program.
-
-Adapter of any other program: the user names its inputs and outputs.
-
-*Exactness.* The program is unknown, so its outputs are concatenated in input order. That is the serial output of every
-program that treats each record by itself and writes no header, footer, number or total; the user has to know that
-(``docs/tools/filters.md`` has a test for it). Programs that are well known to need the whole input are refused by name.
+*Exactness.* The program is unknown, so its outputs are concatenated in input order. That is the serial output of
+every program that treats each record by itself and writes no header, footer, number or total; the user has to know
+that (``docs/tools/filters.md`` has a test for it). Programs that are well known to need the whole input are refused
+by name. In a task, the name of an input is its batch. So a second use of the name in the arguments is refused, and
+one in a script is reported, as far as it can be seen.
 """
 
 from __future__ import annotations

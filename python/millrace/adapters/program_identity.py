@@ -1,12 +1,10 @@
-"""Programs that run a script or program named in their arguments, such as shells: never asked for their version.
-
-Identity of a program that has the name of a known tool: binary, the tool's own script, wrapper, or another script.
+"""Identity and version of a program that has the name of a known tool: binary, script or wrapper.
 
 A binary is trusted: it is asked for its version, and an untested version is verified. A script is one of three: the
-tool itself, where that is a script (MAFFT); a *plain wrapper*, whose last command is the tool with the arguments of the
-wrapper; or another script. ``millrace.planning.wrapper_probe`` observes the commands that a wrapper starts.
-
-Version of a program, from its own output, cached for each build of it: BLAST takes 50 ms to answer.
+tool itself, where that is a script (MAFFT); a *plain wrapper*, whose last command is the tool with the arguments of
+the wrapper; or another script. ``millrace.planning.wrapper_probe`` observes the commands that a wrapper starts.
+Programs that run a script named in their arguments, such as shells, are never asked for their version. Answers are
+cached for each build of a program: BLAST takes 50 ms to answer.
 """
 
 from __future__ import annotations

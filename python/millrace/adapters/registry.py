@@ -1,6 +1,6 @@
 """Registry of adapters by program; modules are loaded on demand, as a run needs one of them.
 
-Arguments of a command that name outputs by URLs, found before any file is read. Pure.
+It also finds the arguments that name outputs by URLs, before any file is read.
 """
 
 from __future__ import annotations

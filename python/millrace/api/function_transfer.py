@@ -1,8 +1,8 @@
-"""Digests of functions and values that are the same in every process.
+"""Pickling of functions for other processes, and digests that are the same in every process.
 
-The bytes of cloudpickle differ: they contain file names, line numbers, sets in some order and random ids of classes.
-
-Pickling of functions for other processes: by name where another process can import them, else by value.
+A function goes by name where another process can import it, else by value. The bytes of cloudpickle differ: they
+contain file names, line numbers, sets in some order and random ids of classes. So digests are made of the parts of a
+function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Standard input of a run, written by the thread that reads its results, only as fast as the run reads it.
+"""Runs started from Python: each is a process of its own, whose output is read while it runs.
 
-Runs started from Python: each is a process of its own, whose output is read while it runs.
+The thread that reads the results also writes standard input, only as fast as the run reads it.
 """
 
 from __future__ import annotations

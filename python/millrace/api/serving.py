@@ -107,7 +107,7 @@ _link: RecordLink | None = None
 def records() -> Iterator[bytes]:
     r"""Yield each record that Millrace sends to this program (``millrace run --records -- python prog.py``).
 
-    The answer to a record is all that ``add_answer`` gets before the next record is taken. It must not depend on earlier
+    The answer to a record is all that ``write`` gets before the next record is taken. It must not depend on earlier
     records: Millrace decides during the run which process gets which records.
 
     Yields:
@@ -128,7 +128,7 @@ def records() -> Iterator[bytes]:
 
 
 def write(text: bytes | str) -> None:
-    """Add to the answer to the latest record of ``read_records``; text is written as UTF-8.
+    """Add to the answer to the latest record of ``records``; text is written as UTF-8.
 
     Raises:
         RefusedError: There is no such record.

@@ -1,6 +1,6 @@
-"""The demonstration: a blastp search of made-up proteins, serially, through Millrace, and killed and resumed.
+"""The command ``millrace demo``: a search, serially and in parallel, killed and resumed.
 
-The command ``millrace demo``.
+It searches made-up proteins by blastp.
 """
 
 from __future__ import annotations

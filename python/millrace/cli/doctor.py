@@ -1,6 +1,6 @@
-"""Facts of this machine that a run depends on. Starts nothing but known tools, to ask for their version.
+"""The command ``millrace doctor``: facts of this machine that a run depends on.
 
-The command ``millrace doctor``.
+Starts nothing but known tools, to ask for their version.
 """
 
 from __future__ import annotations

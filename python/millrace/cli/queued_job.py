@@ -1,4 +1,4 @@
-"""Options and command line of a job for a batch scheduler, shared by ``build_slurm_script`` and ``build_pbs_script``."""
+"""Options and command line of a job for a batch scheduler, shared by the verbs ``slurm`` and ``pbs``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def add_queue_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a batch job to ``function``.
 
-    It is called with ``request`` (a ``Request``), ``words`` (the command of the run), ``run_dir`` and ``dry_run``.
+    It is called with ``request`` (a ``JobScriptRequest``), ``words`` (the command of the run), ``run_dir`` and ``dry_run``.
     """
     option = click.option
     decorators = [

@@ -85,7 +85,7 @@ def _pack_kept_run(run_dir: Path, known_queries: bool) -> Path:
 
 
 def _send_pack(pack: Path, connect: list[str]) -> int:
-    """Send a pack through the command ``find_connect_failure`` and return the number of bytes sent.
+    """Send a pack through the command ``connect`` and return the number of bytes sent.
 
     Raises:
         MillraceError: The connection or the other end has failed.

@@ -42,7 +42,7 @@ class AgentProcess:
         self._stopped = self._left = self._troubled = self._asked = False
 
     def run(self, interrupt: StopSignals) -> None:
-        """Serve until the coordinator sends ``say.Leave``. End the process if the coordinator is lost."""
+        """Serve until the coordinator sends ``say.LeaveJob``. End the process if the coordinator is lost."""
         self._send_to_leader(describe_this_process(remove_mpi_variables(os.environ)))
         wait_until(lambda: self._serve_tick(interrupt))
 

@@ -1,10 +1,8 @@
-"""The coordinator's side of staging: send copies of databases to the nodes of a job.
+"""Staging, on the coordinator: copies of the databases on the nodes of a job.
 
-Staging: copies of the databases on the nodes of a job.
-
-The first process of each node holds the copies there. The coordinator asks all of them for their copies and their room,
-decides (``millrace.storage.staging_choice``), and sends the missing files along a chain of the nodes that lack any. Tools of every
-process then see the copies in place of the files.
+The first process of each node holds the copies there. The coordinator asks all of them for their copies and their
+room, decides (``millrace.storage.staging_choice``), and sends the missing files along a chain of the nodes that lack
+any. Tools of every process then see the copies in place of the files.
 """
 
 from __future__ import annotations

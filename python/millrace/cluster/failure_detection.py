@@ -88,14 +88,14 @@ class FailureDetector:
         self._turned = 0.0
         #: Seconds of silence after which a process is lost.
         self.limit = MAX_SILENCE_AT_START_SECONDS
-        #: Ranks that have sent ``say.Bye``, and ranks that are lost.
+        #: Ranks that have sent ``say.NodeStopped``, and ranks that are lost.
         self.gone: set[int] = set()
         self.lost: set[int] = set()
-        #: When the others were sent ``say.Stop``.
+        #: When the others were sent ``say.StopNode``.
         self.dismissed: float | None = None
 
     def record_dismissal(self, now: float, *, whole: bool) -> None:
-        """Record that the others are sent ``say.Stop`` now; ``whole``: the outputs are written."""
+        """Record that the others are sent ``say.StopNode`` now; ``whole``: the outputs are written."""
         self.dismissed = now
         self.limit = MAX_SILENCE_AT_END_SECONDS if whole else MAX_SILENCE_SECONDS
 

@@ -113,11 +113,11 @@ class JobMembership:
         self._works = False
         #: Notes on the partitions, for the user.
         self.notes: list[str] = []
-        #: What changed on a node during the run, as text, from its ``say.Bye``.
+        #: What changed on a node during the run, as text, from its ``say.NodeStopped``.
         self.changed = ""
-        #: Evidence against a program that stayed alive on a node, as text, from its ``say.Bye``.
+        #: Evidence against a program that stayed alive on a node, as text, from its ``say.NodeStopped``.
         self.against = ""
-        #: Reads of all nodes from HDFS, from their ``say.Bye``.
+        #: Reads of all nodes from HDFS, from their ``say.NodeStopped``.
         self.read = HdfsRead()
         if led := [len(ranks) for ranks in self.partitions.values() if len(ranks) > 1]:
             self.notes.append(f"partitions: {len(led) + 1} of {max(led)} processes at most")
@@ -144,7 +144,7 @@ class JobMembership:
     def receive_messages(self) -> list[tuple[int, object]]:
         """Receive messages and find lost ranks; return the messages for others as (rank, message).
 
-        ``say.Lost`` among them: the run continues without that process.
+        ``say.ProcessLost`` among them: the run continues without that process.
 
         Raises:
             MillraceError: A process has failed, or one is lost that the run needs.
@@ -213,7 +213,7 @@ class JobMembership:
 
     @property
     def departed_ranks(self) -> set[int]:
-        """Ranks that have sent ``say.Bye``: their journals and outputs are final."""
+        """Ranks that have sent ``say.NodeStopped``: their journals and outputs are final."""
         return self._links.gone
 
     def format_rank_name(self, rank: int) -> str:
@@ -361,5 +361,5 @@ class JobMembership:
             return False  # as in ``dismiss_members``
 
     def _find_unfinished_ranks(self, ranks: Iterable[int]) -> set[int]:
-        """Return the ranks that have not sent ``say.Left`` and are not known to be dead."""
+        """Return the ranks that have not sent ``say.ProcessLeft`` and are not known to be dead."""
         return set(ranks) - self._left - self.world.find_failed_ranks()

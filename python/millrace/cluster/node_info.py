@@ -1,6 +1,6 @@
 """Facts of a process's own machine, and the checks before it takes part in a run.
 
-The check that all nodes run one program: the same file on each architecture, the same release on all.
+All nodes must run one program: the same file on each architecture, the same release on all.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def _find_absent_volumes(setup: say.SetUpNode) -> dict[str, int]:
 
 
 class NodeRun:
-    """A run on one node, from ``say.Setup`` to ``say.Stop``.
+    """A run on one node, from ``say.SetUpNode`` to ``say.StopNode``.
 
     Args:
         tell: Sends a message to the leader.
@@ -116,11 +116,11 @@ class NodeRun:
 
     @property
     def hdfs_read(self) -> HdfsRead:
-        """The bytes read from HDFS; see ``Node.read``."""
+        """The bytes read from HDFS; see ``LocalSlots.hdfs_read``."""
         return self._node.hdfs_read
 
     def end_resident_programs(self) -> str:
-        """End the programs that stay alive; return evidence against them, as text. See ``Slots.part``."""
+        """End the programs that stay alive; return evidence against them, as text. See ``TaskSlots.end_served_programs``."""
         return self._node.end_served_programs(SHORT_FAREWELL_SECONDS)
 
     def kill_all_tools(self) -> None:

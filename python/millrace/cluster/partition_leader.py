@@ -61,7 +61,7 @@ class PartitionLeader(AgentProcess):
     def _advance_partition(self, now: float) -> None:
         """Find lost members, dispatch tasks and send reports, after all received messages are handled."""
         if now - self._patience.heard > MAX_COORDINATOR_SILENCE_SECONDS and self._links.dismissed is None:
-            return  # after ``say.Bye`` the coordinator sends nothing more
+            return  # after ``say.NodeStopped`` the coordinator sends nothing more
         if self._on or self._links.dismissed is not None:
             for rank, why in self._links.find_lost_ranks(now):
                 self._drop_lost_member(rank, why, now)

@@ -110,7 +110,7 @@ class RemoteSlots:
         self._dispatcher.set_replicas({each: {node: share for share, node in held} for each, held in shares.items()})
 
     def summarize_locality(self, own_read: HdfsRead) -> VolumesEvent | None:
-        """Count the searches on holders of their volumes and the bytes read from HDFS; final after all ``say.Bye``."""
+        """Count the searches on holders of their volumes and the bytes read from HDFS; final after all ``say.NodeStopped``."""
         if not self._watch:
             return None
         searches, local = self._dispatcher.n_local
@@ -120,12 +120,12 @@ class RemoteSlots:
         )
 
     def end_input(self) -> None:
-        """See ``Slots``: from now on stragglers may be run twice."""
+        """See ``TaskSlots``: from now on stragglers may be run twice."""
         self._dispatcher.end_submission()
         self._crew.send_to_leaders(say.AllBatchesSubmitted())
 
     def submit_task(self, task: SlotTask, batch: SpooledBatch) -> None:
-        """See ``Slots``."""
+        """See ``TaskSlots``."""
         self._dispatcher.submit_task(task, (task, batch), batch.weight, time.monotonic())
         self._send_dispatched_tasks()
 
@@ -144,7 +144,7 @@ class RemoteSlots:
     # Events
 
     def wait_for_events(self, timeout_seconds: float) -> list[SlotEvent]:
-        """See ``Slots``.
+        """See ``TaskSlots``.
 
         Raises:
             MillraceError: A process is lost, or cannot go on.
@@ -247,7 +247,7 @@ class RemoteSlots:
     # The end
 
     def withdraw_tasks(self) -> list[TaskId]:
-        """See ``Slots``."""
+        """See ``TaskSlots``."""
         back = self._dispatcher.withdraw_tasks()
         back += [task for task in self._own.withdraw_tasks() if self._record_withdrawn_task(0, task)]
         self._flush_assignments()
@@ -257,10 +257,10 @@ class RemoteSlots:
     def end_served_programs(
         self, patience_seconds: float = SHORT_FAREWELL_SECONDS, look: Callable[[], object] = bool
     ) -> str:
-        """See ``Slots``; the other nodes report the same in ``say.Bye``."""
+        """See ``TaskSlots``; the other nodes report the same in ``say.NodeStopped``."""
         return self._own.end_served_programs(patience_seconds, look) or self._crew.against
 
     def kill_all(self) -> None:
-        """See ``Slots``."""
+        """See ``TaskSlots``."""
         self._own.kill_all()
         self._crew.send_to_all(say.KillNodeTools())

@@ -1,7 +1,4 @@
-"""Formatting of counts and sizes for people. Pure functions.
-
-Formatting of numbers for people: counts, rates, durations, sizes, record ranges. Pure functions.
-"""
+"""Formatting of numbers for people: counts, rates, durations, sizes, record ranges. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,16 +1,11 @@
-"""Types of ids: a batch cannot be passed as a task.
+"""Tasks between scheduler and slots, the events that come back, and their numbers in the journal.
 
-Tasks on their way from the scheduler to a slot, and the events that come back. Values only.
+Values only. Between processes they are encoded as arrays of their fields, in this order
+(``millrace.cluster.transport.message_encoding``). Ids are types of their own: a batch cannot be passed as a task.
 
-Values that travel between processes are encoded as arrays of their fields, in this order; see
-``millrace.cluster.transport.message_encoding``.
-
-Numbers of task kinds in the journal: the kind of a block, besides its records. Nothing else numbers them so.
-
-0 is a part of the output by itself, and the numbers of fragments stand for themselves. Above these, the number of
-a slice or share contains how many there are. Old journals have these numbers too: they must not change.
-
-Records that are done or quarantined, as far as their results are committed.
+The journal stores the kind of a task as a number, besides the records of the block: 0 is a part of the output by
+itself, and the numbers of fragments stand for themselves; above these, the number of a slice or share contains how
+many there are. Old journals have these numbers too: they must not change.
 """
 
 from __future__ import annotations
@@ -255,7 +250,7 @@ def encode_task_kind(kind: TaskKind) -> int:
 
 
 def decode_task_kind(number: int) -> TaskKind:
-    """Return the kind of task that wrote a block; ``Whole`` for a part of the output by itself.
+    """Return the kind of task that wrote a block; ``WholeTask`` for a part of the output by itself.
 
     >>> [decode_task_kind(number) for number in (0, 7, 65535, 65534, 131072, 163841)]
     [WholeTask(), SearchTask(fragment=7), CompareTask(over=False), CompareTask(over=True), SliceTask(number=0, of=2), RankTask(number=1, of=2)]

@@ -1,8 +1,6 @@
-"""Readers of Slurm's environment variables, in its packed forms. Pure.
+"""Cores that this process may use: affinity, control group, and what a batch system has allocated.
 
-Cores of this machine that a batch system has allocated, from its environment variables. Pure.
-
-Limits on the cores that this process may use: affinity, control group, batch system.
+Allocations are read from the environment variables of the batch systems, in their packed forms.
 """
 
 from __future__ import annotations

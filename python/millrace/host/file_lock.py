@@ -110,7 +110,7 @@ def acquire_lock(path: Path, job: str = "") -> FileLock:
             one may be on a machine that cannot be asked.
 
     Raises:
-        HeldError: Another process holds it.
+        LockHeldError: Another process holds it.
         FileNotFoundError: The folder does not exist, or was removed just now.
         IsADirectoryError: The file, or the gate file beside it, is a folder.
         OSError: The file cannot be made.

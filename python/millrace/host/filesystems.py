@@ -35,7 +35,7 @@ def find_filesystem_kind(path: Path, mounts: Path = Path("/proc/self/mountinfo")
 
 
 def find_mount(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
-    """Return the mount point of the filesystem of ``path``, and its ``find_filesystem_kind``."""
+    """Return the mount point of the filesystem of ``path``, and its kind as ``find_filesystem_kind`` has it."""
     best, found = "", ""
     real = str(path.resolve())
     for line in mounts.read_text(errors="surrogateescape").splitlines():

@@ -1,8 +1,8 @@
-"""The owner of a file: a process, described so that processes on other machines can tell whether it is alive.
+"""The owner of a lock file: a process, described so that other machines can tell whether it is alive.
 
-A gate file: one process at a time reads and writes the lock file; a killed process leaves no closed gate.
-
-The Python program that called a run (``millrace.api``), and the check whether it has died.
+One process at a time reads and writes the lock file, by a gate file beside it; a killed process leaves no closed
+gate. The Python program that called a run (``millrace.api``) is described in the same way, to find out that it has
+died.
 """
 
 from __future__ import annotations

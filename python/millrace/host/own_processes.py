@@ -1,11 +1,9 @@
-"""Start of Millrace's own Python processes, unchanged by a ``PYTHONPATH`` or ``PYTHONHOME`` for the tool.
+"""Millrace's own processes: the start of its Python, and handles that never refer to another process.
 
-Imports only modules that Python has loaded by itself.
-
-Process handles: descriptors (pidfd), which never refer to a later process with the same number.
-
-A Python that was built with old kernel headers, such as conda's, has no functions for these system calls. The kernel
-has them all the same.
+Its Python starts unchanged by a ``PYTHONPATH`` or ``PYTHONHOME`` for the tool. A handle is a descriptor (pidfd),
+which never refers to a later process with the same number. A Python that was built with old kernel headers, such as
+conda's, has no functions for these system calls; the kernel has them all the same. Imports only modules that Python
+has loaded by itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Permissions: files and folders that other users cannot have written.
-
-Imports almost nothing: sweeps and restarts wait for it.
+"""Permissions: files and folders that other users cannot have written; the user's state and cache.
 
 In ``/tmp`` and ``/dev/shm`` every user can make any name. So a name there is trusted only if it is a folder that no
-other user can have made, and in which no other user can have put anything.
-
-The user's folders of small files that outlive a run; none of them is needed.
+other user can have made, and in which no other user can have put anything. None of the small files in the user's own
+folders, which outlive a run, is needed. Imports almost nothing: sweeps and restarts wait for it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Folders of this machine that can hold work directories: which there are, and which can be used.
+"""Folders of this machine for work directories, and those of an MPI launcher for its own files.
 
-Folders in which an MPI launcher and its daemons keep their files on a node: one for each start of a job.
-
-A name that is used twice can be taken by another user in between. So each start has a fresh one. The supervisor makes
-the folder on its own node, the launcher's daemons on the others, and each rank checks the folder's owner before it
-starts MPI. The supervisor and the ranks hold a shared lock until they end, by which a later run tells a folder in use
-from that of a dead job.
+A name that is used twice can be taken by another user in between. So each start of a job has a fresh launcher folder.
+The supervisor makes it on its own node, the launcher's daemons on the others, and each rank checks the folder's owner
+before it starts MPI. The supervisor and the ranks hold a shared lock until they end, by which a later run tells a
+folder in use from that of a dead job.
 """
 
 from __future__ import annotations

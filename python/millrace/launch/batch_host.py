@@ -1,9 +1,9 @@
-"""``python -m millrace.launch.batch_host JOB``: requeues a Slurm job when the node of its batch script is lost.
+"""Requeue of a Slurm job when the node of its batch script is lost.
 
-With ``--no-kill`` a job outlives its nodes, that of the batch script too: it would stay idle until its wall time. So
-another node of the job polls Slurm. It relies on Slurm's view of the nodes, and on no clock.
-
-The check whether the batch system is ending the job: then its ranks must not be started again.
+Runs as ``python -m millrace.launch.batch_host JOB``. With ``--no-kill`` a job outlives its nodes, that of the batch
+script too: it would stay idle until its wall time. So another node of the job polls Slurm. It relies on Slurm's view
+of the nodes, and on no clock. The ranks of a job that the batch system is ending must not be started again: that
+check is here too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The signs of life of one start of the ranks: heartbeats and the marker of the end. No process is touched here.
+"""Signs of life between supervisor and coordinator in one start of the ranks.
 
-The coordinator's heartbeat, for the supervisor that started it; see ``millrace.launch.heartbeat``.
-
-It begins before the slow imports, so it imports little itself: only its beats tell a frozen coordinator from a slow one,
-and before the first beat, the progress of other ranks.
+They are heartbeats and the marker of the end. The coordinator's heartbeat begins before the slow imports, so it
+imports little itself: only its beats tell a frozen coordinator from a slow one, and before the first beat, the
+progress of other ranks. No process is touched here.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class CoordinatorSigns:
     """The files between supervisor and coordinator, in a folder that both can see; the supervisor's side.
 
     ``heartbeat`` holds the number of beats, the committed records and perhaps ``STARTING``, as text; ``done`` the exit code
-    at the end of the run, or ``AGAIN``; ``others`` a rank once another one has begun; ``pass_on_signals`` the forwarded signals, one a
+    at the end of the run, or ``AGAIN``; ``others`` a rank once another one has begun; ``stop`` the forwarded signals, one a
     line. An empty file holds no information. ``stdout`` is standard output. Times are measured by this process only, as
     clocks of nodes differ.
     """

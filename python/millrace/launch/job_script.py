@@ -1,7 +1,4 @@
-"""Job scripts for Slurm and PBS that requeue themselves until the run is done. Pure text: nothing is submitted here.
-
-The submission of a job script to the batch system.
-"""
+"""Job scripts for Slurm and PBS that requeue themselves until the run is done, and their submission."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The relay of the ranks' output to the user: each byte of standard output once, over all restarts.
+"""One start of all ranks of a run, watched until its end, its failure or its loss.
 
-One start of all ranks of a run, watched until its end, its failure or its loss.
+The output of the ranks is relayed to the user. Each byte of standard output is relayed to the user once, over all
+restarts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The folder through which supervisor and coordinator of a run communicate; its lock admits one supervisor.
+"""The coordinator's link to its supervisor: a folder of files that both can see.
 
-The coordinator's link to the supervisor that started it: files that both can see; see ``millrace.launch.heartbeat``.
+See ``millrace.launch.heartbeat`` for the files. The lock of the folder admits one supervisor.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _make_and_lock_folder(folder: Path) -> FileLock:
     """Make the folder, and lock it.
 
     Raises:
-        HeldError: Another process holds the lock.
+        LockHeldError: Another process holds the lock.
         RefusedError: The folder cannot be made, or is another user's.
     """
     try:

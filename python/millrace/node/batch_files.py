@@ -1,8 +1,6 @@
-"""Requests to the feeder, and its answers.
+"""Batches as files of a node: requests to the feeder, its answers, file lists, cuts of a batch.
 
-Inputs in which each file is one record.
-
-Cutting of spooled batches again: in two, to isolate a failing record, or at other boundaries.
+A spooled batch is cut again in two, to isolate a failing record, or at other boundaries, to verify.
 """
 
 from __future__ import annotations

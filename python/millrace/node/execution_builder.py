@@ -1,7 +1,4 @@
-"""Description of one execution of a tool, ready for a slot.
-
-Construction of the executions of the user's own command for its batches.
-"""
+"""Executions of the user's own command for its batches, ready for a slot."""
 
 from __future__ import annotations
 
@@ -77,7 +74,7 @@ class ExecutionBuilder:
         return ToolExecution(self._render_argv(batch, names), placements, self._place_outputs(names))
 
     def build_argv(self, batch: SpooledBatch) -> list[bytes]:
-        """Return the tool's arguments for ``batch``; ``mirror.SLOT_MARK`` in them stands for the slot."""
+        """Return the tool's arguments for ``batch``; ``mirror_layout.SLOT_MARK`` in them stands for the slot."""
         return self._render_argv(batch, self._name_record_outputs(batch))
 
     def _render_argv(self, batch: SpooledBatch, names: Mapping[int, str]) -> list[bytes]:

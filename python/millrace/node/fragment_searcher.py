@@ -158,7 +158,7 @@ class FragmentSearcher:
         queue: Callable[[ToolExecution], None],
         wake: Callable[[], None],
     ) -> None:
-        """Make the candidates in a thread, then pass their search, with the outputs of ``queue_whole_search``, to ``queue``."""
+        """Make the candidates in a thread, then pass their search, with the outputs of ``whole``, to ``queue``."""
         with self._lock:
             self._waiting.add(task.id)
         self._threads.submit(self._prepare_finish, task, whole, files, queue, wake)

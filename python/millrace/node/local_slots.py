@@ -157,10 +157,10 @@ class LocalSlots:
             self._pool.wake()
 
     def end_input(self) -> None:
-        """Do nothing: local slots need not know; see ``Slots.no_more``."""
+        """Do nothing: local slots need not know; see ``TaskSlots.end_input``."""
 
     def end_served_programs(self, patience_seconds: float = FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
-        """End the programs that stay alive between tasks; see ``Slots.part``."""
+        """End the programs that stay alive between tasks; see ``TaskSlots.end_served_programs``."""
         if not self._use.served:
             return ""
         from concurrent.futures import ThreadPoolExecutor, wait  # few runs need it
@@ -301,7 +301,7 @@ class LocalSlots:
             self._searcher.close()
 
     def build_argv(self, batch: SpooledBatch) -> list[bytes]:
-        """Return the tool's arguments for ``batch``; ``mirror.SLOT_MARK`` in them stands for the slot."""
+        """Return the tool's arguments for ``batch``; ``mirror_layout.SLOT_MARK`` in them stands for the slot."""
         return self._executions.build_argv(batch)
 
 

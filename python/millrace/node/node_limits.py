@@ -1,8 +1,7 @@
-"""Handling of failures while a mounted filesystem is not served: they are delayed until it is mounted again.
+"""Limits of a node during a run: fewer slots when memory runs out, and lost mounts.
 
-A delayed task still occupies its slot, so no more tasks are assigned than slots and their queues hold.
-
-Reduction of the slots in use when the memory of a node runs out.
+Failures while a mounted filesystem is not served are delayed until it is mounted again. A delayed task still occupies
+its slot, so no more tasks are assigned than slots and their queues hold.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class FilesystemAbsence:
     def filter_events(self, news: Sequence[SlotEvent], now: float) -> list[SlotEvent]:
         """Return the events to report at ``now``, in seconds.
 
-        Delayed failures become ``Ending.AWAY`` when the filesystem is served again, or after ``FilesystemAbsence.stop_waiting``; after
+        Delayed failures become ``TaskEnding.AWAY`` when the filesystem is served again, or after ``FilesystemAbsence.stop_waiting``; after
         the longest wait they stay failures.
         """
         failed = [each for each in news if isinstance(each, TaskEnded) and _may_be_away(each)]

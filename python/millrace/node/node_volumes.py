@@ -1,6 +1,4 @@
-"""Sparse copies of remote files, filled in where they are needed.
-
-Volumes of a database in HDFS, or pieces of its file, on the node that searches them.
+"""Volumes of a database in HDFS, or pieces of its file, on the node that searches them.
 
 A volume is fetched into the cache of the node at its first search, and may be evicted once its searches have ended. A
 search also reads a little of the indices and ids of the other volumes; these are sent to the node. Searches of

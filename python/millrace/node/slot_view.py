@@ -1,11 +1,9 @@
-"""The layout of a slot whose tool runs in the user's own working directory, under an overlay.
+"""Choice and layout of a slot's view of the user's folders: overlays if possible, else links.
 
-An overlay is mounted over the working directory, at its own path, for each task; the task writes into an upper layer of
-the slot (``upper-0``), and its input lies there at the path of the user's. A folder elsewhere in which an input or
+An overlay is mounted over the working directory, at its own path, for each task; the task writes into an upper layer
+of the slot (``upper-0``), and its input lies there at the path of the user's. A folder elsewhere in which an input or
 output lies has an overlay of its own. So arguments stay as the user typed them; only files that cannot lie at the
 user's path (a device, an input that is also read whole) have another one, as in ``millrace.node.mirror_layout``.
-
-Choice of the best available view of the user's folders for the slots of a node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Interface of the slots that run tasks, for the engine.
-
-Slots that several phases share, leased to those that have tasks.
-"""
+"""Interface of the slots that run tasks, and the lease of slots that several phases share."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def plan_view(
     Args:
         argv: The command, with names in place of URLs; ``inputs``, ``shared``: likewise.
         later: Files that are fetched later; ``stage``: where they will be kept.
-        in_pieces: As in ``View``.
+        in_pieces: As in ``RemoteFileView``.
     """
     files, later = tuple(files), tuple(later)
     words = "\0".join([str(cwd), *argv, *inputs, *shared, *(f"{file.name}\0{file.key}" for file in (*files, *later))])

@@ -1,8 +1,7 @@
-"""Delay of results until a check after them has found inputs, databases and program unchanged.
+"""Group commit: a thread syncs the journal at intervals, and delays results until inputs are checked.
 
-Group commit: a thread syncs the journal at intervals, so that no slot waits for a disk.
-
-Synced results are final. So before each sync, the thread checks that inputs, databases and program have not changed.
+No slot waits for a disk. Synced results are final. So before each sync, the thread checks that inputs, databases and
+program have not changed.
 """
 
 from __future__ import annotations

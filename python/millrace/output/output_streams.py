@@ -1,9 +1,8 @@
-"""Record of the files that a run has written results to through standard output.
+"""Outputs of a run, one for each stream: opening, truncating, and writing of the joined bytes.
 
 A file that is opened with ``>>`` keeps the results of an earlier start, and the whole output would follow them. Batch
-systems open the log of a job like that, which may hold only messages: so only files with results are recorded.
-
-Writing of the joined bytes of each stream to its output.
+systems open the log of a job like that, which may hold only messages: so the files with results are recorded, and
+only these are refused.
 """
 
 from __future__ import annotations

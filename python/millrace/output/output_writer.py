@@ -1,6 +1,6 @@
-"""Reordering of batches that arrive in any order into input order.
+"""Writer of outputs in input order, in a thread of its own.
 
-Writing of outputs in a separate thread, so that a slow disk or pipe does not delay the slots.
+A slow disk or pipe does not delay the slots.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""States of the output files at the end of a start, to find changes by others since.
+"""Checks that output files hold the committed bytes, at the end of a run and at the next start.
 
 A resume writes the outputs from the beginning, over existing content, so it would destroy changes by others; the
-outputs of a kept complete run must be unchanged too. The states are known if a start completed or stopped in order, and
-unknown if it was killed.
-
-Final check that the outputs hold the committed bytes; outputs that were changed by others are written again.
+outputs of a kept complete run must be unchanged too. So their states are saved at the end of a start. They are known
+if a start completed or stopped in order, and unknown if it was killed. At the end of a run, outputs that were changed
+by others are written again.
 """
 
 from __future__ import annotations

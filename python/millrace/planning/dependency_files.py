@@ -80,7 +80,7 @@ def classify_shared_file(use: ToolUse, path: Path) -> str:
 
 
 def parse_named_file(difference: str) -> str:
-    """Return the file of a ``describe_difference``, if the command of an unknown program names it; else empty.
+    """Return the file of a difference (``describe_difference``), if the command of an unknown program names it; else empty.
 
     >>> parse_named_file("n1: file /data/out.fa: has been written"), parse_named_file("database nr.pin: is gone")
     ('/data/out.fa', '')

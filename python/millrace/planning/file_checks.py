@@ -1,7 +1,4 @@
-"""Checks of the inputs of a run: their files, formats, and whether they can be read.
-
-Checks of the outputs of a run: they can be written, and no file that is read is overwritten.
-"""
+"""Checks of files: inputs can be read and cut, outputs written, and nothing read is overwritten."""
 
 from __future__ import annotations
 

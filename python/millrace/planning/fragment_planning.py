@@ -1,6 +1,6 @@
-"""Number and sizes of the fragments of a database, with the reason. Pure: everything it depends on is an argument.
+"""Plan of a search in fragments: whether it pays, their number and sizes, with the reason.
 
-Planning of a search in fragments, where the user asks for it or it pays.
+The decisions (``decide_fragments`` and the like) are pure: everything they depend on is an argument.
 """
 
 from __future__ import annotations

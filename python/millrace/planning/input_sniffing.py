@@ -1,7 +1,4 @@
-"""Checks on the first bytes of inputs: formats that cannot be cut, and compression.
-
-Number and lengths of the queries, counted or estimated before the run.
-"""
+"""Facts from the beginning of inputs: formats, compression, number and lengths of queries."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Commands whose first word is not the tool: a whole line in quotes, ``nice``, ``bash -c``, an alias.
+"""Lookup of programs, by path or on ``PATH``, as the shell finds them.
 
-Lookup of programs, by path or on ``PATH``, as the shell finds them.
+A command whose first word is not the tool (a whole line in quotes, ``nice``, ``bash -c``, an alias) is refused, with
+the line that works.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Fingerprints of the files that a result depends on, cheap enough for every start, for the comparison of a resume.
+"""Fingerprints of all that a result depends on, which a resume compares; measured costs of tools.
 
-Digests of the environment variables of a run, to describe those that have changed since it began.
-
-Costs of tools that earlier runs measured: a small, optional file in the user's state folder.
-
-It holds numbers and digests, no names. If several runs write at the same time, one may lose its measurement.
+Fingerprints of files are cheap enough for every start; digests of environment variables describe those that have
+changed since a run began. The costs of tools that earlier runs measured are in a small, optional file in the user's
+state folder, with numbers and digests, no names; if several runs write at the same time, one may lose its
+measurement.
 """
 
 from __future__ import annotations
@@ -147,7 +146,7 @@ _PASSING = re.compile(
 _MAX_NAMES = 5
 
 
-#: Key of the salt among the ``digest_environment``: no variable has this name.
+#: Key of the salt among the digests of ``digest_environment``: no variable has this name.
 SALT = ""
 
 
@@ -174,7 +173,7 @@ def describe_changed_variables(was: Mapping[str, str], environ: Mapping[str, str
     """Describe which variables have changed, in words; empty: none, or the earlier ones are unknown.
 
     Args:
-        was: Their ``digest_environment`` at the start of the run.
+        was: Their digests (``digest_environment``) at the start of the run.
 
     >>> describe_changed_variables(digest_environment({"A": "1", "B": "2"}), {"B": "3", "C": "4"})
     'A, B, C: not what the environment had when this run began'

@@ -1,8 +1,7 @@
-"""Number of slots, and threads of each.
+"""The plan of a run: all decisions from a job, with their reasons.
 
-Warm start of a tool (``millrace run --warm``): started once a slot, and forked for each task.
-
-The plan of a run: all decisions from a job, with their reasons. Refuses commands without an exact result.
+Refuses commands without an exact result. Among the decisions are the number of slots, the threads of each, and the
+warm start of a tool (``millrace run --warm``): it is started once a slot, and forked for each task.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Thinning of the event log: each task of a small run has a line; tasks of a large run share lines.
+"""Writer of the event log, and the thinning of its lines: tasks of a large run share lines.
 
 Beyond the first ones, tasks that one slot did one after the other share a line, ever more of them; failed tasks and
-the slowest keep theirs. A million tasks make about ten thousand lines. Nothing here knows files.
-
-Writer of the event log. After a write error (a full disk) it keeps the reason and writes no more.
+the slowest keep theirs. A million tasks make about ten thousand lines. After a write error (a full disk) the writer
+keeps the reason and writes no more.
 """
 
 from __future__ import annotations

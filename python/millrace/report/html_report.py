@@ -1,6 +1,7 @@
-"""Remarks on the figures of a job, in sentences: how its time was spent, and how it could be faster.
+"""The report of a run: one self-contained HTML page, made from the event log of a run directory.
 
-The report: one self-contained HTML page, made from the event log of a run directory.
+It has figures, charts (``millrace.report.charts``), and remarks in sentences: how the time of the job was spent, and
+how it could be faster.
 """
 
 from __future__ import annotations

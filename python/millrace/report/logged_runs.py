@@ -1,7 +1,4 @@
-"""The runs in an event log, one after another, on one time axis of running time.
-
-Figures of each node of a run. Pure.
-"""
+"""Runs in an event log, one after another on one axis of running time, and figures of each node."""
 
 from __future__ import annotations
 

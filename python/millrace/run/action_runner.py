@@ -1,8 +1,6 @@
-"""Counters of a run's progress.
+"""Runner of the actions that the scheduler returns; their results are reported to it at once.
 
-The log of tasks in a run's events.
-
-Execution of the actions that the scheduler returns; their results are reported to it at once.
+It also counts the progress of the run, and logs its tasks as events.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The batches that are not done yet, by their ids.
-
-Batches whose files are kept after their commit, so that their records can be run again.
-"""
+"""Batches that are not done yet, by their ids, and those kept after their commit, to be run again."""
 
 from __future__ import annotations
 

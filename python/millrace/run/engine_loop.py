@@ -1,8 +1,7 @@
-"""The interface of an object that monitors the progress of the loop.
+"""The loop of a run: events go to the scheduler, and the actions that it returns are run.
 
-Measurement of the input: the part that is read, and the part that remains.
-
-The loop of a run: it passes events to the scheduler and lets ``ActionRunner`` run what the scheduler returns.
+``ActionRunner`` runs the actions. The loop measures how much of the input is read and how much remains. A
+``LoopWatcher`` monitors its progress.
 """
 
 from __future__ import annotations

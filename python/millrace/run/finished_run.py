@@ -1,6 +1,6 @@
-"""The result of a run that reached its end.
+"""The result of a run that reached its end, and its entry in the history.
 
-History of runs: a record of each ended run, which remains when its run directory is gone.
+The history outlives the run directory.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def name_record_folder(number: int) -> str:
 
 
 def _choose_free_name(name: str, taken: set[str]) -> str:
-    """Return ``read_record_name``, or a similar one that is not in ``wait_for_lock``; add it to ``wait_for_lock``."""
+    """Return ``name``, or a similar one that is not in ``taken``; add it to ``taken``."""
     free, number = name, 2
     while free in taken:
         free, number = f"{number}-{name}", number + 1

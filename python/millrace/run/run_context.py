@@ -1,7 +1,4 @@
-"""Connections of a run to the other phases of its job.
-
-The processes that take part in a run.
-"""
+"""The surroundings of a run: the processes that take part in it, and the other phases of its job."""
 
 from __future__ import annotations
 

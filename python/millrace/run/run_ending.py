@@ -159,7 +159,7 @@ class RunEnding:
         """Raise an error if a signal asks the run to stop.
 
         Raises:
-            StoppedBySignal: A signal has arrived.
+            StoppedBySignalError: A signal has arrived.
         """
         if self._processes.interrupt.signal:
             raise self._processes.interrupt.make_error(self._claim.plan.run_dir)

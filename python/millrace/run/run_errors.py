@@ -1,6 +1,6 @@
-"""Messages of tools: each warning is passed on once and counted, failures are put into words.
+"""Errors that end a run early, and messages of tools, in words for the user.
 
-Errors that end a run early, with messages for the user.
+Each warning of a tool is passed on once and counted.
 """
 
 from __future__ import annotations

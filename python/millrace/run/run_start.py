@@ -1,7 +1,4 @@
-"""The first event in the log of each start of a run.
-
-Results of earlier starts in the journals of a run, and the journal of this start.
-"""
+"""Start of a run: results of earlier starts in its journals, this start's journal, first event."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class RunWiring:
         """Wait for a reader of each output that is a named pipe, and hold the pipes open until ``stack`` closes.
 
         Raises:
-            StoppedBySignal: A signal ended the wait.
+            StoppedBySignalError: A signal ended the wait.
         """
         plan, interrupt = self._claim.plan, self._processes.interrupt
         for output in plan.use.outputs:

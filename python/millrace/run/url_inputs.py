@@ -35,7 +35,7 @@ class UrlFiles:
 
     Args:
         job: The command, with URLs checked by ``millrace.core.replica_rules.check_url_arguments``.
-        apart: Whether volumes of databases in HDFS are left to the nodes that search them; they are in ``View.later``.
+        apart: Whether volumes of databases in HDFS are left to the nodes that search them; they are in ``RemoteFileView.later``.
         message: Called with messages for the user.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Comparison of the bytes of two runs on the same records: whether they differ, where, and the likely cause.
+"""Comparison of the outputs of two executions of the same records: differences and likely causes.
 
-Choice of the parts of a run that are verified by a second execution, and the summary of it at the end.
+Which parts of a run are executed again is chosen here, and summarised at the end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The run directory: manifest, lock, journal, events, quarantine. All that a resume needs.
+"""The files of a run directory: manifest, lock, journal, events, quarantine. All that a resume needs.
 
-Backup of a run that a fresh start is to replace, in its folder, until nothing can refuse the start any more.
+A run that a fresh start is to replace is backed up in its folder until nothing can refuse the start any more.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def sync_folder(path: Path) -> None:
 
 
 def back_up_run(rundir: RunDir) -> None:
-    """Make room for a fresh start: delete the content, but keep a run in ``backup`` for ``restore_run`` or ``delete_backup``.
+    """Make room for a fresh start: delete the content, but keep a run in ``RunDir.backup`` for ``restore_run`` or ``delete_backup``.
 
     The manifest is moved first: after a kill, the rest is moved back.
     """
@@ -273,7 +273,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _list_entries(rundir: RunDir) -> list[Path]:
-    """Return all entries but the lock and ``backup``; the manifest last."""
+    """Return all entries but the lock and ``RunDir.backup``; the manifest last."""
     own = ("lock", "lock.taking", rundir.backup.name)
     return sorted(
         (entry for entry in rundir.path.iterdir() if entry.name not in own), key=lambda entry: entry == rundir.manifest

@@ -1,9 +1,8 @@
-"""Location of the run directory, from the user's option, the outputs or the command.
+"""Places of run directories, and the history of ended runs that ``millrace runs`` lists.
 
-History of ended runs, as listed by ``millrace runs``; kept in the user's state folder, and never needed.
-
-Each run has a folder there with its logs and a small description. The folder of all runs is made for this user alone,
-and used only if it is. An error here is no fault of a run: then nothing is kept.
+The place follows from the user's option, the outputs or the command. The history is in the user's state folder, and
+never needed: each run has a folder there with its logs and a small description. The folder of all runs is made for
+this user alone, and used only if it is. An error here is no fault of a run: then nothing is kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,3 @@
-"""Decisions during the run. Pure: events in, actions out; the time is an argument.
-
-The strategies to finish a batch whose candidates are complete: one file each. Pure.
-"""
+"""Decisions during the run. Pure: events in, actions out; the time is an argument."""
 
 from __future__ import annotations

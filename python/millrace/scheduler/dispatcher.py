@@ -1,6 +1,6 @@
 """Dispatch of tasks to nodes: of a whole run at the coordinator, or of a partition at its leader. Pure.
 
-It adds payloads to the decisions of ``Placement``, and reports each task once although two copies of it may be out.
+It adds payloads to the decisions of ``TaskPlacement``, and reports each task once although two copies of it may be out.
 """
 
 from __future__ import annotations

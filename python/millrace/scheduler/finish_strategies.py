@@ -1,16 +1,8 @@
-"""Interface of the strategies to finish a batch: their input and their output.
+"""Strategies to finish a batch whose candidates are complete, in the order of their trial. Pure.
 
-Number of tasks in which the candidates of one query are searched. Pure.
-
-The strategy in which one task runs the user's command with all candidates as the database.
-
-The strategy that finishes a batch of several queries as several smaller ones, all at once.
-
-The strategy in which several tasks find the ranks of all subjects of one query: a share of its candidates each.
-
-The strategy in which several tasks write the rows of one query: a slice each.
-
-The strategies to finish a batch, in the order in which they are tried.
+Several queries: smaller batches, all at once, where slots would be idle. One query: tasks that each write a slice of
+its rows; where the candidates do not contain the ranks of subjects, tasks that each find the ranks of a share of its
+candidates come first. Any batch: one task that runs the user's command with all candidates as the database.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Record of the nodes that hold each fragment of a database, and of the fragments left to search. Pure.
-
-Affinity of nodes and fragments: a node searches again the fragments that it keeps in memory. Pure.
-"""
+"""Nodes that hold each fragment of a database, as a replica or in memory after a search. Pure."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Choice of the fragment of a database that is searched next. Pure.
-
-Progress of each batch in the fragments of the database: candidates found, and searches left. Pure.
-
-Search of batches in fragments of the database: which searches are issued, and how candidates are finished. Pure.
-"""
+"""Search of batches in fragments of the database: order and progress of searches, finish. Pure."""
 
 from __future__ import annotations
 

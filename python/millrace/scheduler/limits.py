@@ -1,18 +1,16 @@
-"""Limit of the CPU time of a task, beyond which it is taken to be endless. Pure.
+"""Limits of a run: CPU time of a task, tools side by side on a node, quarantined records. Pure.
 
-Some programs never end on some input, and without ``--record-timeout`` nothing would stop them. A healthy task must not
-be killed because its cost is unknown. So the limit is on CPU time alone, which does not pass while a machine is
-suspended or its storage is slow; it follows from the slowest of at least ``MIN_RECORDS`` records that were done in this
-run, with all of the shortest task counted as the start; and a task larger than those done has no limit, as cost may
-grow faster than size.
+CPU time: some programs never end on some input, and without ``--record-timeout`` nothing would stop them. A healthy
+task must not be killed because its cost is unknown. So the limit is on CPU time alone, which does not pass while a
+machine is suspended or its storage is slow; it follows from the slowest of at least ``MIN_RECORDS`` records that were
+done in this run, with all of the shortest task counted as the start; and a task larger than those done has no limit,
+as cost may grow faster than size.
 
-Limit of the tools that run side by side on a node where memory runs out. Pure: ends of tasks in, the limit out.
+Memory: while nothing is killed for lack of memory, nothing changes. A kill beside other tasks lowers the limit of
+tools that run side by side, to between half and three quarters, by the memory of the tool and of the node. As long as
+the measured memory of the tools leaves room for more, the limit grows again.
 
-While nothing is killed for lack of memory, nothing changes. A kill beside other tasks lowers the limit, to between half
-and three quarters, by the memory of the tool and of the node. As long as the measured memory of the tools leaves room
-for more, the limit grows again.
-
-Limit of the quarantined records, beyond which the run stops: a failure of many records is not their fault. Pure.
+Quarantine: a failure of many records is not their fault, so the run stops.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The poll interval of a node agent: none where a slot may be idle, longer while work waits for its slots. Pure.
+"""Poll interval of a node agent, and the decision whether to compress a message. Pure.
 
 Slots start the next task by themselves. While tasks wait at the node, nothing waits for the agent, and events can be
 handled and reported together: one wake-up, one message. Many processes that wake up for each task would take the time
-that the tools need.
-
-Decision whether to compress a message: where that is likely to deliver it sooner. Pure.
+that the tools need. So an agent polls without a pause where a slot may be idle, and less often while work waits for
+its slots. A message is compressed where that is likely to deliver it sooner.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Division of nodes into partitions. Pure.
+"""Placement of tasks on nodes: over partitions at the root, and over nodes in a partition.
 
-Placement of tasks on nodes: over partitions at the root, and by the same class over nodes in a partition.
+The same class places over partitions at the root, and over nodes in each partition.
 
 Pure: events come in with their time, sends go out. Times are seconds on any one clock.
 
 A node is sent as many tasks as it has slots, and as many more as end while a message travels, so that no slot waits
 for the network. Task times and the delay of messages are measured from the replies.
 
-Usage: carry out every ``SendTask`` in the order given, and report every end. A task may be out twice (a duplicate near the
-end); its first end counts. Call ``TaskPlacement.duplicate_stragglers`` regularly once no more tasks will come.
+Usage: carry out every ``SendTask`` in the order given, and report every end. A task may be out twice (a duplicate
+near the end); its first end counts. Call ``TaskPlacement.duplicate_stragglers`` regularly once no more tasks will
+come.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Orders from which the scheduler makes tasks.
+"""Events that the scheduler receives, actions that it returns, and orders from which it makes tasks.
 
-Events that the scheduler receives and actions that it returns. Values only; task endings: see ``millrace.core.tasks``.
-
-Classification of failed tasks by their endings. Pure.
-
-The steps that end a run after a signal. Pure.
+Values, and two rules on them: the class of a failed task by its ending (``millrace.core.tasks``), and the steps that
+end a run after a signal. Pure.
 """
 
 from __future__ import annotations

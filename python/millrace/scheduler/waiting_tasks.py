@@ -1,17 +1,12 @@
-"""Queue of the tasks that wait to be sent to a node. Pure.
-
-Choice of the fragment that a node searches next: rules by the holders of fragments, and a queue that uses one. Pure.
+"""Queue of the tasks that wait for a node, by holders of fragments where known, and stragglers. Pure.
 
 A node searches first the fragments of which it holds the largest share: parts of a volume may be in different places.
-Rules know the holders and the fragments left, not the time of a search. ``bench.locality`` compares them.
+Rules know the holders and the fragments left, not the time of a search. ``bench.locality`` compares them. Near the
+end, a task is duplicated (a straggler) where that likely ends sooner.
 
-Sources: the schedulers of SDAFT (scalable data access for parallel BLAST on HDFS) and PIO, as published, for ``choose_by_sdaft``
-and ``choose_by_pio``.
-
-Choice of stragglers: tasks that are duplicated near the end, as that likely ends sooner. Pure.
-
-Source: backup tasks of MapReduce (Dean and Ghemawat 2004, 3.6); the comparison of the time left with a new run is that
-of LATE (Zaharia et al. 2008).
+Sources: the schedulers of SDAFT (scalable data access for parallel BLAST on HDFS) and PIO, as published, for
+``choose_by_sdaft`` and ``choose_by_pio``; backup tasks of MapReduce (Dean and Ghemawat 2004, 3.6); the comparison of
+the time left with a new run is that of LATE (Zaharia et al. 2008).
 """
 
 from __future__ import annotations

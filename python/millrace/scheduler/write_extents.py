@@ -112,7 +112,7 @@ class WriteExtents(ABC, Generic[Block]):
     # Common to all strategies
 
     def add_block(self, block: Block, holder: int | None) -> None:
-        """Add the next block of the output, in order; ``read_open_owner`` is the live rank with its journal, or None."""
+        """Add the next block of the output, in order; ``holder`` is the live rank with its journal, or None."""
         if block.length:
             self._queue_block(self.size, block, holder)
             self.size += block.length

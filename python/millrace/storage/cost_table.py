@@ -1,10 +1,8 @@
-"""Measurement of the cost of reading from a place, in less than five seconds.
+"""Table of the costs of reading from places, as this node measures them.
 
-Parts of a file are read at random offsets, so that the page caches of this node and of the server change the result
-little. The sizes are chosen during the measurement: the largest takes some hundredths of a second. One size is not
-fitted, but predicted.
-
-The table of measured costs of places, as this node sees them: a small file in the user's cache folder.
+It is a small file in the user's cache folder. A measurement takes less than five seconds: parts of a file are read at
+random offsets, so that the page caches of this node and of the server change the result little. The sizes are chosen
+during the measurement: the largest takes some hundredths of a second. One size is not fitted, but predicted.
 """
 
 from __future__ import annotations

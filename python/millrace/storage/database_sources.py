@@ -1,10 +1,9 @@
-"""Choice of the source of databases for each node: in place, or a copy from storage, a replica or another node. Pure.
+"""Choice of the source of databases for each node: in place, or a copy, and from where.
 
-The time of each way is the sum of measured costs (``millrace.storage.reading_costs``). Readers are counted over all nodes, as they
-share the link of a server. The model is that of dSOARS with two additions: a node keeps what it has read in memory, if
-it fits, and can pass it on to other nodes.
-
-Sources of a run's databases and their costs: the facts for ``millrace.storage.database_sources``.
+A copy is from storage, a replica or another node. The time of each way is the sum of measured costs
+(``millrace.storage.reading_costs``). Readers are counted over all nodes, as they share the link of a server. The
+model is that of dSOARS with two additions: a node keeps what it has read in memory, if it fits, and can pass it on to
+other nodes. The choice is pure; ``find_sources`` measures the facts for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A piece of a file, as a location of its own.
-
-Locations: one small interface to files at paths and URLs.
+"""Locations: one small interface to files at paths and URLs, and to pieces of them.
 
 No library's cache is in between: ``millrace.storage.cache.copy_cache`` keeps all copies.
 """

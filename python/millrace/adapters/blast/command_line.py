@@ -1,7 +1,4 @@
-"""Reader of BLAST+ options: ``-name value`` or ``-name=value``, each once, without operands.
-
-Queries of a BLAST command, and the names of their records.
-"""
+"""Reader of BLAST+ options (``-name value`` or ``-name=value``, each once) and of query names."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def read_database(names: str, letter: str, search: SearchPath) -> SearchedDataba
     """Read the databases named in ``-db``: aliases, and the heads of the index files of volumes.
 
     Raises:
-        NotInFragments: Their entries or statistics are not certain.
+        NotInFragmentsError: Their entries or statistics are not certain.
         RefusedError: A volume is damaged.
     """
     bases = []

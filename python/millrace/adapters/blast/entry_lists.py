@@ -106,7 +106,7 @@ def read_entry_list(
     """Find the entries that ``option``, one of ``OPTIONS``, selects from a database, with the other ``options``.
 
     Raises:
-        NotInFragments: They are not known for certain, or there are none.
+        NotInFragmentsError: They are not known for certain, or there are none.
     """
     try:
         more = (f"-{EXACT_TAXA}",) if EXACT_TAXA in options else ()

@@ -1,12 +1,9 @@
-"""E-value thresholds of fragment searches, so that no hit is missing that the whole search would rank.
+"""Searches of BLAST in fragments of the database: their number of subjects, thresholds and arguments.
 
-Arguments of the searches made from a command: of a fragment, of the candidates, and of the candidates' ranks.
-
-Searches of BLAST in fragments of the database.
-
-*Exactness.* BLAST keeps a list of the best subjects of a query by their preliminary scores, then aligns these again and
-writes them. So each fragment is searched for more subjects than that list can hold, with the statistics of the whole
-database. Then BLAST searches these candidates with the user's own options: the list is the same, and so is the output.
+*Exactness.* BLAST keeps a list of the best subjects of a query by their preliminary scores, then aligns these again
+and writes them. So each fragment is searched for more subjects than that list can hold, with the statistics of the
+whole database, and with an E-value threshold so wide that no hit is missing that the whole search would rank. Then
+BLAST searches these candidates with the user's own options: the list is the same, and so is the output.
 ``docs/exactness-fragments.md`` has the argument, its sources and the refusals.
 """
 
@@ -72,7 +69,7 @@ def parse_evalue(options: dict[str, str]) -> float:
     """Return the user's E-value, or the task's default.
 
     Raises:
-        NotInFragments: It is not a number.
+        NotInFragmentsError: It is not a number.
     """
     text = options.get("evalue", str(_EVALUES.get(options.get("task", ""), 10.0)))
     try:
@@ -93,7 +90,7 @@ def choose_threshold(program: str, options: dict[str, str], residues: int, envir
         environ: The user's environment, in which BLAST reads ``OLD_FSC``.
 
     Raises:
-        NotInFragments: The user's E-value is not a number.
+        NotInFragmentsError: The user's E-value is not a number.
     """
     evalue = parse_evalue(options)
     if (
@@ -241,7 +238,7 @@ def _refuse_chunks(program: str, options: dict[str, str], command: UserCommand) 
     """Refuse fragments where BLAST may cut a pass into chunks: the rows of a subject then depend on the database.
 
     Raises:
-        NotInFragments: A pass may be cut into chunks.
+        NotInFragmentsError: A pass may be cut into chunks.
     """
     query = find_query(command, options)
     lengths = None if query == "-" or is_still_growing(query, command) else measure_queries(command.cwd / query)

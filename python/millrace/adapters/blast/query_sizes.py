@@ -1,15 +1,12 @@
-"""Sizes of BLAST's passes over a database, and from which size on BLAST cuts a pass into chunks.
+"""Sizes of queries that matter to BLAST: passes, chunks of a pass, and queries with nothing to search.
 
-Sources, of the NCBI C++ Toolkit: ``blast_app_util.cpp`` (passes), ``split_query_aux_priv.cpp`` (chunks). Both read the
-environment: ``BATCH_SIZE``, ``CHUNK_SIZE`` and ``OVERLAP_CHUNK_SIZE``.
+BLAST searches a database with a pass of queries at a time, and cuts a pass into chunks from some size on. It reads
+both sizes from the environment: ``BATCH_SIZE``, ``CHUNK_SIZE`` and ``OVERLAP_CHUNK_SIZE``. Some formats write a pass
+of only unsearchable queries, such as the gaps of an assembly, in another form than the same queries in a pass with a
+searchable one: ``docs/exactness-blast.md`` has these formats and their tests.
 
-Queries in which BLAST has nothing to search, such as the gaps of an assembly, and formats that show it.
-
-Some formats write a pass of only such queries in another form than the same queries in a pass with a searchable one:
-``docs/exactness-blast.md`` has these formats and their tests.
-
-Source, of the NCBI C++ Toolkit: ``blast_setup.c``, which makes no statistics for a query whose letters are all
-ambiguous or masked.
+Sources, of the NCBI C++ Toolkit: ``blast_app_util.cpp`` (passes), ``split_query_aux_priv.cpp`` (chunks), and
+``blast_setup.c``, which makes no statistics for a query whose letters are all ambiguous or masked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Search path of BLAST databases, and the files of a database on it.
+"""Search path of BLAST databases, and the names of a database's files.
 
-Names of the files of a BLAST database, for folders that can only be listed, or asked for names.
+The names are patterns, for folders that can only be listed, or asked for names.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SearchPath:
         return self._find_base_in(name, letter, [*first, *self.folders])
 
     def find_namesake(self, base: Path, letter: str) -> Path | None:
-        """Find the index file of another volume of the name of ``find_base`` in the working directory; None: there is none.
+        """Find the index file of another volume of the name of ``base`` in the working directory; None: there is none.
 
         Where an alias names a volume, even by its whole path, BLAST reads this one (seen with 2.12, 2.16 and 2.17).
         It reads no alias there, and nothing in the other folders.

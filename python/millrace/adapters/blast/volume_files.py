@@ -1,21 +1,15 @@
-"""Empty id tables for the volumes that BLAST opens but does not search.
+"""Files of the volumes of a database in HDFS: which a node fetches, whole or in part, and when.
 
 A search opens the ids of all volumes of a database (``.pdb``, LMDB, with the tables ``volname``, ``volinfo`` and
-``acc2oid``), and looks up the ids of the entries that it finds. A volume that is not searched needs no ids.
+``acc2oid``), and looks up the ids of the entries that it finds. A volume that is not searched needs no ids, so it
+gets empty id tables. The search of candidates reads only the sequence and the header of each candidate, so these two
+files may have holes everywhere else; the ranges of entries follow from the index file alone.
 
-Source: "BLAST Database Version 5" of the NCBI C++ Toolkit (``seqdb_lmdb.cpp``); ``mdb.c`` of LMDB for the format of
-pages: 16 bytes of head, then the offset of each node in the page; a node has the length of its data, flags, the length
-of its key, the key, and the data; a table's record has 48 bytes, the last 8 its root.
-
-Byte ranges of entries in the files of a volume, by its index file alone.
-
-The search of candidates reads only the sequence and the header of each candidate, so these two files may have holes
-everywhere else.
-
-Source: "BLAST Database Format" of the NCBI C++ Toolkit: the index has the offsets of the headers, then of the
-sequences; the data on ambiguous bases stand between a sequence and the next one.
-
-Files of a database in HDFS: which a node fetches with a volume, and which it gets with the command.
+Sources: "BLAST Database Version 5" of the NCBI C++ Toolkit (``seqdb_lmdb.cpp``); ``mdb.c`` of LMDB for the format of
+pages: 16 bytes of head, then the offset of each node in the page; a node has the length of its data, flags, the
+length of its key, the key, and the data; a table's record has 48 bytes, the last 8 its root. "BLAST Database Format"
+of the NCBI C++ Toolkit: the index has the offsets of the headers, then of the sequences; the data on ambiguous bases
+stand between a sequence and the next one.
 """
 
 from __future__ import annotations
@@ -267,7 +261,7 @@ def check_volumes(db: str, database: SearchedDatabase, command: UserCommand) -> 
     """Refuse to search volumes that are fetched later, if they are not all of one database.
 
     Raises:
-        NotInFragments: There are several databases, or files of a volume are missing in HDFS.
+        NotInFragmentsError: There are several databases, or files of a volume are missing in HDFS.
     """
     if len(split_names(db)) > 1:
         raise NotInFragmentsError("volumes are left in HDFS of one database, not of several")

@@ -1,12 +1,10 @@
-"""Volumes of BLAST databases: their entries and residues, and where to cut them into parts of given sizes.
+"""Volumes of BLAST databases: entries, residues, cuts into parts of given sizes, and alias files.
 
 Only the index files (``.pin``, ``.nin``) are read: numbers in the head, then the offset of each entry in the sequence
-file, so that the place of a cut is found without reading the database.
+file, so that the place of a cut is found without reading the database. Calls of ``blastdbcmd`` are here too.
 
-Source: "BLAST Database Format" of the NCBI C++ Toolkit (``objtools/blast/seqdb_reader``): big-endian, except the number
-of residues; version 5 has two more fields than version 4.
-
-Alias files of BLAST databases, as Millrace writes them, and calls of ``blastdbcmd``.
+Source: "BLAST Database Format" of the NCBI C++ Toolkit (``objtools/blast/seqdb_reader``): big-endian, except the
+number of residues; version 5 has two more fields than version 4.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Table of the HMMER programs: formats and places of their queries and targets.
-
-Reader of HMMER command lines, by the rules of HMMER itself.
-"""
+"""Reader of HMMER command lines, by HMMER's own rules, and the table of its programs and their files."""
 
 from __future__ import annotations
 

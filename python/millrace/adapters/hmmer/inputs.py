@@ -1,7 +1,4 @@
-"""Targets of a HMMER program: pressed profiles or sequences, and other files that all tasks read.
-
-Queries of a HMMER program: profiles or sequences.
-"""
+"""Inputs of a HMMER program: queries, targets, and other files that all tasks read."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""Seals of messages: authentication codes made with the key of the run.
+"""Encoding of messages: MessagePack, decoded by the types of messages alone, and a seal.
 
-Without the key of the run no message can be forged, changed, repeated, redirected or dropped unnoticed.
-
-The encoding of messages: MessagePack, decoded by the types of ``millrace.cluster.messages`` alone.
-
-Received bytes become numbers, texts, bytes and values of these types, or an error. Nothing in them can name a class, a
-function or an attribute.
+The types are those of ``millrace.cluster.messages``. Received bytes become numbers, texts, bytes and values of these
+types, or an error. Nothing in them can name a class, a function or an attribute. The seal is an authentication code:
+without the key of the run no message can be forged, changed, repeated, redirected or dropped unnoticed.
 """
 
 from __future__ import annotations

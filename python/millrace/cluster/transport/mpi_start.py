@@ -1,10 +1,7 @@
-"""The network interfaces of this machine that reach no other node.
+"""Settings and checks around the start of MPI, and small parts that depend on its library.
 
-The link between neighbours of a broadcast over MPI.
-
-Settings and checks around the start of MPI. No message is sent here.
-
-The back-off of a process of an MPI job between polls for messages.
+The settings keep MPI away from network interfaces that reach no other node. The parts are the link between neighbours
+of a broadcast, and the back-off between polls for messages. No other message is sent here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The MPI transport: messages between the processes of a job, each with a seal (``millrace.cluster.transport.message_encoding``).
+"""The MPI transport: messages between the processes of a job, each with a seal.
 
 The only module that imports ``mpi4py``. Nothing here blocks: a peer may be dead. All calls come from the main thread
 (``MPI_THREAD_FUNNELED``; with more, Open MPI 5 can deadlock when a peer dies with a message in flight). Large messages
-are cut into pieces.
+are cut into pieces. Encoding and seals are those of ``millrace.cluster.transport.message_encoding``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``--write collective``: all processes write an extent in one call of MPI-IO, which redistributes the bytes.
 
-Such a call waits for every process, so none may be lost. Each reads its blocks first, sends ``say.ReadyToWrite``, and then
+Such a call waits for every process, so none may be lost. Each reads its blocks first, sends ``say.CollectiveWriteReady``, and then
 calls; the coordinator calls last, after the messages of all others. So it never waits for a lost process, and the others
 wait for its messages only as long as the slowest of them reads.
 """

@@ -21,7 +21,7 @@ from millrace.scheduler.write_extents import WriteExtents
 
 
 def find_shared_outputs(plan: RunPlan, message: Callable[[str], None]) -> dict[int, int]:
-    """Find the outputs that any process may write parts of, each with its inode number (``number_of``).
+    """Find the outputs that any process may write parts of, each with its inode number (``read_inode_number``).
 
     Their files exist already. For each other output the user is shown the reason, if ``--write`` names a strategy.
 

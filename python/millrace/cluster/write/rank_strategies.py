@@ -1,13 +1,10 @@
-"""``--write coordinator``: the coordinator alone writes all outputs, not only those that are no concatenations.
+"""Strategies of ``--write`` in which ranks write by themselves, and the choice among all strategies.
 
-``--write individual``: all ranks write the blocks that they hold at once; the file has holes until the end.
-
-``--write merge``, the default: each extent (the blocks that are ready) is written by the rank that holds most of it.
-
-That rank fetches the other bytes first. Several ranks write at the same time, each its own extent, where the filesystem
-allows it. Elsewhere they write one after the other, so the file never has a hole; the next writers fetch in the meantime.
-
-The choice of the write strategy by ``--write``.
+``coordinator``: the coordinator alone writes all outputs, not only those that are no concatenations. ``individual``:
+all ranks write the blocks that they hold at once; the file has holes until the end. ``merge``, the default: each
+extent (the blocks that are ready) is written by the rank that holds most of it. That rank fetches the other bytes
+first. Several ranks write at the same time, each its own extent, where the filesystem allows it. Elsewhere they write
+one after the other, so the file never has a hole; the next writers fetch in the meantime.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ class IndividualExtents(WriteExtents[Block]):
         ]
 
     def remove_rank(self, rank: int) -> None:
-        """See ``Extents``."""
+        """See ``WriteExtents``."""
         super().remove_rank(rank)
         if lane := self._lanes.pop(rank, None):
             heir = self._lanes[self._choose_rank()]

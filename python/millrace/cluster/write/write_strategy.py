@@ -1,6 +1,6 @@
-"""Filesystems on which two machines must not write one file at the same time.
+"""Interface of the strategies of ``--write``; its methods do nothing unless overridden.
 
-The interface of the strategies of ``--write``; its methods do nothing unless overridden.
+A strategy in which two machines write one file at the same time is refused on filesystems that do not allow it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class WriteStrategy:
         return None
 
     def open_outputs(self, crew: JobMembership, paths: Mapping[int, Path], own: ExtentWriter) -> None:
-        """Open outputs, at least one; ``own_member`` writes the parts of this process.
+        """Open outputs, at least one; ``own`` writes the parts of this process.
 
         Raises:
             RefusedError: These processes cannot use this strategy.
@@ -88,7 +88,7 @@ class WriteStrategy:
         """
 
     def check_all_on_disk(self, crew: JobMembership, path: Path) -> None:
-        """Check that all bytes of ``path`` are known to be on disk, after all ``say.Bye``.
+        """Check that all bytes of ``path`` are known to be on disk, after all ``say.NodeStopped``.
 
         Raises:
             LostError: They are not.

@@ -1,8 +1,8 @@
-"""The sample of a check: the first records of an input, and its records in reverse order.
+"""The private folder of a round of a check: its links, its sample, and the processes that run in it.
 
-Processes of a check: on a signal they end, and the folder of the check is removed, before the check itself ends.
-
-The private folder of a round: it has links to the files of the user's working folder, and receives the outputs.
+It has links to the files of the user's working folder, and receives the outputs. The sample is the first records of
+an input, and its records in reverse order. On a signal the processes end, and the folder is removed, before the check
+itself ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Parser of the options in a tool's help text. Pure; a help text is written for people, so the results are guesses.
+"""A draft description of a tool, from its help text and from a trial of one command.
 
-A draft description of a tool: from its help text, and from a trial of one command that shows its outputs.
+The trial shows the outputs. A help text is written for people, so the options parsed from it are guesses.
 """
 
 from __future__ import annotations

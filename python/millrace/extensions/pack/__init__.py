@@ -1,5 +1,6 @@
-"""Packs: the entries that each batch of queries has hit, and the differences; together they regenerate a result.
+"""Packs: the entries that each batch of queries has hit, and differences; they regenerate a result.
 
-A pack stores candidates; unpacking is a run of finishes only (``regenerate_outputs``). ``packing`` and ``unpacking`` order the
-steps, ``layout`` is the file format, ``make_recipe`` describes the result, ``codec`` is the interface of a tool family.
+A pack stores candidates; unpacking is a run of finishes only (``regeneration_run``). ``result_packer`` and
+``pack_unpacker`` order the steps, ``layout`` is the file format, ``recipe`` describes the result, ``result_codec`` is
+the interface of a tool family.
 """

@@ -1,12 +1,9 @@
-"""The entries of a BLAST database, from ``blastdbcmd``: names, and a digest independent of volumes and paths.
-
-Reader of BLAST results: the words that may name entries, for each batch of queries.
-
-The codec for results of BLAST+: the entries that they name, and their database.
+"""The codec for results of BLAST+: the entries that they name, and their database.
 
 Hits are read from reports and tables: the start of each query, and the first words of lines or the columns that name
 entries. A name that several entries share stands for all of them: candidates may be any superset of the reported
-entries, so an entry that was not hit does not change the result.
+entries, so an entry that was not hit does not change the result. Names of entries, and a digest that is independent
+of volumes and paths, come from ``blastdbcmd``.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ def read_entries(about: BlastDatabase, command: UserCommand, most: int | None) -
     """Read and digest all entries, or the first ``most``.
 
     Raises:
-        NotPackable: ``blastdbcmd`` cannot list them.
+        NotPackableError: ``blastdbcmd`` cannot list them.
     """
     ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
     for line in read_blastdbcmd_lines(about, command, "%i\t%t\t%s"):
@@ -91,7 +88,7 @@ def find_blastdbcmd(command: UserCommand) -> str:
     """Return the path of ``blastdbcmd``.
 
     Raises:
-        NotPackable: It is not on the ``PATH``.
+        NotPackableError: It is not on the ``PATH``.
     """
     program = shutil.which("blastdbcmd", path=command.environ.get("PATH"))
     if program is None:
@@ -103,7 +100,7 @@ def read_blastdbcmd_lines(about: BlastDatabase, command: UserCommand, outfmt: st
     """Yield a line of ``blastdbcmd -outfmt`` for each entry, in the order of the database.
 
     Raises:
-        NotPackable: ``blastdbcmd`` is not there, or fails.
+        NotPackableError: ``blastdbcmd`` is not there, or fails.
     """
     program = find_blastdbcmd(command)
     # One volume after another, in the order in which BLAST counts their entries.

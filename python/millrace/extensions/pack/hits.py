@@ -129,7 +129,7 @@ def _append_varint(out: bytearray, number: int) -> None:
 
 
 class _VarintReader(Iterator[int]):
-    """The varints of ``unpack_bytes``, from ``at`` to its end."""
+    """The varints of ``data``, from ``at`` to its end."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data, self.at = data, at

@@ -1,7 +1,4 @@
-"""Reader of HMMER results: the targets that they name, for each batch of queries.
-
-The codec for results of HMMER 3: the targets that they name, and their profiles or sequences.
-"""
+"""The codec for results of HMMER 3: the targets that they name, and their profiles or sequences."""
 
 from __future__ import annotations
 

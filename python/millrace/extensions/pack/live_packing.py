@@ -1,10 +1,9 @@
-"""A follower of the journals of a run: it packs the hits of finished batches from the searches of the fragments.
+"""Packing of a result while its run goes on: the result itself is never written to a file.
 
-Packing of a result while its run goes on: the result itself is never written to a file.
-
-The database is searched in one or more fragments for candidates, which are packed as they are found. At the end the
-result is regenerated from the pack and compared with the journals: both go through pipes, and only the differences are
-stored. The same command resumes a stopped run and makes the pack again from the journals: no partial pack is kept.
+The database is searched in one or more fragments for candidates, which are packed as they are found: a follower reads
+the journals of the run. At the end the result is regenerated from the pack and compared with the journals: both go
+through pipes, and only the differences are stored. The same command resumes a stopped run and makes the pack again
+from the journals: no partial pack is kept.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def wait_for_lock(path: Path, seconds: float) -> FileLock:
     """Take the lock of ``path``; wait ``seconds`` for a process that is about to end, or only probes the lock.
 
     Raises:
-        HeldError: Another process holds it for longer.
+        LockHeldError: Another process holds it for longer.
     """
     held: list[file_lock.LockHeldError] = []
 

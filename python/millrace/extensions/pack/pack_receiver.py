@@ -1,6 +1,4 @@
-"""The folder of a pack that is received, and the file that grows while it is read.
-
-Receiver of a pack: it regenerates the hits that have arrived while more arrive.
+"""Receiver of a pack: it regenerates the hits that have arrived while more arrive.
 
 Whenever new hits have arrived, a run regenerates them on ordinary slots. It is one run with ever more queries, so
 nothing is computed twice, also after a stop. At the end the pack is unpacked as any other.

@@ -1,7 +1,4 @@
-"""Packs of plain bytes, and the check that the outputs can be restored from a pack.
-
-Packs of files without a command that would regenerate them.
-"""
+"""Packs of plain bytes, as of files without a command, and the check that a pack restores its outputs."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def encode_outputs(outputs: tuple[OriginalOutput, ...]) -> bytes:
 
 
 def add_final_outputs(recipe: PackRecipe, data: bytes) -> PackRecipe:
-    """Return ``make_recipe`` with the outputs that ``encode_outputs`` has encoded.
+    """Return ``recipe`` with the outputs that ``encode_outputs`` has encoded.
 
     Raises:
         CorruptError: The data is malformed, or names other outputs.

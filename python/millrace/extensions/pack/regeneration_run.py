@@ -55,7 +55,7 @@ class RegenerationSettings:
 
 
 def keep_outputs_in_journal(plan: RunPlan) -> RunPlan:
-    """Return ``plan_regeneration_run`` with outputs that stay in the journal."""
+    """Return ``plan`` with outputs that stay in the journal."""
     outputs = tuple(msgspec.structs.replace(use, to=os.devnull) for use in plan.use.outputs)
     use, job = msgspec.structs.replace(plan.use, outputs=outputs), msgspec.structs.replace(plan.job, keep_run_dir=True)
     return msgspec.structs.replace(plan, use=use, job=job)
@@ -137,7 +137,7 @@ def plan_regeneration_run(
         like: Database whose names and numbers the result must have.
 
     Raises:
-        NotPackable: The database cannot be searched in fragments.
+        NotPackableError: The database cannot be searched in fragments.
         MillraceError: The command is refused, or a file is missing.
     """
     _link_queries(folder / QUERIES, queries)
@@ -186,7 +186,7 @@ def treat_as_one_fragment(use: ToolUse, command: UserCommand) -> ToolUse:
     """Return ``use`` with the whole database as its only fragment.
 
     Raises:
-        NotPackable: The command cannot search candidates.
+        NotPackableError: The command cannot search candidates.
     """
     adapter = registry.find_adapter(command.argv[0])
     if not isinstance(adapter, FragmentingAdapter):

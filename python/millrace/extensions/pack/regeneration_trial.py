@@ -1,9 +1,8 @@
-"""The cost of sending a result uncompressed, compressed or packed, in seconds. Pure.
+"""Trial regeneration of a part of a result: predicts the time for all, and whether to trust it.
 
-Source: the inequality of ParaMEDIC (Balaji, Feng, Archuleta, Lin, 2007): D - x > B (f(x) + g(x)), with D bytes of the
-result, x of the pack, a bandwidth of B, and f and g seconds to pack and to regenerate.
-
-The trial regeneration of a part of a result: it predicts the time for all, and whether the rest can be trusted.
+The times of sending a result uncompressed, compressed or packed are compared, in seconds. Source: the inequality of
+ParaMEDIC (Balaji, Feng, Archuleta, Lin, 2007): D - x > B (f(x) + g(x)), with D bytes of the result, x of the pack, a
+bandwidth of B, and f and g seconds to pack and to regenerate.
 """
 
 from __future__ import annotations
@@ -163,7 +162,7 @@ def count_work_units(found: Sequence[BatchHits]) -> int:
 
 
 def has_matching_ends(whole: Path, some: Path) -> bool:
-    """Tell whether an output begins and ends as ``shorten_name_list``, the output for a part of the queries.
+    """Tell whether an output begins and ends as ``some``, the output for a part of the queries.
 
     False if the equal begin is not longer than the end.
     """

@@ -1,7 +1,4 @@
-"""Differences between an output and its regeneration, computed while both are streamed, and not stored.
-
-Comparison of a regenerated result with the outputs in the journals of a run, without a file of either.
-"""
+"""Differences between a result in a run's journals and its regeneration; both are streamed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Batches of the queries of a result, with the names that results give the queries.
-
-The interface by which a family of tools is packed: its databases, its hits and the volatile text of its results.
+"""The interface by which a family of tools is packed: databases, hits, query names, and volatile text.
 
 A codec is found by the name of an adapter: built in, or by an entry point of the group ``millrace.codecs``.
 """
@@ -107,7 +105,7 @@ class ResultCodec(Protocol):
             like: The database of a pack; further entries after as many as it has are ignored.
 
         Raises:
-            NotPackable: The entries cannot be listed.
+            NotPackableError: The entries cannot be listed.
         """
         ...
 
@@ -128,7 +126,7 @@ class ResultCodec(Protocol):
         Hits of neighbours may be merged: the entries of both, and ``BatchHits.more`` of the first before that of the second.
 
         Raises:
-            NotPackable: The hits cannot be read.
+            NotPackableError: The hits cannot be read.
         """
         ...
 

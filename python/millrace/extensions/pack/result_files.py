@@ -1,6 +1,6 @@
-"""Command and outputs of a run directory that was kept, so that it can be packed without naming them.
+"""Inputs of packing: the plan of the command that made a result, and its files.
 
-The inputs of packing: the plan of the command that made a result, and the files of the result.
+A run directory that was kept can be packed without naming them.
 """
 
 from __future__ import annotations

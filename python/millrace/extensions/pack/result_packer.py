@@ -1,6 +1,7 @@
-"""The folder in which a result is packed; the same command resumes from the files of an interrupted start.
+"""Packer of results: as hits if that is smaller, else as plain bytes.
 
-Packer of results: as hits if that is smaller, else as plain bytes. Each pack is checked to restore the result.
+Each pack is checked to restore the result. The same command resumes an interrupted start from the files in its
+folder.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def get_result_codec(plan: RunPlan) -> ResultCodec:
     """Return the codec for the result of a command.
 
     Raises:
-        NotPackable: There is none.
+        NotPackableError: There is none.
     """
     codec = codecs.find_result_codec(plan.use.adapter)
     if codec is None:
@@ -149,7 +150,7 @@ class ResultPacker:
     """A packer of one result as hits.
 
     Raises:
-        NotPackable: The result cannot be packed as hits.
+        NotPackableError: The result cannot be packed as hits.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class ResultPacker:
     def make_recipe(self) -> PackRecipe:
         """Make the recipe of the result; reads the whole database, unless it is in the cache."""
         use, command = self._use, self._plan.command
-        assert use.fragmented  # see ``regenerate.treat_as_one_fragment``
+        assert use.fragmented  # see ``regeneration_run.treat_as_one_fragment``
         return PackRecipe(
             codec=use.adapter, millrace=__version__, outputs=self._originals, tool=Path(command.argv[0]).name, version=use.version,
             arguments=self._check_arguments(use.fragmented.finish[1:]),
@@ -232,7 +233,7 @@ class ResultPacker:
         """Return the outputs of a full regeneration as confirmed by a trial; None: it fails, or is not wanted.
 
         Raises:
-            NotPackable: Regenerating would take longer than the user's limit.
+            NotPackableError: Regenerating would take longer than the user's limit.
         """
         effort, trust = self._wishes.effort, self._wishes.trust
         if effort is None and not (trust and len(batches) > regeneration_trial.BATCHES):
@@ -264,14 +265,14 @@ class ResultPacker:
     def regenerate_outputs(
         self, folder: Path, source: Path, made: PackRecipe, batches: Sequence[QueryBatch], found: Sequence[BatchHits]
     ) -> list[Path]:
-        """Regenerate the outputs for the queries of ``source``, which are ``cut_queries``; stripped."""
+        """Regenerate the outputs for the queries of ``source``, which are ``batches``; stripped."""
         plan = self.plan_regeneration(folder, source, made, batches, found)
         return strip_outputs(self.codec, plan, regeneration_run.run_regeneration(plan))
 
     def plan_regeneration(
         self, folder: Path, source: Path, made: PackRecipe, batches: Sequence[QueryBatch], found: Sequence[BatchHits], pipes: Sequence[PipeEnds] = (),
     ) -> RunPlan:  # fmt: skip
-        """Plan the run that regenerates the outputs for the queries of ``source``, which are ``cut_queries``.
+        """Plan the run that regenerates the outputs for the queries of ``source``, which are ``batches``.
 
         Args:
             pipes: Pipes for the outputs; none: they are files.

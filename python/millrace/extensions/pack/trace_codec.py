@@ -1,12 +1,11 @@
-"""The period of an event log, found by FFT, and columns as the first period and the differences of later ones.
+"""The codec of periodic event traces: it stores one period, and the differences of the later ones.
+
+A trace is an event log in text columns, an array of NumPy, or the events of a location in the Open Trace Format 2,
+and is encoded in pieces. Columns become integers; events of one rank or thread are grouped if that helps; each column
+becomes differences from period to period, whose bytes are grouped by weight for zstd. The period is found by FFT. The
+packer checks all.
 
 Source: ParaMEDIC's packing of MPE traces (Balaji, Feng, Archuleta, Lin, 2007).
-
-The codec of periodic event traces: it stores one period, and the differences of the later ones.
-
-A trace is an event log in text columns, an array of NumPy, or the events of a location in the Open Trace Format 2, and
-is encoded in pieces. Columns become integers; events of one rank or thread are grouped if that helps; each column
-becomes differences from period to period, whose bytes are grouped by weight for zstd. The packer checks all.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Event logs as columns of integers, and back: text with separators, and arrays of NumPy.
+"""Event logs as columns of integers, and back: text with separators, arrays of NumPy, and OTF2.
 
 A column is of numbers, all with as many decimals, or of words, numbered in the order of their first occurrence. The
-caller compares, as a log may not be restored exactly.
+caller compares, as a log may not be restored exactly. Events of the Open Trace Format 2, the file of one location
+(``.evt``), have two columns: timestamps and records.
 
-Events of the Open Trace Format 2, the file of one location (``.evt``), as two columns: timestamps and records.
-
-A file is a sequence of chunks of records: a byte for the kind, a byte for the length (255: it is in the next eight
-bytes), and the data. A timestamp of eight bytes may precede a record; a chunk begins with 18 bytes and ends with one.
-Source: OTF2 3.0, ``OTF2_Buffer.c`` and ``OTF2_buffer.h``. Words keep their bytes: a misread file is restored, too.
+An OTF2 file is a sequence of chunks of records: a byte for the kind, a byte for the length (255: it is in the next
+eight bytes), and the data. A timestamp of eight bytes may precede a record; a chunk begins with 18 bytes and ends
+with one. Source: OTF2 3.0, ``OTF2_Buffer.c`` and ``OTF2_buffer.h``. Words keep their bytes: a misread file is
+restored, too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TraceTable:
     separator: bytes = b""
     #: Whether the last row has an end of line.
     ended: bool = True
-    #: NumPy's description of a row of an array, or ``trace_otf2.NAME``; empty: text.
+    #: NumPy's description of a row of an array, or ``NAME``; empty: text.
     dtype: str = ""
 
 
@@ -74,7 +74,7 @@ def read_text_tables(file: Any) -> Iterator[TraceTable]:
     """Yield the tables of a log in text columns, one for each piece.
 
     Raises:
-        NotPackable: The file is not such a log.
+        NotPackableError: The file is not such a log.
     """
     head: bytes = file.readline(PIECE_BYTES)  # names of columns, or the first row: kept apart
     second: bytes = file.readline(PIECE_BYTES)
@@ -118,7 +118,7 @@ def read_array_tables(file: Any) -> Iterator[TraceTable]:
     """Yield the tables of an array of NumPy, one for each piece.
 
     Raises:
-        NotPackable: The file is not an array of rows of plain numbers.
+        NotPackableError: The file is not an array of rows of plain numbers.
     """
     try:
         version = np.lib.format.read_magic(file)
@@ -215,7 +215,7 @@ def _encode_array(table: TraceTable) -> bytes:
     return written
 
 
-#: The value of ``Table.dtype``.
+#: The value of ``TraceTable.dtype``.
 NAME = "otf2"
 
 #: First bytes of a file: a chunk, and the byte order of its numbers (``B``: lowest byte first).
@@ -236,7 +236,7 @@ def read_otf2_tables(file: BinaryIO) -> Iterator[TraceTable]:
     """Yield the events of a file, one table for each piece.
 
     Raises:
-        NotPackable: The file has no such events.
+        NotPackableError: The file has no such events.
     """
     block, rest = file.read(PIECE_BYTES), b""
     while block:

@@ -1,8 +1,6 @@
-"""Figures of a simulated cluster, and of the outcome of a job on it.
+"""Costs of records, measured in a real run or drawn from a distribution, and simulated tasks.
 
-The costs of records: measured in a real run, or drawn from a distribution. Nothing here knows of nodes.
-
-The costs and results of the tasks of a simulated job.
+Figures of the simulated cluster, and of the outcome of a job on it, are here too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The simulated clock: a queue of events in the order of time.
+"""The simulated clock, and a simulated process that handles one message at a time.
 
-A process of a simulated job that handles one message at a time and dispatches tasks to others.
+The process dispatches tasks to others. The clock is a queue of events in the order of time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The nodes of a simulated cluster: their slots, queues, fragments in memory, and loss.
-
-Random faults of a simulated job: nodes that die, and records that fail.
-"""
+"""Nodes of a simulated cluster: slots, queues, fragments in memory, random loss; failing records."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Durations of a job under other ways to divide it, for comparison.
+"""A discrete-event simulation of a job on a cluster. Every decision is made by the code of real runs.
 
-A discrete-event simulation of a job on a cluster. Every decision is made by the code of real runs.
-
-Real: the ``BatchScheduler`` with its batch sizes (``sizing``), its handling of failing records and, for a database in
-fragments, its searches and finishes (in one, in parts, or in slices); ``TaskDispatcher`` with its ``Placement`` and
-``FragmentAffinity`` at the root and in each partition, also when a node is lost; the rule that forms ``partitions``. Simulated:
-the clock; a coordinator and partition leaders that handle one message at a time; messages of fixed latency; ``SimulatedNodes``.
-Not simulated: start of the job, staging of databases, writing of output, restart after a lost coordinator or leader.
+Real: the ``BatchScheduler`` with its batch sizes (``batch_sizing``), its handling of failing records and, for a
+database in fragments, its searches and finishes (in one, in parts, or in slices); ``TaskDispatcher`` with its
+``TaskPlacement`` and ``FragmentAffinity`` at the root and in each partition, also when a node is lost; the rule that
+forms partitions. Simulated: the clock; a coordinator and partition leaders that handle one message at a time;
+messages of fixed latency; ``SimulatedNodes``. Not simulated: start of the job, staging of databases, writing of
+output, restart after a lost coordinator or leader. Durations under other ways to divide the job are computed for
+comparison.
 """
 
 from __future__ import annotations

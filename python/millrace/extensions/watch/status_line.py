@@ -1,6 +1,6 @@
-"""The state of a run in one line, for logs and pipes. Pure.
+"""The state of a run in one line, for logs and pipes; the progress of a job in phases.
 
-Progress of a job in phases on standard error: a line when a phase begins or ends, and from time to time.
+It is on standard error: a job in phases gets a line when a phase begins or ends, and from time to time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""A web server on 127.0.0.1 that answers only requests with its token.
+"""The live report page of a running job, by a web server on 127.0.0.1 that asks for a token.
 
 Any program of any user of this machine can reach a port of 127.0.0.1, and any page in a browser can send requests
-there. So a request is answered only if it has the token, which only the user gets, and a Host header with this address,
-which prevents DNS rebinding.
-
-The live report page of a running job.
+there. So a request is answered only if it has the token, which only the user gets, and a Host header with this
+address, which prevents DNS rebinding.
 """
 
 from __future__ import annotations

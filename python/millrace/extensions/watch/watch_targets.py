@@ -1,11 +1,4 @@
-"""Reading the lines of a growing file.
-
-A run, read repeatedly from its run directory.
-
-A job in phases, read repeatedly from its folder.
-
-Opening of the runs and jobs to watch.
-"""
+"""Runs and jobs in phases to watch, each read repeatedly from its folder while it grows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The output of a filter or function: one file, or a folder that gets one file after another.
+"""Execution of a filter (a shell line from one file to another) or of a Python function over records.
 
-Execution of a filter (a shell line from one file to another) or of a Python function over records.
+Its output is one file, or a folder that gets one file after another.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Record cutting for Python functions between two phases, from blocks of bytes. Pure.
+"""Input of a filter or function: a file or a folder's files, also while another phase writes them.
 
-The input of a filter or function: a file or the files of a folder, also while another phase writes them.
+Records for Python functions are cut from blocks of bytes here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""States of the files of a finished job in phases: if none has changed, the same command has nothing to do.
+"""The end of a job in phases: states of its files, and its entry in the history of runs.
 
-The history entry of an ended job in phases, for ``status`` and ``report`` after its folder is gone.
+If no file has changed, the same command has nothing to do. The entry is for ``status`` and ``report`` after the
+folder of the job is gone.
 """
 
 from __future__ import annotations

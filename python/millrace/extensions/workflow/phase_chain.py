@@ -1,6 +1,6 @@
-"""Readers of outputs that another phase still writes: a growing file, or a folder that gets one file after another.
+"""Links of a phase's run with other phases: inputs that still grow, and lent slots.
 
-The links of a phase's run with other phases: inputs that still grow, and lent slots.
+An input that grows is a file, or a folder that gets one file after another.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Division of the slots of one pool among the phases with tasks. Pure.
+"""Main process of a workflow: starts phases, lends slots, announces outputs, has one exit code.
 
-The main process of a workflow: starts phases, lends slots, announces complete outputs, and has one exit code.
+The slots of one pool are divided among the phases that have tasks (``compute_slot_targets``, which is pure).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class PhaseConductor:
 
     Args:
         slots: Slots that the phases share.
-        prints: See ``planned.digest_phases``.
+        prints: See ``planned_phases.digest_phases``.
         log: Log of the begins and ends of phases.
     """
 

@@ -1,6 +1,6 @@
-"""Checks of the outputs of phases before any begins: conflicts, existing files and wrong order.
+"""Planning of phases: dependencies between them, and refusals before any begins.
 
-Planning of phases: dependencies between them, and refusals before any begins.
+Outputs are refused for conflicts, existing files and wrong order.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class PhaseProcess:
 
     Args:
         link: Link to the process of the workflow.
-        print_: Digest by which a filter or function recognises its earlier work (``planned.digest_phases``).
+        print_: Digest by which a filter or function recognises its earlier work (``planned_phases.digest_phases``).
     """
 
     def __init__(self, planned: PlannedPhase, here: WorkflowContext, link: WorkflowLink, print_: str) -> None:

@@ -17,7 +17,7 @@ from millrace.extensions.workflow.workflow_description import PhaseDescription, 
 from millrace.launch.node_allocation import NodeAllocation
 from millrace.planning.run_plan import RunPlan
 
-#: Name of the job file's part among the ``digest_phase_parts`` of a phase.
+#: Name of the job file's part among the digests of ``digest_phase_parts``.
 SAID = "what the job file says of it"
 
 

@@ -1,6 +1,6 @@
-"""Search for a function of a job file in source text, without running any of it.
+"""Description of a job in phases, parsed from its file: commands, files, dependencies.
 
-The description of a job in phases, parsed from its file: commands, files and dependencies of each phase. Pure.
+A function that it names is looked up in source text, without running any of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The log of the begins and ends of phases: one JSON line each, for the report.
+"""The folder of a job in phases: its files, their meaning, and the working times of its phases.
 
-The folder of a job in phases: its files, their meaning, and the working times of its phases.
+Its log has one JSON line for each begin and end of a phase, for the report.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A job in phases from end to end: claim its folder, plan, run the phases, clean up.
-
-A drawing in text of the phases of a job and the files between them.
-"""
+"""A job in phases from end to end: claim its folder, plan, run the phases, clean up; its drawing."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""The files in a cache folder: the meaning of their names, and the locks of processes that use them.
+"""Files in a folder of copies: the meaning of their names, their locks, and the folder's owner.
 
-The folder of copies: this user's own, or one that the site has made for a group.
-
-A user with write access to a folder can put anything there. So the folder of a group is used only if it is root's,
-which no other user can forge, and a copy of another member only if its bytes have the digest that the member wrote
-down.
+The folder is this user's own, or one that the site has made for a group. A user with write access to a folder can put
+anything there. So the folder of a group is used only if it is root's, which no other user can forge, and a copy of
+another member only if its bytes have the digest that the member wrote down.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The location of a node's cached copies, and the space that they may fill.
+"""Location of a node's cached copies, the space that they may fill, and their list.
 
-The cached copies of a node as ``millrace data`` lists and verifies them.
+``millrace data`` shows the list, and verifies the copies.
 """
 
 from __future__ import annotations

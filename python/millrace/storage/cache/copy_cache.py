@@ -83,7 +83,7 @@ class NodeCache:
             budget: Most bytes that all copies may fill.
 
         Raises:
-            NoRoom: The copies do not fit.
+            NoRoomError: The copies do not fit.
         """
         with self._hold_lock():
             self._make_room(sum(file.size for file in files), budget)
@@ -97,7 +97,7 @@ class NodeCache:
             None if it is present, and now held.
 
         Raises:
-            NoRoom: It does not fit.
+            NoRoomError: It does not fit.
         """
         with self._hold_lock():
             if self._hold_copy(file):

@@ -77,7 +77,7 @@ class FileLocation(ABC):
 
     @abstractmethod
     def stream_bytes(self, offset: int, length: int, about: FileStatus) -> Iterator[bytes]:
-        """Yield the bytes [offset, offset + length) in pieces, of the version in ``query_status``.
+        """Yield the bytes [offset, offset + length) in pieces, of the version in ``about``.
 
         Raises:
             ChangedError: The file has another version now.

@@ -1,6 +1,6 @@
-"""One file of a view, read from the growing copy in the node's cache, or straight from its place.
+"""Tree of a FUSE view: names in its folders, the version of each file as first seen, its bytes.
 
-The tree of a view: the names in its folders and the version of each file, as first seen.
+A file is read from the growing copy in the node's cache, or straight from its place.
 """
 
 from __future__ import annotations
