@@ -30,7 +30,8 @@ def test_node_without_ipv6_among_others_with_it_takes_part(cluster: Cluster) -> 
     assert cluster.site.output.read_bytes() == cluster.site.expected
 
 
-def test_first_host_that_others_do_not_reach_is_named_after_one_start(cluster: Cluster) -> None:
+def test_unreachable_first_host_is_named_after_one_start(cluster: Cluster) -> None:
+    """The run is not started again, as every start would fail alike."""
     keep_apart(cluster, "node1", "node2", "node3", "node4")
     assert cluster.start().wait(harness.LONGEST_SECONDS) == 2, cluster.said
     assert "node1: the other nodes do not reach it by TCP (node2, node3, node4: " in cluster.said
