@@ -268,7 +268,7 @@ def test_records_without_a_name_keep_their_number(bench: Bench, odd_names: Recor
 
 
 @pytest.mark.parametrize("fmt", some(FORMATS, "7", "15"))
-def test_records_called_like_those_without_a_name(bench: Bench, proteins: Records, fmt: str) -> None:
+def test_records_named_like_nameless_ones_are_not_renumbered(bench: Bench, proteins: Records, fmt: str) -> None:
     named = [b">Query_%d x\n" % (9 - n) + record.partition(b"\n")[2] for n, record in enumerate(proteins[:9])]
     bench.check(f"blastp -db proteins -outfmt {fmt}", named, sizes=(4,))
 

@@ -82,7 +82,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_plain_wrappers_are_the_tool(kind: str, place: Path) -> None:
+def test_plain_wrappers_are_known_as_the_tool(kind: str, place: Path) -> None:
     real = need("blastp")
     write_script(place, "blastp", PLAIN[kind].format(real=real, folder=real.parent))
     ours = run(place, SEARCH)
@@ -103,7 +103,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_scripts_of_a_tools_name_are_unknown_programs(kind: str, place: Path) -> None:
+def test_scripts_with_the_name_of_a_tool_are_unknown(kind: str, place: Path) -> None:
     body, words = OTHERS[kind]
     script = write_script(place, "blastp", body.format(real=need("blastp")))
     for verb in ("run", "plan"):
@@ -185,12 +185,12 @@ def test_scripts_that_are_the_tool_are_known(place: Path, data: Path) -> None:
         (["--as", "blastp", "--records"], "--as and --records contradict each other"),
     ],
 )
-def test_as_is_checked(options: list[str], words: str, place: Path) -> None:
+def test_as_option_is_validated(options: list[str], words: str, place: Path) -> None:
     refused = run(place, SEARCH, *options)
     assert refused.returncode == ExitCode.REFUSED and words in refused.stderr
 
 
-def test_as_in_a_job_file(place: Path) -> None:
+def test_as_option_in_a_job_file(place: Path) -> None:
     shutil.copy(need("blastp"), place / "bin" / "old-blastp")
     (place / "job.toml").write_text('as = "blastp"\ncommand = "old-blastp -query q.faa -db p -outfmt 6 -out hits"\n')
     environ = {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}"}
