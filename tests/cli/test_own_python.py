@@ -52,7 +52,7 @@ def test_modules_of_the_working_folder_are_not_imported(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("module", ["millrace.launch.sweep", "millrace.launch.guard"])
-def test_helpers_of_jobs_start_with_modules_of_another_python(other: Shell, module: str) -> None:
+def test_helpers_of_jobs_start_despite_foreign_modules(other: Shell, module: str) -> None:
     environ = {**os.environ, "PYTHONPATH": str(other.root / "other")}
     said = subprocess.run(
         [sys.executable, "-P", "-m", module], env=environ, input=b"\n", capture_output=True, check=False
@@ -60,7 +60,7 @@ def test_helpers_of_jobs_start_with_modules_of_another_python(other: Shell, modu
     assert b"another Python" not in said.stderr, said
 
 
-def test_home_of_another_python_is_for_the_tool_alone(shell: Shell) -> None:
+def test_pythonhome_reaches_the_tool_alone(shell: Shell) -> None:
     shell.tool("home", 'cat; echo "$PYTHONHOME"')
     body = "export PYTHONHOME=/nowhere"
     line = f"{shlex.quote(sys.executable)} -E -m millrace run --batch 9 --verify 0 --format fasta -- home < in.fa"

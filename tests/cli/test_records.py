@@ -187,7 +187,7 @@ def test_program_with_state_across_records_is_detected(queries: Shell) -> None:
 @pytest.mark.parametrize(
     "round_", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
 )
-def test_killed_and_resumed_no_record_is_lost_or_comes_twice(queries: Shell, round_: int) -> None:
+def test_record_is_written_once_after_kill_and_resume(queries: Shell, round_: int) -> None:
     """Killed without warning in the middle of a record, early or late."""
     act = (
         (

@@ -44,7 +44,7 @@ def test_figures_are_printed_as_json() -> None:
     assert 10 < found["seconds"] < 12
 
 
-def test_nodes_die_and_records_fail() -> None:
+def test_nodes_are_lost_and_records_fail() -> None:
     common = ("--trace", "fixed:1", "--records", "600")
     ended = simulate(*common, "--lose", "2", "--failing", "3")
     assert ended.returncode == 0, ended.stderr

@@ -52,7 +52,7 @@ def test_first_host_without_shared_folder_is_named_at_once(cluster: Cluster, pla
     assert not cluster.site.output.exists() and cluster.site.left_over() == []
 
 
-def test_a_host_that_does_not_exist_is_named_at_the_end_too(cluster: Cluster) -> None:
+def test_missing_host_is_named_in_the_last_message(cluster: Cluster) -> None:
     options = " ".join(cluster.site.options())
     process = cluster.start_command(f"{cluster.millrace} run --hosts node1,node2,nosuch {options}")
     ends_well(cluster, process)

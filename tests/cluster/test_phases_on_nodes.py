@@ -123,7 +123,7 @@ def test_each_phase_runs_on_all_nodes_with_serial_bytes(job: Cluster) -> None:
 
 
 @pytest.mark.parametrize("victim", ["signal", again("job"), again("node")])
-def test_stopped_in_its_second_phase_it_goes_on(job: Cluster, marks: Path, victim: str) -> None:
+def test_job_stopped_in_its_second_phase_resumes(job: Cluster, marks: Path, victim: str) -> None:
     folder = job.site.folder
     (marks / "hold").touch()
     run = start(job)

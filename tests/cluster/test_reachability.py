@@ -20,7 +20,7 @@ def keep_apart(cluster: Cluster, node: str, *others: str) -> None:
         at(cluster, node, f"ip route add prohibit {address}/32")
 
 
-def test_node_without_ipv6_among_others_with_it_takes_part(cluster: Cluster) -> None:
+def test_node_without_ipv6_joins_nodes_with_ipv6(cluster: Cluster) -> None:
     for number, node in enumerate(NAMES):
         if node != "node2":
             at(cluster, node, f"ip -6 addr add fd00:77::{number + 1}/64 dev eth0 nodad")

@@ -236,7 +236,7 @@ def test_job_whose_batch_node_is_lost_is_queued_again(slurm: Slurm, site: Site, 
     assert "by earlier runs" in log(site, job)
 
 
-def test_suspended_job_goes_on_without_a_new_start(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+def test_suspended_job_continues_without_a_new_start(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     with site.held():
         job = submit()
         slurm.wait(lambda: site.under_way, "results")

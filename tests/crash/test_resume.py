@@ -271,7 +271,7 @@ TO_STDOUT = TOOL.replace(' > "$2" || exit 9', "").replace('>> "$2"', "")
 TO_NOTHING = TOOL.replace(' > "$2" || exit 9', " > /dev/null").replace('>> "$2"', "")
 
 
-def test_log_without_results_is_appended_to_on_resume(site: Site) -> None:
+def test_log_without_results_is_appended_on_resume(site: Site) -> None:
     """As batch systems open the log of a job that comes back."""
     log = site.folder.with_name(f"{site.folder.name}.job.log")
     log.write_text("the job script says something\n")

@@ -99,7 +99,7 @@ def test_an_ignored_hangup_stays_ignored(site: Site) -> None:
     assert site.executions == 10
 
 
-def test_ctrl_c_in_a_terminal_hits_millrace_alone(site: Site) -> None:
+def test_ctrl_c_in_a_terminal_reaches_millrace_alone(site: Site) -> None:
     leader, follower = pty.openpty()
     environ = {**os.environ, "LOG": str(site.log), "HOLD": "1", "TERM": "dumb"}
     process = subprocess.Popen(

@@ -137,7 +137,7 @@ def test_minimap2_that_writes_sam_is_not_minimap2(place: Path) -> None:
     assert unknown.returncode != ExitCode.DONE
 
 
-def test_a_script_as_an_unknown_program_gives_serial_bytes(place: Path) -> None:
+def test_script_as_an_unknown_program_writes_serial_bytes(place: Path) -> None:
     write_script(place, "blastp", f'exec {need("blastp")} "$@" -max_target_seqs 3')
     ours = run(place, SEARCH, "--input", "q.faa")
     assert ours.returncode == ExitCode.DONE and ours.stdout == serial(place, SEARCH)
@@ -206,7 +206,7 @@ def test_nothing_of_a_wrapper_is_left(place: Path) -> None:
     assert not ours.stdout
 
 
-def test_summary_does_not_come_among_results(place: Path) -> None:
+def test_summary_is_not_written_among_results(place: Path) -> None:
     """``--json`` writes to standard output only where no result goes there."""
     import json
 

@@ -69,7 +69,7 @@ def words(*more: str) -> list[str]:
     return ["run", "--slots", "1", "--batch", "2", *more, "--input", "in.fa", "--output", "out.fa", "--", *tool]
 
 
-def test_merged_output_grows_while_the_run_goes_on(openmpi: Mpi, site: Site) -> None:
+def test_merged_output_grows_during_the_run(openmpi: Mpi, site: Site) -> None:
     mark = f"{site.folder.name}-{os.getpid()}"
     process = openmpi.start(4, words(), site.folder, mark, LOG=str(site.log), HOLD="20")
     try:

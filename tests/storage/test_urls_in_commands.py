@@ -169,7 +169,9 @@ def test_packed_file_has_its_unpacked_name(pack: str, web: Web, shell: Shell, ow
     assert web.n_downloads == 1
 
 
-def test_an_hmmer_database_comes_with_its_pressed_files(web: Web, shell: Shell, own_cache: str, tmp_path: Path) -> None:
+def test_hmmer_database_is_fetched_with_its_pressed_files(
+    web: Web, shell: Shell, own_cache: str, tmp_path: Path
+) -> None:
     needs("hmmscan", "hmmbuild", "hmmpress")
     folder, chance = tmp_path / "profiles", random.Random(3)
     folder.mkdir()

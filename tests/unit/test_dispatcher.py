@@ -62,7 +62,7 @@ def test_no_duplicate_starts_after_tasks_were_withdrawn() -> None:
     assert sent(one) == []
 
 
-def test_tasks_of_a_lost_node_go_to_others() -> None:
+def test_tasks_of_a_lost_node_run_on_others() -> None:
     one = dispatcher(2, 2)
     for task in range(4):
         one.submit_task(task_of(task), str(task), 1.0, 0.0)

@@ -250,7 +250,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return shown
 
 
-def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, now: list[float]) -> None:
+def test_silence_is_counted_from_the_last_heartbeat(tmp_path: Path, now: list[float]) -> None:
     signs = CoordinatorSigns(tmp_path)
     signs.reset_for_start()
     signs.read_heartbeat()

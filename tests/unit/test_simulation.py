@@ -32,7 +32,7 @@ def alike(seconds: float = 1.0, startup: float = 0.0) -> CostTrace:
 
 
 @pytest.mark.parametrize("partition_size", [None, 1, 3])
-def test_one_core_takes_the_time_of_the_records(partition_size: int | None) -> None:
+def test_one_core_needs_the_sum_of_all_record_times(partition_size: int | None) -> None:
     found = run(SimulatedCluster(1, 1, 0.0, 0.0, partition_size), alike(), 50)
     assert found.seconds == pytest.approx(50.0)
     assert found.efficiency == pytest.approx(1.0)
@@ -65,7 +65,7 @@ def test_larger_batches_unload_the_coordinator() -> None:
     assert sized.seconds < 0.3 * fixed.seconds
 
 
-def test_slow_nodes_do_not_hold_up_the_others() -> None:
+def test_slow_nodes_do_not_delay_the_others() -> None:
     speeds = [1.0] * 7 + [0.25]
     machine = SimulatedCluster(8, 4, speeds=speeds)
     found = run(machine, alike(0.5), 30_000)
@@ -97,7 +97,7 @@ def test_run_ends_within_the_bound_of_any_schedule(choose: st.DataObject) -> Non
     assert all(-1e-9 <= share <= 1 for share in shares)
 
 
-def test_the_same_simulation_gives_the_same_figures() -> None:
+def test_equal_simulations_return_equal_figures() -> None:
     machine = SimulatedCluster(20, 3, partition_size=6)
     assert len({run(machine, load_cost_trace("lognormal:1,1"), 3000) for _ in range(2)}) == 1
 

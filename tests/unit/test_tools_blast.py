@@ -200,7 +200,7 @@ def test_uncuttable_queries_are_refused(desk: Desk, content: bytes, says: str) -
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\n \r\n>a\nMK\n"])
-def test_empty_lines_before_the_first_record_are_fine(desk: Desk, content: bytes) -> None:
+def test_empty_lines_before_the_first_record_are_skipped(desk: Desk, content: bytes) -> None:
     (desk.folder / "q.fa").write_bytes(content)
     assert desk.understand_command("blastp", "-query", "q.fa", "-db", "db").inputs[0].path == "q.fa"
 

@@ -230,7 +230,7 @@ def test_option_errors_are_those_of_the_tool(folder: Path, options: str, words: 
     assert words in caught.value.message
 
 
-def test_exact_names_win_over_longer_ones() -> None:
+def test_exact_names_are_preferred_to_longer_ones() -> None:
     arguments = {"seed_max_depth": True, "seed": True, "h": False}
     parsed = parse_command_line(("nhmmer", "--seed", "3", "--", "q", "db"), arguments)
     assert (parsed.options[0].name, parsed.get_value("seed"), parsed.files) == ("seed", "3", (4, 5))
