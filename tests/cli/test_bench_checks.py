@@ -14,7 +14,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.skipif(not shutil.which("muscle3"), reason="muscle3 is not installed")
-def test_what_looks_is_counted(data: Path) -> None:
+def test_file_checks_of_benchmark_are_counted(data: Path) -> None:
     words = ["-m", "bench.checks", "muscle3", "--scale", "0.005", "--repeats", "1", "--before", sys.executable]
     done = subprocess.run(
         [sys.executable, *words], cwd=REPO, capture_output=True, text=True, timeout=harness.LONGEST_SECONDS, check=False

@@ -18,7 +18,8 @@ IN_PLACE = "import sys; f = open(sys.argv[1], 'r+'); f.seek(4); f.write('x'); f.
         (f'python3 -c "{IN_PLACE}" in.tsv', "python3"),
     ],
 )
-def test_a_program_that_changes_its_input_is_stopped_before_that_is_lost(shell: Shell, line: str, tool: str) -> None:
+def test_program_that_edits_its_input_is_stopped(shell: Shell, line: str, tool: str) -> None:
+    """The batch is a copy of the input, so the change would be lost."""
     table = "".join(f"a{k}\n" for k in range(400))
     (shell.work / "in.tsv").write_text(table)
     shell.tool("in-place", 'exec sed -i "$@"')

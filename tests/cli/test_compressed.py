@@ -34,7 +34,7 @@ def packed(shell: Shell) -> Shell:
 
 
 @pytest.mark.parametrize("compression", some(PACKED, "gzip", "zstd"))
-def test_a_script_that_unpacks_its_input_gives_the_serial_bytes(packed: Shell, compression: str) -> None:
+def test_script_that_unpacks_its_input_writes_serial_bytes(packed: Shell, compression: str) -> None:
     end, pack, opens = PACKED[compression]
     (packed.work / "some.py").write_text(SCRIPT.format(opens))
     serial = packed.run(f"{pack} q.fa > q.fa.{end}; python3 some.py q.fa.{end}")
@@ -48,7 +48,7 @@ def test_a_script_that_unpacks_its_input_gives_the_serial_bytes(packed: Shell, c
 
 @pytest.mark.parametrize("compression", PACKED)
 @pytest.mark.parametrize("n_records", [1, 3000])
-def test_one_that_does_not_unpack_it_is_found_out(packed: Shell, compression: str, n_records: int) -> None:
+def test_script_that_does_not_unpack_its_input_is_refused(packed: Shell, compression: str, n_records: int) -> None:
     """Of one record, too, which is one task: it is compressed to other bytes when it is run again."""
     end, pack, _ = PACKED[compression]
     ended = packed.run(
@@ -61,7 +61,8 @@ def test_one_that_does_not_unpack_it_is_found_out(packed: Shell, compression: st
     assert not (packed.work / "o").exists(), "what was written is taken back"
 
 
-def test_what_is_known_of_a_pipe_too_late_is_refused_before_a_tool_starts(packed: Shell) -> None:
+def test_compressed_pipe_is_refused_before_a_tool_starts(packed: Shell) -> None:
+    """That a pipe is compressed is seen only when it is read, after the plan."""
     ended = packed.run("gzip -c q.fa | millrace run --format fasta -- sh -c 'echo >> started; zcat'")
     assert ended.code == 2 and not ended.out, ended.shown
     assert "standard input is compressed (gzip), which could not be seen before the start" in ended.err, ended.shown
@@ -79,7 +80,7 @@ def test_a_small_compressed_file_has_no_more_tasks_than_it_needs(packed: Shell) 
 
 
 @pytest.mark.parametrize("given", ["--input q.fa.gz -- sh -c '{}' x q.fa.gz", "--format fasta -- sh -c '{}' < q.fa.gz"])
-def test_a_record_that_fails_is_kept_as_the_program_gets_it(packed: Shell, given: str) -> None:
+def test_failed_record_is_kept_as_the_program_reads_it(packed: Shell, given: str) -> None:
     script = 'zcat "$@" | sed "/s77$/q3"'
     ended = packed.run(f"gzip -k q.fa; millrace run --retries 0 --run-dir r {given.format(script)} > o")
     assert ended.code == 3, ended.shown
@@ -99,7 +100,7 @@ def test_it_keeps_its_name_and_place(packed: Shell) -> None:
 
 
 @pytest.mark.parametrize("path", ["$PWD/q.fa", "sub/../q.fa"])
-def test_a_path_of_another_text_is_put_back_whole_or_not_at_all(packed: Shell, path: str) -> None:
+def test_rewritten_path_is_restored_whole_or_not_at_all(packed: Shell, path: str) -> None:
     (packed.work / "sub").mkdir()
     (packed.work / "whole.sh").write_text("""grep '>' "$1" | sed "s|^|$1: |\"""")
     serial = packed.run(f"sh whole.sh {path}")
@@ -116,7 +117,8 @@ FIRST_MEMBER = (
 )
 
 
-def test_one_that_reads_the_first_member_alone_is_found_out_where_there_are_more(packed: Shell) -> None:
+def test_reader_of_first_gzip_member_alone_is_detected(packed: Shell) -> None:
+    """A file of one member is right; with more members the check differs."""
     (packed.work / "first.py").write_text(FIRST_MEMBER)
     packed.run("gzip -c q.fa > one.fa.gz; cat one.fa.gz one.fa.gz > two.fa.gz")
     ended = packed.run("millrace run -q --input one.fa.gz -- python3 first.py one.fa.gz | cmp - q.fa")
@@ -169,7 +171,7 @@ output = "o"
 """
 
 
-def test_one_that_another_phase_writes(packed: Shell) -> None:
+def test_compressed_file_of_another_phase_is_read(packed: Shell) -> None:
     (packed.work / "job.toml").write_text(JOB)
     ended = packed.run("millrace run job.toml && cmp o q.fa")
     assert ended.code == 0, ended.shown
@@ -179,9 +181,8 @@ def test_one_that_another_phase_writes(packed: Shell) -> None:
 @pytest.mark.parametrize(
     "make", ["gzip > k.fa.gz", "gzip > k.fa", "cat > k.fa.gz", "xz > k.fa.xz", "zstd -q > k.fa.zst", "bzip2 > k.bz2"]
 )
-def test_a_tool_that_is_known_reads_what_it_reads_by_itself_and_no_more(
-    packed: Shell, data: Path, tool: str, make: str
-) -> None:
+def test_known_tool_unpacks_the_formats_that_it_reads(packed: Shell, data: Path, tool: str, make: str) -> None:
+    """Other compressions are refused or end the run, without output."""
     if missing := [name for name in ("seqkit", "hmmscan") if not shutil.which(name)]:
         pytest.skip(f"{missing[0]} is not installed")
     shutil.copy(data / "profiles.hmm", packed.work / "p.hmm")

@@ -29,7 +29,7 @@ def databases(shell: Shell) -> Shell:
 @pytest.mark.parametrize(
     ("name", "command"), [("db.psq", BLASTP), ("db.phr", BLASTP), ("db.pin", BLASTP), ("dmnd.dmnd", DIAMOND)]
 )
-def test_a_file_that_is_cut_off_is_named_before_the_start(databases: Shell, name: str, command: str) -> None:
+def test_truncated_database_file_is_named_before_the_start(databases: Shell, name: str, command: str) -> None:
     path = databases.work / name
     os.truncate(path, path.stat().st_size * 3 // 4)
     ended = databases.run(command)
@@ -37,12 +37,12 @@ def test_a_file_that_is_cut_off_is_named_before_the_start(databases: Shell, name
     assert not (databases.work / "o").exists()
 
 
-def test_whole_databases_are_taken(databases: Shell) -> None:
+def test_complete_databases_are_accepted(databases: Shell) -> None:
     for command in (BLASTP, DIAMOND):
         assert databases.run(command.replace("run ", "plan ").replace("--batch 1 ", "")).code == 0
 
 
-def test_a_tool_that_dies_on_several_records_stops_the_run(shell: Shell) -> None:
+def test_tool_killed_on_several_records_stops_the_run(shell: Shell) -> None:
     shell.tool(
         "dies", 'text=$(cat); [ -e mended ] || case $text in *[369]*) kill -BUS $$;; esac; printf "%s\\n" "$text"'
     )
@@ -56,7 +56,7 @@ def test_a_tool_that_dies_on_several_records_stops_the_run(shell: Shell) -> None
     assert (shell.work / "o").read_bytes() == (shell.work / "in.fa").read_bytes()
 
 
-def test_a_tool_that_dies_as_often_as_is_allowed_goes_on(shell: Shell) -> None:
+def test_tool_killed_within_the_allowed_count_continues(shell: Shell) -> None:
     shell.tool("dies", 'text=$(cat); case $text in *[369]*) kill -SEGV $$;; esac; printf "%s\\n" "$text"')
     (shell.work / "in.fa").write_text("".join(f">r{each}\nACGT\n" for each in range(1, 10)))
     ended = shell.run(

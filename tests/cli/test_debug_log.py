@@ -15,7 +15,7 @@ BEGIN = re.compile(
 )
 
 
-def test_the_log_tells_why_a_record_was_given_up(shell: Shell) -> None:
+def test_log_has_the_reason_of_a_quarantined_record(shell: Shell) -> None:
     ended = shell.run(f"MILLRACE_LOG=log {RUN} -- bad2 < in.fa > o")
     assert ended.code == 3 and "millrace.decision" not in ended.err, ended.shown
     lines = (shell.work / "log").read_text().splitlines()
@@ -36,7 +36,8 @@ def test_the_log_tells_why_a_record_was_given_up(shell: Shell) -> None:
     assert not re.search("MKV|MAA|hush", said + "\n".join(lines))
 
 
-def test_a_log_that_cannot_be_written_is_refused_and_one_that_is_off_costs_no_import(shell: Shell) -> None:
+def test_unwritable_log_is_refused(shell: Shell) -> None:
+    """A log that is off does not import logging."""
     ended = shell.run(f"MILLRACE_LOG=no/log {RUN} -- copy < in.fa")
     assert ended.code == 2 and "MILLRACE_LOG: no/log: No such file or directory" in ended.err, ended.shown
     ended = shell.run(f"PYTHONPROFILEIMPORTTIME=1 {RUN} -- copy < in.fa")

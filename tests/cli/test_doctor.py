@@ -10,7 +10,7 @@ import pytest
 from shell import Shell
 
 
-def test_doctor_tells_versions_cores_memory_and_tools(shell: Shell) -> None:
+def test_doctor_reports_versions_cores_memory_and_tools(shell: Shell) -> None:
     ended = shell.run("millrace doctor")
     assert ended.code == 0, ended.shown
     for words in (platform.python_version(), platform.release(), "cores:", "work:", "pidfd:", "blastp"):
@@ -28,14 +28,14 @@ def test_doctor_as_json(shell: Shell) -> None:
     assert vina["version"] == "AutoDock Vina v9.9.9"
 
 
-def test_doctor_says_how_to_install_what_is_missing(shell: Shell) -> None:
+def test_doctor_reports_install_commands_for_missing_tools(shell: Shell) -> None:
     ended = shell.run("m=$(command -v millrace); PATH= $m doctor")
     assert ended.code == 0, ended.shown
     assert "not found; apt-get install ncbi-blast+" in ended.out, ended.shown
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: nothing less can be granted")
-def test_cores_are_those_that_a_batch_system_has_granted(shell: Shell) -> None:
+def test_doctor_cores_are_those_of_the_batch_system(shell: Shell) -> None:
     found = json.loads(shell.run("NSLOTS=1 millrace doctor --json").out)
     assert found["cores"] == 1 and "granted by Grid Engine: NSLOTS; of " in found["cores_why"]
     planned = shell.run("NSLOTS=1 millrace plan --format fasta -- copy < in.fa").out

@@ -126,7 +126,7 @@ def understand(folder: Path, line: str, **more: tuple[str, ...]) -> ToolUse:
 
 
 @pytest.mark.parametrize(("line", "why", "instead"), REFUSED, ids=[line for line, _, _ in REFUSED])
-def test_refused_with_what_works_instead(tmp_path: Path, line: str, why: str, instead: str) -> None:
+def test_unknown_command_is_refused_with_one_that_works(tmp_path: Path, line: str, why: str, instead: str) -> None:
     with pytest.raises(RefusedError) as caught:
         understand(tmp_path, line)
     assert why in caught.value.message
@@ -134,21 +134,21 @@ def test_refused_with_what_works_instead(tmp_path: Path, line: str, why: str, in
 
 
 @pytest.mark.parametrize("line", SOUND)
-def test_sound_calls_are_not_accused(tmp_path: Path, line: str) -> None:
+def test_sound_calls_are_not_refused(tmp_path: Path, line: str) -> None:
     understand(tmp_path, line)
 
 
 @pytest.mark.parametrize(("line", "joins"), JOINED, ids=[line for line, _ in JOINED])
-def test_a_join_makes_it_exact(tmp_path: Path, line: str, joins: list[str]) -> None:
+def test_matching_join_makes_output_exact(tmp_path: Path, line: str, joins: list[str]) -> None:
     assert understand(tmp_path, line, joins=tuple(joins)).outputs[-1].join != "concat"
 
 
-def test_a_join_of_another_kind_does_not(tmp_path: Path) -> None:
+def test_wrong_join_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="writes a SAM header"):
         understand(tmp_path, "bowtie2 -x ref -U in.fa", joins=("csv",))
 
 
-def test_one_file_a_record_is_a_whole_input(tmp_path: Path) -> None:
+def test_file_per_record_is_a_whole_input(tmp_path: Path) -> None:
     (tmp_path / "genomes").mkdir()
     (tmp_path / "genomes" / "a.fna").write_text(">a\nACGT\n")
     line = "prodigal -f gff -i genomes -o out/{stem}.gff"

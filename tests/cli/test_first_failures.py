@@ -5,7 +5,7 @@ from __future__ import annotations
 from shell import Shell
 
 
-def test_a_long_record_that_fails_first_keeps_no_other_waiting(shell: Shell) -> None:
+def test_long_failing_first_record_does_not_delay_others(shell: Shell) -> None:
     records = [(">a", "MK"), (">r2", "MKLV" * 20_000), *((f">c{k}", "MK") for k in range(5))]
     (shell.work / "in.fa").write_text("".join(f"{name}\n{letters}\n" for name, letters in records))
     ended = shell.run("timeout 120 millrace run --slots 1 --format fasta -- bad2 < in.fa")

@@ -91,7 +91,7 @@ def files(folder: Path) -> set[str]:
     # The container itself needs what that place has not.
     [each for each in product(SCRIPTS, PLACES) if each != ("container", "no user namespaces")],
 )
-def test_script_sees_the_folder_or_is_not_believed(project: Shell, place: str, case: str) -> None:
+def test_script_sees_the_folder_or_is_refused(project: Shell, place: str, case: str) -> None:
     prepare, words = SCRIPTS[case]
     (project.work / "proj" / "container").write_text(CONTAINER)
     (project.work / "proj" / "container").chmod(0o755)
@@ -119,7 +119,7 @@ DATABASES = {
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("case", DATABASES)
-def test_search_finds_its_database(project: Shell, data: Path, place: str, case: str) -> None:
+def test_search_opens_its_database_in_the_view(project: Shell, data: Path, place: str, case: str) -> None:
     prepare, database = DATABASES[case]
     prepare = BLAST.format(data=shlex.quote(str(data))) + (prepare or ":")
     command = f"blastp -query q.fa {database} -outfmt 6 -out out"
@@ -143,7 +143,7 @@ DOCKING = "\n".join([
 
 
 @pytest.mark.parametrize("place", ["root", "user namespaces", "no user namespaces"])
-def test_docking_finds_the_receptor_of_its_configuration(project: Shell, data: Path, place: str) -> None:
+def test_docking_opens_the_receptor_of_its_configuration(project: Shell, data: Path, place: str) -> None:
     if not shutil.which("vina"):
         pytest.skip("vina is not installed")
     folder = project.work / "proj"
@@ -159,7 +159,7 @@ def test_docking_finds_the_receptor_of_its_configuration(project: Shell, data: P
     assert (ended.code, ended.out) == (0, "") and len(os.listdir(project.work / "serial")) == 3, ended.shown
 
 
-def test_neither_mounts_nor_files_are_left_by_a_kill(project: Shell) -> None:
+def test_killed_run_leaves_no_mounts_or_files(project: Shell) -> None:
     project.tool("tool", 'echo mine > made; touch "$MARK/begun"; sleep 600; cat')
     mounts = Path("/proc/self/mountinfo").read_text()
     line = "cd proj; seq 9 > in.txt; exec millrace run --format lines --batch 1 --verify 0 -- tool < in.txt"
@@ -200,7 +200,7 @@ def sleepers(work: Path) -> list[str]:
     ["rm -r old; mkdir old; echo new > old/b; ls old", "mv old older; ls older", "rm -f log; ls | grep -c log || true"],
     ids=["made anew", "renamed", "removed"],
 )
-def test_each_task_begins_with_the_folder_as_it_is(project: Shell, does: str) -> None:
+def test_each_task_starts_with_the_original_folder(project: Shell, does: str) -> None:
     script = f"while read x; do ({does}); done < in.txt > out.txt"
     project.run(f"cd proj; mkdir old; touch old/a log; seq 1 > in.txt; printf '%s\\n' {shlex.quote(script)} > s.sh")
     run = "millrace run -q --verify 0 --format lines --batch 1 --slots 2 --input in.txt --output out.txt -- sh s.sh"
@@ -210,7 +210,7 @@ def test_each_task_begins_with_the_folder_as_it_is(project: Shell, does: str) ->
     assert "a" in os.listdir(project.work / "proj/old") and "log" in os.listdir(project.work / "proj")
 
 
-def test_what_is_mounted_below_the_folder_is_seen(project: Shell) -> None:
+def test_mounts_below_the_folder_are_visible(project: Shell) -> None:
     if os.geteuid():
         pytest.skip("only root can mount there")
     project.run("mkdir proj/sub; echo inner > beside/note; seq 7 > proj/in.txt")
@@ -239,7 +239,7 @@ def test_inputs_and_outputs_elsewhere_keep_their_names(project: Shell, source: s
     assert not [each for each in files(project.work) if each.endswith(".log")]
 
 
-def test_doctor_and_plan_say_what_tasks_see(project: Shell) -> None:
+def test_doctor_and_plan_report_what_tasks_see(project: Shell) -> None:
     plan = "millrace plan --format lines -- ./tool < in.txt"
     prepare = f"cd proj; {SCRIPT.format(words='')}; "
     good = project.run(f"{prepare}millrace doctor; {plan}")

@@ -21,7 +21,7 @@ def with_database(shell: Shell) -> Shell:
     return shell
 
 
-def test_the_plan_says_how_many_and_why(with_database: Shell) -> None:
+def test_plan_reports_number_of_fragments_and_reason(with_database: Shell) -> None:
     line = "millrace plan {} -- blastp -query in.fa -db db -outfmt 6 -out out"
     asked = with_database.run(line.format("--json --fragments 3"))
     plan = json.loads(asked.out)
@@ -44,7 +44,8 @@ def test_no_query_at_all_is_searched_as_a_whole(with_database: Shell) -> None:
     assert (with_database.work / "out").read_bytes() == (with_database.work / "serial").read_bytes()
 
 
-def test_targets_are_read_through_only_if_the_queries_leave_it_open(shell: Shell, data: Path) -> None:
+def test_targets_are_counted_only_if_queries_need_it(shell: Shell, data: Path) -> None:
+    """Queries that keep the slots busy decide alone, so a fault in the targets is not seen."""
     if not shutil.which("hmmsearch"):
         pytest.skip("needs hmmsearch")
     shutil.copy(data / "profiles.hmm", shell.work / "q.hmm")
@@ -65,13 +66,14 @@ def test_targets_are_read_through_only_if_the_queries_leave_it_open(shell: Shell
         ("millrace run --fragments 0 -- copy in.fa", "neither a number of fragments nor a size"),
     ],
 )
-def test_what_cannot_be_is_refused(shell: Shell, line: str, words: str) -> None:
+def test_impossible_fragment_options_are_refused(shell: Shell, line: str, words: str) -> None:
     ended = shell.run(line)
     assert ended.code == 2 and words in ended.err and "hint:" in ended.err, ended.shown
     assert not ended.out and not shell.run_dirs()
 
 
-def test_a_search_that_is_not_exact_in_fragments_is_refused_or_whole(with_database: Shell) -> None:
+def test_inexact_fragment_search_is_refused_or_whole(with_database: Shell) -> None:
+    """Refused where fragments were asked for, searched as one where they were not."""
     line = "millrace {} -- psiblast -query in.fa -db db -num_iterations 3 -outfmt 6 -out out"
     refused = with_database.run(line.format("run --fragments 2"))
     assert refused.code == 2 and "--fragments 2: " in refused.err, refused.shown
@@ -79,7 +81,7 @@ def test_a_search_that_is_not_exact_in_fragments_is_refused_or_whole(with_databa
     assert "note:      fragments: 1; " in planned.out, planned.shown
 
 
-def test_a_job_file_may_say_fragments(with_database: Shell) -> None:
+def test_job_file_sets_fragments(with_database: Shell) -> None:
     (with_database.work / "job.toml").write_text(
         'command = "blastp -query in.fa -db db -outfmt 6 -out out"\nfragments = 4\n'
     )

@@ -63,7 +63,7 @@ def tables(shell: Shell) -> Shell:
     [again(*each) if each[1].startswith(SLOW_TO_START) else each for each in ALIKE],
     ids=[line[:30] for _, line in ALIKE],
 )
-def test_parts_with_the_header_give_the_serial_bytes(tables: Shell, options: str, line: str) -> None:
+def test_parts_with_the_header_write_serial_bytes(tables: Shell, options: str, line: str) -> None:
     serial = tables.run(line)
     assert serial.code == 0 and serial.out, serial.shown
     for batch in ("150", "45"):
@@ -82,7 +82,7 @@ def test_a_script_that_reads_and_writes_names_of_columns(tables: Shell) -> None:
     assert (tables.work / "out").read_bytes() == (tables.work / "serial").read_bytes()
 
 
-def test_a_script_that_asks_for_the_first_line_is_told_what_to_say(tables: Shell) -> None:
+def test_header_reading_script_is_refused_with_a_hint(tables: Shell) -> None:
     """As it is typed it is refused, as the first line may be a record; what the hint says gives the serial bytes."""
     for line, given in (
         ("awk 'NR == 1 || $2 > 300' t.tsv", "--input t.tsv:lines+header"),
@@ -109,7 +109,9 @@ def test_a_packed_file_and_one_without_records(tables: Shell) -> None:
 @pytest.mark.parametrize(
     ("name", "pack", "tool"), [("v.vcf", bytes, "cat"), ("v.vcf.gz", gzip.compress, "sh -c 'zcat $1' x")]
 )
-def test_no_more_is_done_than_the_file_has(tables: Shell, name: str, pack: Callable[[bytes], bytes], tool: str) -> None:
+def test_progress_does_not_count_repeated_headers(
+    tables: Shell, name: str, pack: Callable[[bytes], bytes], tool: str
+) -> None:
     """A header may be longer than all records together, and goes with each batch; a packed file has fewer bytes."""
     lines = (tables.work / "v.vcf").read_text().splitlines(keepends=True)
     lines[1:1] = [f"##note={'x' * 90}\n"] * 1000
@@ -135,7 +137,7 @@ command = "bcftools query -f '%CHROM %POS %AF\n' -o rows tags.vcf"
 """
 
 
-def test_phases_pass_the_header_on(tables: Shell) -> None:
+def test_phases_forward_the_header(tables: Shell) -> None:
     (tables.work / "job.toml").write_text(JOB)
     for place, line in (("s", "cd s"), (".", "millrace run job.toml")):
         (tables.work / "s").mkdir(exist_ok=True)
@@ -148,7 +150,7 @@ def test_phases_pass_the_header_on(tables: Shell) -> None:
         assert found and found == (tables.work / "s" / name).read_bytes(), name
 
 
-def test_a_variant_that_fails_is_found_and_named(tables: Shell) -> None:
+def test_failing_variant_is_quarantined_by_name(tables: Shell) -> None:
     """Each part on the way down to it is a whole VCF, and so is what is kept of it."""
     lines = (tables.work / "v.vcf").read_text().splitlines(keepends=True)
     head = [line for line in lines if line.startswith("#")]
@@ -175,7 +177,7 @@ def test_a_line_of_the_header_among_the_variants_ends_the_run(tables: Shell) -> 
     assert tables.run("millrace run --slots 2 --batch 20 --input v.vcf:lines -- sed /^#/d v.vcf").code == 0
 
 
-def test_a_run_goes_on_with_the_same_header_alone(tables: Shell) -> None:
+def test_run_resumes_with_the_same_header_alone(tables: Shell) -> None:
     """The header is part of each batch's checksum."""
     tables.tool(
         "wait", f'if grep -q rs399 "$1"; then until [ -e {tables.root}/go ]; do sleep 0.05; done; fi; cp "$1" "$2"'
@@ -198,7 +200,7 @@ def test_a_run_goes_on_with_the_same_header_alone(tables: Shell) -> None:
 
 
 @pytest.mark.parametrize("at", [149, 150, 170])
-def test_columns_that_change_end_the_run(tables: Shell, at: int) -> None:
+def test_changed_columns_end_the_run(tables: Shell, at: int) -> None:
     """Serially a blank line and other names stand there: between two batches, or within one."""
     line = f"mlr --csv put 'if ($id == {at}) {{unset $kind}}' t.csv"
     assert "\n\nid," in tables.run(line).out
@@ -206,7 +208,7 @@ def test_columns_that_change_end_the_run(tables: Shell, at: int) -> None:
     assert ended.code == 5 and ("columns change" in ended.err or "header" in ended.err), ended.shown
 
 
-def test_phases_that_read_lines_take_variants_for_lines(tables: Shell) -> None:
+def test_line_reading_phases_read_variants_as_lines(tables: Shell) -> None:
     (tables.work / "upper.py").write_text("def upper(lines):\n    for line in lines:\n        yield line.upper()\n")
     (tables.work / "job.toml").write_text(
         '[phase.cut]\nfilter = "cut -f 1-5"\ninput = "v.vcf"\noutput = "five"\n'
@@ -231,7 +233,7 @@ def test_a_description_needs_no_word_of_the_header(tables: Shell, monkeypatch: p
     assert (tables.work / "out").read_bytes() == (tables.work / "v.vcf").read_bytes()
 
 
-def test_a_map_is_given_no_records_below_a_header(tables: Shell) -> None:
+def test_map_refuses_a_file_with_header_except_as_lines(tables: Shell) -> None:
     code = "import millrace; print(len(list(millrace.map(len, 'v.vcf{}'))))"
     python = shlex.quote(sys.executable)
     ended = tables.run(f'{python} -c "{code.format("")}"')

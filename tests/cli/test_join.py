@@ -58,7 +58,8 @@ def test_several_outputs_in_a_job_file(shell: Shell) -> None:
         (f"{NAMES}; echo '# done'; echo '# 20 s'", "--join footer:2 "),
     ],
 )
-def test_the_hint_of_a_frame_of_several_lines_gives_the_serial_bytes(shell: Shell, body: str, hint: str) -> None:
+def test_hint_for_a_frame_of_several_lines_is_exact(shell: Shell, body: str, hint: str) -> None:
+    """The join that the hint names gives the serial bytes."""
     shell.tool("framed", body)
     (shell.work / "in.fa").write_text(MORE)
     run = "millrace run --fresh --batch 1 --input in.fa"
@@ -78,7 +79,7 @@ def test_the_hint_of_a_frame_of_several_lines_gives_the_serial_bytes(shell: Shel
         ("xml:names", f"echo '<names/>'; {NAMES}; echo '<names/>'", 4, "a batch has several <names>"),
     ],
 )  # fmt: skip
-def test_batches_that_are_not_alike_end_the_run(shell: Shell, how: str, body: str, code: int, says: str) -> None:
+def test_unlike_batches_end_the_run(shell: Shell, how: str, body: str, code: int, says: str) -> None:
     shell.tool("unlike", f"{{ {body}; }} > $2")
     (shell.work / "in.fa").write_text(">r1\nMKV\n>r22\nMAAA\n")
     ended = shell.run(

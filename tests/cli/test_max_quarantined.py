@@ -18,7 +18,7 @@ def tool(shell: Shell) -> Shell:
     return shell
 
 
-def test_many_failures_alike_stop_the_run_and_the_same_command_resumes(tool: Shell) -> None:
+def test_many_equal_failures_stop_the_run_and_it_resumes(tool: Shell) -> None:
     ended = tool.run(f"{RUN} -- third < many.fa > out")
     assert ended.code == 4, ended.shown
     assert "third failed for 10 of" in ended.err and "no GA line in the model" in ended.err, ended.shown
@@ -30,7 +30,7 @@ def test_many_failures_alike_stop_the_run_and_the_same_command_resumes(tool: She
     assert ended.code == 0, ended.shown
 
 
-def test_a_fault_that_comes_late_stops_the_run_and_once_it_is_gone_all_is_done(tool: Shell) -> None:
+def test_late_fault_stops_the_run_and_it_resumes(tool: Shell) -> None:
     """A tool that fails at everything from some record on: nothing but its failures comes any more."""
     tool.run("for i in $(seq 1000); do echo good; done > lines; for i in $(seq 200); do echo bad; done >> lines")
     tool.tool(
@@ -46,7 +46,7 @@ def test_a_fault_that_comes_late_stops_the_run_and_once_it_is_gone_all_is_done(t
     assert tool.run(f"touch $MARK/ok; {line} --retry-quarantined -- later < lines > out; cmp out lines").code == 0
 
 
-def test_the_user_may_allow_as_many_as_there_are(tool: Shell) -> None:
+def test_user_sets_the_number_of_quarantined_records(tool: Shell) -> None:
     ended = tool.run(f"{RUN} --max-quarantined 20 -- third < many.fa > out; grep -c '^>' out")
     assert ended.out == "40\n", ended.shown
     ended = tool.run(f"{RUN} --fresh --max-quarantined 10% -- third < many.fa > out")

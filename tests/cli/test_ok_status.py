@@ -31,7 +31,7 @@ def test_grep_fails_in_no_batch_without_a_match(filled: Shell, name: str) -> Non
 
 
 @pytest.mark.parametrize("where", [0, N // 2, N - 1])
-def test_what_grep_takes_for_binary_is_not_searched_in_parts(filled: Shell, where: int) -> None:
+def test_nul_byte_in_input_of_grep_stops_the_run(filled: Shell, where: int) -> None:
     lines = [f"r{k}\t{k}\n".encode() for k in range(N)]
     lines[where] = b"s\0\n"
     (filled.work / "in.tsv").write_bytes(b"".join(lines))
@@ -41,18 +41,18 @@ def test_what_grep_takes_for_binary_is_not_searched_in_parts(filled: Shell, wher
     assert ended.code == 0 and ended.out == filled.run("grep -a r in.tsv").out, ended.shown
 
 
-def test_a_match_that_grep_does_not_write_is_no_result(filled: Shell) -> None:
+def test_unwritten_binary_match_of_grep_is_a_failure(filled: Shell) -> None:
     (filled.work / "in.tsv").write_bytes(b"".join(b"r%d \xff\n" % k if k == 30 else b"r%d\n" % k for k in range(N)))
     ended = filled.run(f"export LC_ALL=C.UTF-8; {RUN} --verify 0 -- grep r < in.tsv")
     assert ended.code == 3 and "binary file matches" in ended.err, ended.shown
 
 
-def test_an_error_of_grep_is_one(filled: Shell) -> None:
+def test_grep_error_is_a_failure(filled: Shell) -> None:
     ended = filled.run(f"{RUN} -- grep '(' -E < in.tsv")
     assert ended.code == 4 and "exit status 2" in ended.err, ended.shown
 
 
-def test_a_file_a_record_in_which_nothing_is_found_is_empty(filled: Shell) -> None:
+def test_file_per_record_without_a_match_is_empty(filled: Shell) -> None:
     (filled.work / "d").mkdir()
     for k in range(5):
         (filled.work / f"d/{k}.txt").write_text(f"n{k}\n")
@@ -63,7 +63,8 @@ def test_a_file_a_record_in_which_nothing_is_found_is_empty(filled: Shell) -> No
     assert [(filled.work / f"o/{k}.out").read_text() for k in range(5)] == ["", "", "", "n3\n", ""]
 
 
-def test_of_another_program_the_user_says_which_status_is_a_result(filled: Shell) -> None:
+def test_ok_status_option_makes_an_exit_status_a_result(filled: Shell) -> None:
+    """Millrace knows only some programs whose exit status other than 0 is a result."""
     filled.tool("finder", FINDER)
     ended = filled.run(f"{RUN} --verify 0 --max-quarantined 2 -- finder r3 < in.tsv")
     assert ended.code == 4 and "say so with --ok-status 7" in ended.err, ended.shown
@@ -73,7 +74,7 @@ def test_of_another_program_the_user_says_which_status_is_a_result(filled: Shell
     assert lines.count("r3\t3") == 1 and lines.count("more") == len(lines) - 1 >= N // BATCH
 
 
-def test_a_job_file_says_it_as_a_number_or_a_list(filled: Shell) -> None:
+def test_job_file_sets_ok_status_as_number_or_list(filled: Shell) -> None:
     filled.tool("finder", FINDER)
     job = 'command = ["finder", "r3"]\nformat = "lines"\nbatch = 4\nverify = 0\nok-status = {}\n'
     for said in ("7", "[7, 9]"):
@@ -86,12 +87,13 @@ def test_a_job_file_says_it_as_a_number_or_a_list(filled: Shell) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("phmmer"), reason="phmmer is not installed")
-def test_what_a_known_tool_says_of_a_failure_is_not_taken_for_a_result(shell: Shell) -> None:
+def test_ok_status_of_a_known_tool_is_refused(shell: Shell) -> None:
+    """Millrace knows the exit statuses of the tool, and that one means a failure."""
     ended = shell.run("millrace run --ok-status 1 -- phmmer in.fa in.fa")
     assert ended.code == 2 and "millrace knows what the exit statuses of phmmer say" in ended.err, ended.shown
 
 
-def test_a_resume_does_not_keep_results_that_are_none_any_more(filled: Shell) -> None:
+def test_resume_drops_results_that_are_failures_now(filled: Shell) -> None:
     filled.tool("finder", "grep -w $1; [ ! -e stop ] || exit 9; exit 7")
     ended = filled.run(
         f"{RUN} --keep-run-dir --verify 0 --ok-status 7 --input in.tsv --output o -- sh -c 'finder r3 < $0 > $1' in.tsv o"

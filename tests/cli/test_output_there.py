@@ -29,7 +29,7 @@ def inputs(shell: Shell) -> None:
     ("name", "before"),
     crossed(OTHERS, ["cp before.txt o.txt", "seq 30000000 30140000 > o.txt", "ln -s before.txt o.txt"]),
 )
-def test_an_output_that_is_not_written_over_refuses_the_run(shell: Shell, name: str, before: str) -> None:
+def test_appended_output_that_exists_refuses_the_run(shell: Shell, name: str, before: str) -> None:
     shell.tool("tool", OTHERS[name])
     shell.run(f"{before}; cp o.txt copy.txt")
     done = shell.run(f"{RUN} tool in.txt o.txt")
@@ -45,7 +45,7 @@ def test_an_output_that_is_not_written_over_refuses_the_run(shell: Shell, name: 
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_without_a_record_it_is_the_serial_run(shell: Shell, name: str) -> None:
+def test_empty_input_with_old_output_is_the_serial_run(shell: Shell, name: str) -> None:
     shell.tool("tool", OTHERS[name])
     shell.run(": > in.txt; cp before.txt o.txt; cp before.txt serial.txt; ")
     alone, through = shell.run("tool in.txt serial.txt"), shell.run(f"{RUN} tool in.txt o.txt")
@@ -60,7 +60,7 @@ def test_without_a_record_it_is_the_serial_run(shell: Shell, name: str) -> None:
         ["true", "mv o.txt t; ln -s t o.txt", "ln o.txt t"],
     ),
 )
-def test_a_run_that_writes_nothing_leaves_what_was_there(shell: Shell, body: str, link: str) -> None:
+def test_run_that_writes_nothing_keeps_the_existing_file(shell: Shell, body: str, link: str) -> None:
     shell.tool("tool", body)
     done = shell.run(f"cp before.txt o.txt; {link}; {RUN} tool in.txt o.txt")
     assert done.code in (4, 5), done.shown
@@ -70,7 +70,7 @@ def test_a_run_that_writes_nothing_leaves_what_was_there(shell: Shell, body: str
 
 
 @pytest.mark.parametrize("how", ["TERM", "KILL"])
-def test_a_run_that_was_stopped_before_it_wrote_is_resumed(shell: Shell, how: str) -> None:
+def test_run_stopped_before_its_first_write_resumes(shell: Shell, how: str) -> None:
     shell.tool("tool", 'until [ -e "$MARK/go" ]; do touch "$MARK/on"; sleep 0.1; done; set -C; cat "$1" > "$2"')
     first = shell.run(
         f'{RUN} tool in.txt o.txt & pid=$!; until [ -e "$MARK/on" ]; do sleep 0.1; done; kill -{how} $pid; wait $pid'
@@ -80,7 +80,7 @@ def test_a_run_that_was_stopped_before_it_wrote_is_resumed(shell: Shell, how: st
     assert done.code == 0, done.shown
 
 
-def test_one_record_is_enough(shell: Shell) -> None:
+def test_one_record_refuses_an_existing_output(shell: Shell) -> None:
     shell.tool("tool", ADDS)
     shell.run("echo one > in.txt; cp before.txt o.txt")
     done = shell.run(f"{RUN} tool in.txt o.txt")
@@ -90,14 +90,14 @@ def test_one_record_is_enough(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("before", ["cp before.txt o.txt", "true", "touch o.txt"])
-def test_an_output_that_is_written_over_is(shell: Shell, before: str) -> None:
+def test_overwritten_output_is_accepted(shell: Shell, before: str) -> None:
     shell.tool("tool", WRITES)
     done = shell.run(f"{before}; {RUN} tool in.txt o.txt; cmp in.txt o.txt")
     assert done.code == 0, done.shown
 
 
 @pytest.mark.parametrize("body", some([WRITES, ADDS], ADDS))
-def test_what_a_run_itself_has_written_is_not_taken_for_what_was_there(shell: Shell, body: str) -> None:
+def test_own_partial_output_is_not_an_existing_file(shell: Shell, body: str) -> None:
     """It is interrupted after the first results are written, and resumed."""
     shell.tool(
         "slow",
@@ -111,7 +111,7 @@ def test_what_a_run_itself_has_written_is_not_taken_for_what_was_there(shell: Sh
     assert done.code == 0, done.shown
 
 
-def test_a_name_that_two_batches_write_names_the_records(shell: Shell) -> None:
+def test_file_written_by_two_batches_is_reported(shell: Shell) -> None:
     shell.tool("tool", 'while read x; do echo "$x" > "$2/$(($x % 10)).txt"; done < "$1"')
     run = "millrace run -q --verify 0 --format lines --input in.txt --output out/ --batch"
     done = shell.run(f"mkdir out; {run} 5 -- tool in.txt out/")
@@ -121,7 +121,8 @@ def test_a_name_that_two_batches_write_names_the_records(shell: Shell) -> None:
     assert whole.code == 0, whole.shown
 
 
-def test_a_record_that_is_given_up_keeps_no_file_of_an_earlier_run(shell: Shell) -> None:
+def test_quarantined_record_keeps_no_earlier_file(shell: Shell) -> None:
+    """A file of an earlier run by that name is removed."""
     shell.tool("tool", 'grep -q bad "$1" && exit 3; cat "$1" > "$2"')
     run = "millrace run -q --input d --output 'out/{stem}.out' -- tool d 'out/{stem}.out'"
     first = shell.run(f"mkdir d out; for n in a b c; do echo $n > d/$n.txt; done; {run}; cat out/*.out")
@@ -131,7 +132,8 @@ def test_a_record_that_is_given_up_keeps_no_file_of_an_earlier_run(shell: Shell)
 
 
 @pytest.mark.parametrize("body", ["exec head -c 2000000 /dev/zero > $2", "head -c 2000000 /dev/zero > $2 || exit"])
-def test_a_file_that_may_not_become_so_large_is_not_the_records_fault(shell: Shell, body: str) -> None:
+def test_file_size_limit_quarantines_no_record(shell: Shell, body: str) -> None:
+    """SIGXFSZ is the limit's doing: the run stops, and resumes once the limit is raised."""
     shell.tool("tool", f'if grep -qx 17 "$1"; then {body}; else cat "$1" > "$2"; fi')
     run = "millrace run -q --verify 0 --format lines --input in.txt --output o.txt --batch 1 -- tool in.txt o.txt"
     done = shell.run(f"ulimit -Sf 1000; {run}")
@@ -143,7 +145,7 @@ def test_a_file_that_may_not_become_so_large_is_not_the_records_fault(shell: She
 
 
 @pytest.mark.parametrize("number", ["INT", "TERM"])
-def test_a_named_pipe_that_nobody_reads_is_waited_for_until_a_signal(shell: Shell, number: str) -> None:
+def test_unread_named_pipe_waits_until_a_signal(shell: Shell, number: str) -> None:
     shell.tool("tool", 'cat "$1" > "$2"')
     run = RUN.replace("o.txt", "pipe")
     code = "import signal, subprocess, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); sys.exit(subprocess.call(sys.argv[1:]))"

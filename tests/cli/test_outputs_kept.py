@@ -55,7 +55,7 @@ RUN = "millrace run --slots 1 --batch 1 --sync 0 --verify 0"
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_an_output_that_somebody_changes_is_written_again(site: Shell, deed: str) -> None:
+def test_output_changed_by_others_is_written_again(site: Shell, deed: str) -> None:
     # At the last record all but the last results are there to be spoilt; at the end nothing of ours hides it.
     (site.root / f"do.r{N - 1}").write_text(f"while [ ! -s out ]; do sleep 0.01; done; {DEEDS[deed]}\n")
     ended = site.run(f"{RUN} --input in.fa --output out -- passon in.fa out")
@@ -63,7 +63,7 @@ def test_an_output_that_somebody_changes_is_written_again(site: Shell, deed: str
     assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
 
 
-def test_what_a_resume_writes_does_not_go_behind_what_the_first_start_wrote(site: Shell) -> None:
+def test_resumed_standard_output_is_not_appended(site: Shell) -> None:
     """A resumed run writes standard output from its beginning, which ``>`` empties and ``>>`` keeps."""
     site.tool(
         "halts",
@@ -86,7 +86,8 @@ def test_what_a_resume_writes_does_not_go_behind_what_the_first_start_wrote(site
     assert ended.code == 0 and (site.work / "joined").read_bytes() == (site.work / "in.fa").read_bytes(), ended.shown
 
 
-def test_files_in_a_folder_are_written_again_too_also_those_of_a_complete_run(site: Shell) -> None:
+def test_missing_files_of_an_output_folder_are_rewritten(site: Shell) -> None:
+    """Those of a complete run are written again, too."""
     (site.work / "d").mkdir()
     for k in range(9):
         (site.work / f"d/{k}.fa").write_text(f">f{k}\nMKV\n")
@@ -120,7 +121,8 @@ def test_files_in_a_folder_are_written_again_too_also_those_of_a_complete_run(si
         ": > a; ln a b; millrace run --input in.fa --output a --output b -- copy in.fa a b",
     ],
 )
-def test_an_output_that_is_what_is_read_is_refused_whatever_its_name(shell: Shell, line: str) -> None:
+def test_output_that_is_also_an_input_is_refused(shell: Shell, line: str) -> None:
+    """The same file under another name is refused as well."""
     (shell.work / "db").write_text("old\n")
     program = (shell.root / "bin/copy").read_text()
     ended = shell.run(line)
@@ -130,7 +132,8 @@ def test_an_output_that_is_what_is_read_is_refused_whatever_its_name(shell: Shel
 
 
 @pytest.mark.parametrize("deed", [again("echo mine >> out"), "sed -i s/MKV/mkv/ out"])
-def test_an_output_that_was_changed_since_a_complete_run_is_named_not_called_done(site: Shell, deed: str) -> None:
+def test_output_changed_after_a_complete_run_is_named(site: Shell, deed: str) -> None:
+    """The run is not reported as already done."""
     line = f"{RUN} --keep-run-dir --input in.fa --output out -- passon in.fa out"
     assert site.run(line).code == 0
     assert "already done" in site.run(f"chmod 600 out; {line}").err
@@ -149,7 +152,8 @@ def test_an_output_that_was_changed_since_a_complete_run_is_named_not_called_don
 
 
 @pytest.mark.parametrize("deed", ["echo mine >> out", again("sed -i s/MKV/mkv/ out"), "rm out", again(": nothing")])
-def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_since(site: Shell, deed: str) -> None:
+def test_resume_keeps_an_output_changed_by_others(site: Shell, deed: str) -> None:
+    """The run was stopped with part of its output written."""
     # The run is stopped at its last record, when there is something in the output.
     (site.root / f"do.r{N - 1}").write_text(f"while [ ! -s out ]; do sleep 0.01; done; {STOP}\n")
     line = f"{RUN} --input in.fa --output out -- passon in.fa out"
@@ -170,9 +174,10 @@ def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_since
     assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
 
 
-def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_in_which_there_was_nothing(
+def test_resume_keeps_an_output_created_by_others(
     site: Shell,
 ) -> None:
+    """The run was stopped before it had written to the output."""
     # The run is stopped at its first record.
     (site.root / "do.r0").write_text(f"{STOP}\n")
     line = f"{RUN} --input in.fa --output out -- passon in.fa out"
@@ -188,7 +193,7 @@ def test_a_resume_does_not_write_over_what_somebody_has_put_into_an_output_in_wh
 
 
 @pytest.mark.parametrize("way", ["< in.fa", "< <(cat in.fa)"], ids=["file", "pipe"])
-def test_a_complete_run_is_not_that_of_another_standard_input(site: Shell, way: str) -> None:
+def test_complete_run_is_not_reused_for_another_stdin(site: Shell, way: str) -> None:
     run = f"bash -c 'millrace run -q --keep-run-dir --batch 10 --verify 0 --format fasta --output out -- passon - out {way}'"
     site.tool("passon", 'echo >> "$COUNT"; cat > "$2"')
     first = (site.work / "in.fa").read_bytes()
@@ -203,7 +208,7 @@ def test_a_complete_run_is_not_that_of_another_standard_input(site: Shell, way: 
     assert (site.work / "out").read_bytes() == first
 
 
-def test_a_shorter_pipe_than_was_begun_is_refused_and_costs_nothing(site: Shell) -> None:
+def test_shorter_pipe_is_refused_on_resume(site: Shell) -> None:
     """What was done lies behind a gap, before which the new input ends."""
     site.tool(
         "late",
@@ -223,7 +228,7 @@ def test_a_shorter_pipe_than_was_begun_is_refused_and_costs_nothing(site: Shell)
     assert again.code == 0 and len((site.root / "count").read_text()) < n_tasks + 4, again.shown
 
 
-def test_a_kept_run_of_an_empty_pipe_is_not_that_of_another(site: Shell) -> None:
+def test_kept_run_of_an_empty_pipe_is_not_reused(site: Shell) -> None:
     run = "millrace run -q --keep-run-dir --verify 0 --format fasta -- cat"
     for _ in range(2):
         assert site.run(f"bash -c ': | {run} > out'").code == 0

@@ -31,7 +31,7 @@ def other(shell: Shell) -> Shell:
     return shell
 
 
-def test_run_with_modules_of_another_python_gives_the_tools_output(other: Shell) -> None:
+def test_run_with_foreign_python_modules_is_exact(other: Shell) -> None:
     tool = f"{shlex.quote(sys.executable)} tool.py"
     path = f"export PYTHONPATH={other.root}/other"
     serial = other.run(f"{path}; {tool} < in.fa")
@@ -43,7 +43,7 @@ def test_run_with_modules_of_another_python_gives_the_tools_output(other: Shell)
         assert "another Python" not in said.err and said.code in (0, 1), said.shown
 
 
-def test_modules_of_the_working_folder_are_not_ours(shell: Shell) -> None:
+def test_modules_of_the_working_folder_are_not_imported(shell: Shell) -> None:
     for name in OF_ANOTHER_PYTHON:
         (shell.work / f"{name}.py").write_text('raise ImportError("this is the user\'s")')
     code = "import os, sys; sys.path.remove(''); import millrace; print(b''.join(millrace.run(['cat'], stdin='in.fa', format='fasta')))"
@@ -52,7 +52,7 @@ def test_modules_of_the_working_folder_are_not_ours(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("module", ["millrace.launch.sweep", "millrace.launch.guard"])
-def test_helpers_of_jobs_start_with_modules_of_another_python(other: Shell, module: str) -> None:
+def test_helpers_of_jobs_start_despite_foreign_modules(other: Shell, module: str) -> None:
     environ = {**os.environ, "PYTHONPATH": str(other.root / "other")}
     said = subprocess.run(
         [sys.executable, "-P", "-m", module], env=environ, input=b"\n", capture_output=True, check=False
@@ -60,7 +60,7 @@ def test_helpers_of_jobs_start_with_modules_of_another_python(other: Shell, modu
     assert b"another Python" not in said.stderr, said
 
 
-def test_home_of_another_python_is_for_the_tool_alone(shell: Shell) -> None:
+def test_pythonhome_reaches_the_tool_alone(shell: Shell) -> None:
     shell.tool("home", 'cat; echo "$PYTHONHOME"')
     body = "export PYTHONHOME=/nowhere"
     line = f"{shlex.quote(sys.executable)} -E -m millrace run --batch 9 --verify 0 --format fasta -- home < in.fa"
@@ -68,7 +68,7 @@ def test_home_of_another_python_is_for_the_tool_alone(shell: Shell) -> None:
     assert (ended.code, ended.out) == (0, f"{RECORDS}/nowhere\n"), ended.shown
 
 
-def test_modules_of_the_user_are_found_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_site_modules_come_last_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", ["/bin", "/a", "/b", "/usr/lib/python", "/site"])
     move_user_modules_last({"PYTHONPATH": "/a:/b/"})
     assert sys.path == ["/bin", "/usr/lib/python", "/site", "/a", "/b"]

@@ -76,19 +76,19 @@ def test_records_of_a_file_come_as_bytes(shell: Shell) -> None:
     assert (ended.code, ended.out) == (0, "[[b'>r1', b'MKV'], [b'>r2', b'MAA'], [b'>r3', b'MLL']] []\n"), ended.shown
 
 
-def test_what_a_function_raises_is_raised_at_its_place(shell: Shell) -> None:
+def test_function_error_is_raised_at_its_record(shell: Shell) -> None:
     body = "got = []\ntry:\n    for n in millrace.map(no_70, range(90)): got.append(n)\nexcept ValueError as error: print(len(got), error)"
     ended = shell.run(program(shell, body))
     assert (ended.code, ended.out) == (0, "70 no 70\n"), ended.shown
 
 
-def test_a_process_that_dies_ends_the_iteration(shell: Shell) -> None:
+def test_killed_process_ends_the_iteration(shell: Shell) -> None:
     body = "try: list(millrace.map(no_70, [1, -1, 2]))\nexcept millrace.RunError as error: print(error.code, error)"
     ended = shell.run(program(shell, body))
     assert ended.code == 0 and ended.out[0] in "14" and "SIGABRT" in ended.out, ended.shown
 
 
-def test_killed_and_called_again_it_goes_on(shell: Shell) -> None:
+def test_killed_call_resumes_when_repeated(shell: Shell) -> None:
     n = 4000
     command = program(
         shell, f"print(list(millrace.map(stops_once, range({n}), run_dir='kept', slots=1)) == list(range({n})))"
@@ -122,7 +122,7 @@ def test_a_command_may_be_a_text_as_in_a_job_file(shell: Shell, quiet: None) -> 
         millrace.run("copy 'a b.fa", cwd=shell.work, input="a b.fa")
 
 
-def test_a_run_that_is_read_no_more_is_told_to_stop_with_a_warning(shell: Shell) -> None:
+def test_abandoned_iterator_stops_its_run_with_a_warning(shell: Shell) -> None:
     """Its run directory stays, as after a signal, and the same call goes on."""
     shell.tool("hold", 'text=$(cat "$1"); case $text in *r2*) until [ -e "$MARK/go" ]; do sleep 0.05; done;; esac; echo "$text"')  # fmt: skip
     call = "millrace.run(['hold', 'in.fa'], input='in.fa', batch=1, slots=1, verify=0, run_dir='kept')"
@@ -137,7 +137,7 @@ def test_a_run_that_is_read_no_more_is_told_to_stop_with_a_warning(shell: Shell)
     assert not (shell.work / "kept").exists()
 
 
-def test_a_refusal_is_an_error_with_its_words(shell: Shell, quiet: None) -> None:
+def test_refusal_is_an_error_with_its_message(shell: Shell, quiet: None) -> None:
     with pytest.raises(millrace.RunError, match="orders or compares") as raised:
         millrace.run(["sort", "in.fa"], cwd=shell.work, input="in.fa").wait()
     assert raised.value.code == 2 and "pipe" in raised.value.hint
@@ -147,7 +147,7 @@ def test_examples() -> None:
     assert sum(doctest.testmod(each).failed for each in (running, notebook, run_options)) == 0
 
 
-def test_the_names_of_the_package_are_there() -> None:
+def test_public_names_of_the_package_exist() -> None:
     for name in millrace.__all__:
         assert getattr(millrace, name) is not None
     with pytest.raises(AttributeError):
@@ -155,7 +155,7 @@ def test_the_names_of_the_package_are_there() -> None:
     assert Path(millrace.__file__).is_file()
 
 
-def test_a_program_that_ends_while_map_goes_on_is_told_so(shell: Shell) -> None:
+def test_program_exit_during_map_is_reported(shell: Shell) -> None:
     body = "import time\nleft = millrace.map(time.sleep, [0.05] * 8000, slots=1)\nnext(left)"
     words = shlex.split(program(shell, body).replace("error", "default"))
     ended = subprocess.run(words, cwd=shell.work, capture_output=True, text=True)
@@ -163,7 +163,7 @@ def test_a_program_that_ends_while_map_goes_on_is_told_so(shell: Shell) -> None:
     assert "nothing of it is kept" in ended.stderr
 
 
-def test_other_tasks_go_on_while_a_line_is_waited_for(shell: Shell) -> None:
+def test_slow_line_does_not_delay_other_tasks(shell: Shell) -> None:
     """The tool waits for what another task of the same program does."""
     shell.tool("hold", 'until [ -e "$MARK/go" ]; do sleep 0.05; done; cat "$1"')
     body = """import asyncio, pathlib

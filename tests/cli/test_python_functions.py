@@ -43,7 +43,8 @@ EXPECTED = "odd seven\n[0, 2, 4, 6, 8, 10, 12]\n"
 
 
 @pytest.mark.parametrize("way", ["-c", "-"])
-def test_map_takes_functions_and_classes_of_programs_without_file(shell: Shell, way: str) -> None:
+def test_map_runs_functions_of_a_program_without_file(shell: Shell, way: str) -> None:
+    """Functions and classes, and what they computed is not computed again."""
     code = NO_FILE.replace("CALLS", repr(str(shell.root / "calls")))
     line = f"{PYTHON} -c {shlex.quote(code)}" if way == "-c" else f"{PYTHON} - <<'END'\n{code}\nEND"
     for seed in (1, 2):  # by which sets are in another order
@@ -64,7 +65,7 @@ print("".join(each["text"] for cell in book.cells for each in cell.outputs if ea
 """
 
 
-def test_map_takes_functions_and_classes_of_notebook_cells(shell: Shell) -> None:
+def test_map_runs_functions_and_classes_of_notebook_cells(shell: Shell) -> None:
     pytest.importorskip("ipykernel")
     pytest.importorskip("nbclient")
     code = NO_FILE.replace("CALLS", repr(str(shell.root / "calls"))).replace("got = []", "# cell\ngot = []")
@@ -109,7 +110,7 @@ def program(shell: Shell, body: str) -> str:
     return f"{PYTHON} -W error prog.py"
 
 
-def test_map_takes_functions_without_name_and_inside_of_others(shell: Shell) -> None:
+def test_map_runs_lambdas_and_nested_functions(shell: Shell) -> None:
     body = "print(list(millrace.map(lambda n: n * n, range(4))), list(millrace.map(outer(3), range(4))))"
     ended = shell.run(program(shell, body))
     assert (ended.code, ended.out) == (0, "[0, 1, 4, 9] [3, 4, 5, 6]\n"), ended.shown
@@ -125,7 +126,7 @@ except millrace.RefusedError as error: print(error.message, error.hint)"""
     assert "inside the function" in ended.out
 
 
-def test_map_reads_a_generator_as_its_records_are_needed(shell: Shell) -> None:
+def test_map_reads_a_generator_lazily(shell: Shell) -> None:
     body = """results = millrace.map(waits, numbers(1_000_000), slots=2)
 first = next(results)
 print(first, n_read < 500_000)
@@ -138,7 +139,7 @@ print(n_read < 1_000_000)"""
     assert (ended.code, ended.out) == (0, "0 True\nTrue\n"), ended.shown
 
 
-def test_map_raises_what_a_generator_raises_behind_results_before(shell: Shell) -> None:
+def test_map_raises_generator_error_after_earlier_results(shell: Shell) -> None:
     body = """def some():
     yield from range(300)
     raise ValueError("no more")
@@ -151,7 +152,7 @@ except ValueError as error: print(got == list(range(300)), error)"""
 
 
 @pytest.mark.parametrize("what", ["map", "run"])
-def test_call_after_its_caller_was_killed_waits_for_the_old_run(shell: Shell, what: str) -> None:
+def test_call_after_killed_caller_waits_for_the_old_run(shell: Shell, what: str) -> None:
     """The run that has lost its caller may still have the run directory, as its task does not end."""
     if what == "map":
         body = "print(list(millrace.map(forever, range(1000), run_dir='kept', slots=1)) == list(range(1000)))"
@@ -173,7 +174,7 @@ def test_call_after_its_caller_was_killed_waits_for_the_old_run(shell: Shell, wh
         assert (shell.root / "calls").stat().st_size < 2000, "what was done is not done again"
 
 
-def test_call_while_another_caller_lives_is_refused(shell: Shell) -> None:
+def test_concurrent_call_of_a_live_caller_is_refused(shell: Shell) -> None:
     command = program(shell, "list(millrace.map(polls, range(1000), run_dir='kept', slots=1))")
     environ = {**os.environ, "MARK": str(shell.root)}
     caller = subprocess.Popen(shlex.split(command), cwd=shell.work, env=environ, stderr=subprocess.DEVNULL)
@@ -184,14 +185,14 @@ def test_call_while_another_caller_lives_is_refused(shell: Shell) -> None:
     assert caller.wait(120) == 0
 
 
-def test_tools_do_not_see_who_called(shell: Shell) -> None:
+def test_tools_do_not_see_the_caller(shell: Shell) -> None:
     shell.tool("shows", 'cat > /dev/null; env | grep -c "^MILLRACE_CALLER=" || true')
     body = "print(next(iter(millrace.run(['shows'], stdin='in.fa', format='fasta', slots=1, verify=0))))"
     ended = shell.run(program(shell, body))
     assert (ended.code, ended.out) == (0, "b'0\\n'\n"), ended.shown
 
 
-def test_run_takes_paths_in_commands_and_options(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_accepts_path_objects(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_RUN_PROGRESS", "none")
     program_, file = shell.root / "bin" / "copy", shell.work / "in.fa"
     run = millrace.run([program_, file], cwd=shell.work, input=file, run_dir=shell.root / "run", slots=1)

@@ -15,7 +15,7 @@ def tool(shell: Shell) -> Shell:
     return shell
 
 
-def test_words_that_are_not_utf_8_are_kept_as_they_are(tool: Shell) -> None:
+def test_non_utf_8_arguments_are_kept_unchanged(tool: Shell) -> None:
     ended = tool.run(f"{RUN} --format fasta -- picky \"$(printf 'x\\351')\" < in.fa > out")
     assert ended.code == 3 and "Traceback" not in ended.err, ended.shown
     [kept] = tool.work.glob("*/quarantine/record-3")
@@ -24,7 +24,7 @@ def test_words_that_are_not_utf_8_are_kept_as_they_are(tool: Shell) -> None:
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_inputs_of_one_name_are_kept_apart(tool: Shell, ending: str) -> None:
+def test_inputs_of_equal_name_are_kept_apart(tool: Shell, ending: str) -> None:
     tool.tool(
         "both",
         f'{"z" * bool(ending)}cat "$1" "$2" > "$3"; ! grep -q bad "$3" || {{ echo "main.fa and x.fa" >&2; exit 1; }}',

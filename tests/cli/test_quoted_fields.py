@@ -19,7 +19,7 @@ def table(note: str) -> str:
 
 
 @pytest.mark.parametrize("name", some(LINES, "csvcut", "mlr"))
-def test_a_field_over_several_lines_is_not_cut(shell: Shell, name: str) -> None:
+def test_field_over_several_lines_is_not_cut(shell: Shell, name: str) -> None:
     line, form = LINES[name]
     line = line.replace(";", "';'")
     (shell.work / "t.csv").write_text(table('"' + "note\n" * 70 + '"'))
@@ -39,7 +39,7 @@ def test_a_table_as_spreadsheets_write_it(shell: Shell) -> None:
     assert (ended.code, ended.out) == (0, serial.out), ended.shown
 
 
-def test_rows_that_fail_are_found_one_by_one(shell: Shell) -> None:
+def test_failing_rows_are_quarantined_one_by_one(shell: Shell) -> None:
     """On the way down to the row that fails, no cut is within a field."""
     fails = shell.work / "fails"
     fails.write_text('#!/bin/sh\ncat "$1"\n! grep -q bad "$1"\n')

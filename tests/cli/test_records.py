@@ -63,7 +63,7 @@ def queries(shell: Shell) -> Shell:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_programs_of_the_page_give_the_answers_in_order(queries: Shell, language: str) -> None:
+def test_documented_programs_answer_in_order(queries: Shell, language: str) -> None:
     text = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     assert text
     (queries.work / f"prog.{language}").write_text(text[1])
@@ -82,7 +82,7 @@ def test_records_may_come_by_a_pipe_and_hold_anything(shell: Shell) -> None:
     assert (shell.work / "out").read_text() == "".join(f"{len(each) + 1} " for each in records)
 
 
-def test_a_program_is_started_once_a_slot(queries: Shell) -> None:
+def test_program_starts_once_per_slot(queries: Shell) -> None:
     act = "seen == 1 and open(os.environ['COUNT'], 'a').write('started\\n')"
     ended = queries.run(run(queries, by_hand(queries, act), "--batch 100"))
     assert ended.code == 0, ended.shown
@@ -99,7 +99,7 @@ def test_a_program_is_started_once_a_slot(queries: Shell) -> None:
         ("if b'>r77\\n' in record: print('hello'); sys.stdout.flush()", "hello"),
     ],
 )  # fmt: skip
-def test_the_record_that_fails_is_told_from_all_others(shell: Shell, act: str, words: str) -> None:
+def test_failing_record_is_isolated(shell: Shell, act: str, words: str) -> None:
     (shell.work / "q.fa").write_text("".join(f">r{k}\nM\n" for k in range(200)))
     ended = shell.run(run(shell, by_hand(shell, act), "--retries 0"))
     assert ended.code == 3, ended.shown
@@ -108,7 +108,8 @@ def test_the_record_that_fails_is_told_from_all_others(shell: Shell, act: str, w
 
 
 @pytest.mark.parametrize("act", ["if seen == 8: break", "if seen == 8: os.kill(os.getpid(), 9)"])
-def test_a_program_that_leaves_now_and_then_is_started_again_and_no_record_is_to_blame(shell: Shell, act: str) -> None:
+def test_program_that_exits_is_restarted_without_quarantine(shell: Shell, act: str) -> None:
+    """It ends or is killed after eight records, and no record is at fault."""
     records = "".join(f">r{k}\nM\n" for k in range(40))
     (shell.work / "q.fa").write_text(records)
     ended = shell.run(run(shell, by_hand(shell, act), "--verify 0 --retries 0"))
@@ -137,9 +138,7 @@ PYTHON, C = f"{shlex.quote(sys.executable)} prog", "./prog"
     ],
     ids=["written", "status", "python", "c"],
 )  # fmt: skip
-def test_what_answers_no_record_is_not_lost_without_a_word(
-    shell: Shell, program: str, command: str, words: str
-) -> None:
+def test_program_that_answers_no_record_is_reported(shell: Shell, program: str, command: str, words: str) -> None:
     (shell.work / "q.fa").write_text("".join(f">r{k}\nM\n" for k in range(20)))
     (shell.work / "prog.c" if command == C else shell.work / "prog").write_text(program)
     make = 'gcc -I"$(millrace tool include-dir)" prog.c -o prog' if command == C else "true"
@@ -149,7 +148,7 @@ def test_what_answers_no_record_is_not_lost_without_a_word(
     assert (shell.work / "out.txt").read_text() == (shell.work / "q.fa").read_text()
 
 
-def test_a_signal_is_heard_while_programs_that_have_answered_all_do_not_end(shell: Shell) -> None:
+def test_signal_stops_programs_that_do_not_exit(shell: Shell) -> None:
     """Each has a minute to end by itself."""
     (shell.work / "q.fa").write_text(">a\nM\n>b\nM\n")
     program = BY_HAND.replace("ACT", "pass") + "open(os.environ['COUNT'], 'a').write('x')\nos.read(os.pipe()[0], 1)"
@@ -170,7 +169,7 @@ def test_a_signal_is_heard_while_programs_that_have_answered_all_do_not_end(shel
     assert (shell.work / "out.txt").read_text() == ">a\nM\n>b\nM\n"
 
 
-def test_a_record_that_takes_too_long_is_ended(shell: Shell) -> None:
+def test_record_over_its_time_limit_is_ended(shell: Shell) -> None:
     (shell.work / "q.fa").write_text(">a\nM\n>b\nM\n")
     command = by_hand(shell, "if b'>b' in record: os.read(os.pipe()[0], 1)")
     # Long enough for the other one, and for a Python to start, on any machine.
@@ -179,7 +178,7 @@ def test_a_record_that_takes_too_long_is_ended(shell: Shell) -> None:
     assert (shell.work / "out.txt").read_text() == ">a\nM\n"
 
 
-def test_a_program_that_remembers_is_found_out(queries: Shell) -> None:
+def test_program_with_state_across_records_is_detected(queries: Shell) -> None:
     ended = queries.run(run(queries, by_hand(queries, "answer = b'%d\\n' % seen")))
     assert ended.code == 5, ended.shown
     assert "gave other bytes" in ended.err
@@ -188,7 +187,7 @@ def test_a_program_that_remembers_is_found_out(queries: Shell) -> None:
 @pytest.mark.parametrize(
     "round_", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
 )
-def test_killed_and_resumed_no_record_is_lost_or_comes_twice(queries: Shell, round_: int) -> None:
+def test_record_is_written_once_after_kill_and_resume(queries: Shell, round_: int) -> None:
     """Killed without warning in the middle of a record, early or late."""
     act = (
         (
@@ -223,11 +222,11 @@ def test_killed_and_resumed_no_record_is_lost_or_comes_twice(queries: Shell, rou
         ("--input q.fa --output a --output b", "several --output"),
     ],
 )
-def test_what_cannot_be_is_refused_before_the_start(queries: Shell, options: str, words: str) -> None:
+def test_impossible_record_options_are_refused(queries: Shell, options: str, words: str) -> None:
     ended = queries.run(f"millrace run --records {options} -- cat")
     assert ended.code == 2 and words in ended.err, ended.shown
 
 
-def test_a_program_started_by_hand_says_how_it_is_to_be_started(shell: Shell) -> None:
+def test_program_started_by_hand_reports_the_command(shell: Shell) -> None:
     ended = shell.run(f"{shlex.quote(sys.executable)} -c 'import millrace; print(list(millrace.records()))'")
     assert ended.code == 1 and "millrace run --records" in ended.err, ended.shown

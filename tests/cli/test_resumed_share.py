@@ -34,7 +34,7 @@ def until(process: subprocess.Popen[str], name: str, least: int) -> dict[str, An
     raise AssertionError("the run has ended")
 
 
-def test_a_resumed_run_does_not_count_what_is_not_done(shell: Shell) -> None:
+def test_resumed_run_counts_only_finished_records_as_done(shell: Shell) -> None:
     (shell.work / "many.fa").write_text("".join(f">r{k:02}\nMKV\n" for k in range(N)))
     tool = shell.work / "wait"
     tool.write_text(

@@ -30,7 +30,7 @@ def listed(shell: Shell) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_run_that_is_done_can_be_looked_at_by_its_name_and_by_where_it_was(shell: Shell, state: Path) -> None:
+def test_finished_run_is_shown_by_name_and_by_path(shell: Shell, state: Path) -> None:
     assert shell.run("millrace runs").err == "no runs are kept\n"
     assert shell.run(f"{RUN} --output o -- tee2 in.fa o").code == 0
     assert shell.run(f"{RUN} --output p -- tee2 in.fa p").code == 0
@@ -63,7 +63,7 @@ def test_a_run_that_is_done_can_be_looked_at_by_its_name_and_by_where_it_was(she
     assert state.joinpath("millrace/runs").stat().st_mode & 0o777 == 0o700
 
 
-def test_however_a_run_ends_it_is_listed_once_with_its_last_end(shell: Shell, state: Path) -> None:
+def test_each_run_is_listed_once_with_its_last_end(shell: Shell, state: Path) -> None:
     line = f"{RUN} --output o -- bad2 in.fa o"
     shell.tool("bad2", 'case $(cat "$1") in *r2*) [ -e ok ] || exit 7;; esac; cat "$1" > "$2"')
     stopped = shell.run(line.replace("--slots", "--on-failure stop --slots"))
@@ -93,7 +93,7 @@ def test_however_a_run_ends_it_is_listed_once_with_its_last_end(shell: Shell, st
     assert shell.run("mv o x; millrace gather o --stream o -o o; cmp o x").code == 0
 
 
-def test_an_input_that_nobody_read_is_told_of(shell: Shell) -> None:
+def test_unread_input_is_reported(shell: Shell) -> None:
     said = shell.run("millrace run --input in.fa -- cat < /dev/null")
     assert (said.code, said.out) == (0, ""), said.shown
     assert "nothing was written. in.fa is not in the arguments" in said.err
@@ -101,7 +101,7 @@ def test_an_input_that_nobody_read_is_told_of(shell: Shell) -> None:
     assert shell.run(f"millrace run {option} -- cat {behind}").out == (shell.work / "in.fa").read_text()
 
 
-def test_a_state_folder_that_cannot_be_used_is_no_fault_of_a_run(shell: Shell, state: Path) -> None:
+def test_unusable_state_folder_does_not_fail_a_run(shell: Shell, state: Path) -> None:
     state.joinpath("millrace/runs").mkdir(parents=True, mode=0o755)  # others could put something there
     ended = shell.run(f"{RUN} --output o -- tee2 in.fa o")
     assert ended.code == 0 and "state" not in ended.err, ended.shown
@@ -133,9 +133,8 @@ def test_only_the_latest_runs_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(list((tmp_path / "millrace/runs").iterdir())) == 3
 
 
-def test_a_reader_that_goes_away_is_told_where_the_rest_lies_also_where_nothing_can_be_written(
-    shell: Shell, state: Path
-) -> None:
+def test_closed_stdout_reports_where_the_rest_is_kept(shell: Shell, state: Path) -> None:
+    """Also where no state can be written; then the folder stays beside the run."""
     (shell.work / "in.fa").write_text("".join(f">r{k}\n{'MKV' * 9000}\n" for k in range(40)))
     line = f"{PLAIN} millrace run --format fasta --slots 1 --batch 1 --verify 0 -- copy < in.fa"
     ended = shell.run(f"chmod 555 .; {line} | head -1; exit ${{PIPESTATUS[0]}}")
@@ -161,9 +160,8 @@ def test_the_run_directory_lies_beside_a_folder_of_outputs(shell: Shell) -> None
     assert "already done" in shell.run(line).err
 
 
-def test_what_died_while_it_was_made_goes_with_the_next_start_though_nothing_is_left_to_do(
-    shell: Shell, state: Path
-) -> None:
+def test_start_removes_dead_unfinished_run_directories(shell: Shell, state: Path) -> None:
+    """Also if the run is already done and nothing is left to run."""
     line = f"{RUN} --keep-run-dir --output o -- tee2 in.fa o"
     assert shell.run(line).code == 0
     dead, young = state / "millrace/runs/.new-dead", state / "millrace/runs/.new-young"

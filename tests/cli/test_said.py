@@ -9,7 +9,7 @@ import pytest
 from shell import Shell
 
 
-def test_figures_of_a_batch_are_not_passed_off_as_those_of_the_run(shell: Shell) -> None:
+def test_batch_figures_are_marked_as_those_of_one_task(shell: Shell) -> None:
     if not shutil.which("bowtie2-build"):
         pytest.skip("no bowtie2")
     rng = random.Random(1)
@@ -26,7 +26,7 @@ def test_figures_of_a_batch_are_not_passed_off_as_those_of_the_run(shell: Shell)
     assert "bowtie2: " not in ended.err
 
 
-def test_a_line_without_numbers_is_passed_on_as_it_is(shell: Shell) -> None:
+def test_line_without_numbers_is_forwarded_unchanged(shell: Shell) -> None:
     shell.tool("warns", "echo mind the gap >&2; exec cat")
     ended = shell.run("millrace run --slots 1 --batch 1 --verify 0 --format fasta -- warns < in.fa")
     assert ended.code == 0 and "warns: mind the gap\n" in ended.err, ended.shown

@@ -32,7 +32,7 @@ def test_a_measured_trace_is_simulated() -> None:
         assert words in ended.stdout
 
 
-def test_without_more_it_is_the_run_again_on_another_machine() -> None:
+def test_default_simulation_replays_the_run_elsewhere() -> None:
     assert json.loads(simulate("--trace", str(BLASTP), "--json").stdout)["records"] == 500
 
 
@@ -44,7 +44,7 @@ def test_figures_are_printed_as_json() -> None:
     assert 10 < found["seconds"] < 12
 
 
-def test_nodes_die_and_records_fail() -> None:
+def test_nodes_are_lost_and_records_fail() -> None:
     common = ("--trace", "fixed:1", "--records", "600")
     ended = simulate(*common, "--lose", "2", "--failing", "3")
     assert ended.returncode == 0, ended.stderr
@@ -72,7 +72,7 @@ def test_a_long_record_is_finished_in_slices() -> None:
         (("--trace", "fixed:1", "--latency", "-1"), "invalid value for '--latency'"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(arguments: tuple[str, ...], words: str) -> None:
+def test_impossible_simulation_is_refused(arguments: tuple[str, ...], words: str) -> None:
     ended = simulate(*arguments)
     assert ended.returncode == 2
     assert words in ended.stderr and not ended.stdout

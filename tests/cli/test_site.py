@@ -25,9 +25,8 @@ def site(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     return shell
 
 
-def test_the_site_gives_way_to_a_job_file_the_environment_and_the_command_line(
-    site: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_site_defaults_yield_to_job_file_and_command_line(site: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is command line, environment, job file, site."""
     file = site.root / "site.toml"
     said = notes(site, PLAN.format(""))
     assert f"slots: 3, from {file}" in said and "slots: 3, as asked" in str(said) and f"nice: 5, from {file}" in said
@@ -42,7 +41,7 @@ def test_the_site_gives_way_to_a_job_file_the_environment_and_the_command_line(
     assert f"site:      {file}: slots = 3, nice = 5" in site.run("millrace doctor").out
 
 
-def test_the_tools_of_a_run_get_the_priority_of_the_site(site: Shell) -> None:
+def test_tools_run_with_the_priority_of_the_site(site: Shell) -> None:
     site.tool("niceness", 'cat > /dev/null; cut -d" " -f19 /proc/self/stat')
     ended = site.run("nice -n 3 millrace run --format fasta --batch 3 --verify 0 -- niceness < in.fa")
     assert (ended.code, ended.out.split()) == (0, [str(min(os.nice(0) + 3 + 5, 19))]), ended.shown
@@ -58,13 +57,13 @@ def test_the_tools_of_a_run_get_the_priority_of_the_site(site: Shell) -> None:
         ("slots", "not a TOML job file"),
     ],
 )
-def test_what_is_wrong_with_the_file_is_said_with_its_name_and_the_key(site: Shell, content: str, words: str) -> None:
+def test_faulty_site_file_is_reported_with_path_and_key(site: Shell, content: str, words: str) -> None:
     (site.root / "site.toml").write_text(content)
     ended = site.run(PLAN.format(""))
     assert ended.code == 2 and f"{site.root}/site.toml: {words}" in ended.err, ended.shown
 
 
-def test_the_file_in_etc_is_read_unless_another_is_named(shell: Shell) -> None:
+def test_site_file_in_etc_is_the_default(shell: Shell) -> None:
     if os.geteuid() or subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("needs a mount namespace")
     etc = shell.root / "etc"

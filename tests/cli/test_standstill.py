@@ -56,7 +56,7 @@ def search(shell: Shell) -> Shell:
 RUN = "impatient run --verify 0 -- diamond blastp -q q.faa -d db -o out --quiet -p 1"
 
 
-def test_a_search_that_stands_still_is_ended_and_tried_again(search: Shell) -> None:
+def test_stalled_search_is_killed_and_retried(search: Shell) -> None:
     (search.root / "n").write_text("1")
     run = search.run(RUN)
     assert run.code == 0, run.shown
@@ -66,14 +66,14 @@ def test_a_search_that_stands_still_is_ended_and_tried_again(search: Shell) -> N
     assert (search.work / "out").read_bytes() == (search.work / "expected").read_bytes()
 
 
-def test_one_that_always_stands_still_stops_the_run_and_says_so(search: Shell) -> None:
+def test_search_that_always_stalls_stops_the_run(search: Shell) -> None:
     (search.root / "n").write_text("1000000")
     run = search.run(RUN)
     assert run.code == 4, run.shown
     assert "stood still: no CPU time, no reads, no writes" in run.err, run.shown
 
 
-def test_a_script_that_waits_is_left_alone(shell: Shell) -> None:
+def test_waiting_script_is_not_killed(shell: Shell) -> None:
     shell.tool("impatient", f'exec {sys.executable} -c {shlex.quote(IMPATIENT)} "$@"')
     shell.tool("waits", "sleep 3; exec cat")
     run = shell.run("impatient run --verify 0 --format fasta -- waits < in.fa > out")

@@ -57,7 +57,7 @@ def starts(shell: Shell) -> list[str]:
     return found
 
 
-def test_a_small_input_is_one_start_with_all_cores(searching: Shell) -> None:
+def test_small_input_is_one_start_with_all_cores(searching: Shell) -> None:
     expected = serial(searching, SEARCH)
     cores = len(os.sched_getaffinity(0))
     memory = searching.root / "state" / "millrace" / "learnt.json"
@@ -72,7 +72,7 @@ def test_a_small_input_is_one_start_with_all_cores(searching: Shell) -> None:
 
 
 @pytest.mark.parametrize(("options", "threads", "of_each"), [("--slots 2", "", 0), ("--slots 2", "-p 1", 1)])
-def test_slots_that_would_mostly_start_the_tool_are_not_used(
+def test_slots_that_only_start_the_tool_are_not_used(
     searching: Shell, options: str, threads: str, of_each: int
 ) -> None:
     expected = serial(searching, f"{SEARCH} {threads}")
@@ -83,7 +83,7 @@ def test_slots_that_would_mostly_start_the_tool_are_not_used(
     assert (searching.work / "out").read_bytes() == expected
 
 
-def test_the_plan_says_slots_and_threads_and_why(searching: Shell) -> None:
+def test_plan_reports_slots_threads_and_reason(searching: Shell) -> None:
     cores = len(os.sched_getaffinity(0))
 
     def plan(options: str, threads: str = "") -> tuple[int, int, str]:
@@ -103,7 +103,8 @@ def test_the_plan_says_slots_and_threads_and_why(searching: Shell) -> None:
 
 
 @pytest.mark.parametrize("threads", some(["", "-p 0", "-p 1"], "-p 0"))
-def test_resumed_with_other_slots_the_header_is_that_of_the_command(searching: Shell, threads: str) -> None:
+def test_resume_with_other_slots_keeps_the_serial_header(searching: Shell, threads: str) -> None:
+    """The header names the number of threads of the command."""
     command = f"{SEARCH} -f 101 {threads}"
     expected = serial(searching, command)
     (searching.root / "kill-at").write_text("3")
@@ -118,7 +119,7 @@ def test_resumed_with_other_slots_the_header_is_that_of_the_command(searching: S
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", '{"tools": {"x": {"sums": [0]}}}', "\0" * 100, "folder"])
-def test_a_memory_that_cannot_be_used_is_no_reason_to_fail(searching: Shell, content: str | None) -> None:
+def test_unusable_learnt_file_does_not_fail_a_run(searching: Shell, content: str | None) -> None:
     state = searching.root / "state"
     if content is None:
         state.touch()  # where the folder should be

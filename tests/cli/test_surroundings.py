@@ -22,14 +22,15 @@ SAY = 'while read x; do echo "$x $0 $(dirname "$0") $(cat "$(dirname "$0")/besid
         """bash -c 'while read x; do echo "$x $PWD $OLDPWD"; pwd; pwd -P; done' < in.txt""",
     ],
 )
-def test_the_working_directory_has_the_name_that_the_user_gave_it(shell: Shell, folder: str, command: str) -> None:
+def test_working_directory_keeps_its_name_in_a_task(shell: Shell, folder: str, command: str) -> None:
+    """A program that prints its working directory prints what it prints alone."""
     shell.run("mkdir real; ln -s real link; seq 7 > real/in.txt")
     there = f"cd {folder}; export OLDPWD; "
     alone, through = shell.run(there + command), shell.run(f"{there}{RUN} {command}")
     assert (through.code, through.out) == (0, alone.out), through.shown
 
 
-def test_a_pwd_that_is_another_folder_is_a_text_like_any_other(shell: Shell) -> None:
+def test_pwd_of_another_folder_is_not_rewritten(shell: Shell) -> None:
     run = RUN.replace("millrace", f"{shlex.quote(sys.executable)} -m millrace", 1)  # no shell that puts it right
     done = shell.run(f"""seq 7 | PWD=/usr {run} awk '{{print ENVIRON["PWD"]}}'""")
     assert (done.code, done.out) == (0, "/usr\n" * 7), done.shown
@@ -41,7 +42,7 @@ def test_a_pwd_that_is_another_folder_is_a_text_like_any_other(shell: Shell) -> 
     ids=lambda text: text.strip('"'),
 )
 @pytest.mark.parametrize("first", ["#!/bin/sh", ""])
-def test_a_script_finds_the_name_by_which_it_was_started(shell: Shell, command: str, first: str) -> None:
+def test_script_reads_its_name_as_typed(shell: Shell, command: str, first: str) -> None:
     shell.run(f"""
         mkdir sub; seq 7 > in.txt; echo beside > beside; cp beside sub/; cp beside ../bin/
         printf '%s\\n' '{first}' '{SAY}' > say; chmod +x say; cp say sub/; cp say ../bin/
@@ -52,7 +53,7 @@ def test_a_script_finds_the_name_by_which_it_was_started(shell: Shell, command: 
 
 
 @pytest.mark.parametrize("rights", ["644", "440", "755"])
-def test_a_part_has_the_rights_and_the_time_of_its_file(shell: Shell, rights: str) -> None:
+def test_batch_file_has_mode_and_time_of_its_input(shell: Shell, rights: str) -> None:
     shell.run(f"seq 7 > in.txt; touch -d '2001-02-03 04:05:06.789' in.txt; chmod {rights} in.txt")
     command = """sh -c 'while read x; do echo "$x $(stat -c "%a %y" in.txt) $(date -r in.txt)"; done < in.txt'"""
     alone, through = shell.run(command), shell.run(f"{RUN.replace('--batch', '--input in.txt --batch')} {command}")
@@ -60,7 +61,7 @@ def test_a_part_has_the_rights_and_the_time_of_its_file(shell: Shell, rights: st
     assert (through.code, through.out) == (0, alone.out), through.shown
 
 
-def test_a_resumed_run_tells_which_variables_are_others(shell: Shell) -> None:
+def test_resume_reports_changed_variables(shell: Shell) -> None:
     shell.tool(
         "tool", 'until [ -e "$MARK/go" ] || ! grep -qx 40 "$1"; do sleep 0.1; done; sed "s/^/$MYVAR /" "$1" > "$2"'
     )

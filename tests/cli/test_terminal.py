@@ -68,7 +68,7 @@ def is_harmless(text: bytes) -> bool:
         pytest.param("mkrun; mv \"$EVIL.millrace\" x; millrace runs", id="runs"),
     ],
 )  # fmt: skip
-def test_names_do_not_steer_the_terminal(shell: Shell, line: str) -> None:
+def test_control_characters_in_names_are_escaped(shell: Shell, line: str) -> None:
     shell.tool("fails", FAILS)
     (shell.work / "evil.fa").write_text(f">one\nMKV\n>r{EVIL}\nMKV\n>two\nMKV\n")
     (shell.work / "millrace-tools").mkdir()
@@ -77,7 +77,7 @@ def test_names_do_not_steer_the_terminal(shell: Shell, line: str) -> None:
     assert is_harmless(text), text
 
 
-def test_documents_of_json_keep_such_names(shell: Shell) -> None:
+def test_json_output_keeps_control_characters(shell: Shell) -> None:
     name = f"a\xa0{EVIL}\u202e\U000e0041.millrace"
     (shell.work / "name").write_text(name)
     ended = shell.run('millrace run -q --keep-run-dir --run-dir "$(cat name)" --input in.fa -- copy in.fa > out')
@@ -87,7 +87,7 @@ def test_documents_of_json_keep_such_names(shell: Shell) -> None:
     assert json.loads(ended.out)["journals"] == [f"{name}/journal.mrj"]
 
 
-def test_names_that_are_not_utf_8_are_given_on_where_nobody_looks(shell: Shell) -> None:
+def test_non_utf_8_names_are_piped_unchanged(shell: Shell) -> None:
     """A script that reads what is printed finds the file by it."""
     (shell.work / "folder").mkdir()
     done = subprocess.run(

@@ -50,7 +50,7 @@ def sample(shell: Shell) -> Shell:
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow) for each in FAULTS]
 )
-def test_what_is_not_exact_is_found(sample: Shell, name: str) -> None:
+def test_check_detects_inexact_tool(sample: Shell, name: str) -> None:
     body, words = FAULTS[name]
     sample.tool("mytool", body)
     (sample.work / "db.fa").write_bytes((sample.work / "q.fa").read_bytes())
@@ -58,7 +58,7 @@ def test_what_is_not_exact_is_found(sample: Shell, name: str) -> None:
     assert ended.code == 1 and words in ended.out, ended.shown
 
 
-def test_what_is_exact_passes_and_nothing_is_written(sample: Shell) -> None:
+def test_check_passes_exact_tool_and_writes_nothing(sample: Shell) -> None:
     before = sorted(path.name for path in sample.work.iterdir())
     sample.tool("tee3", 'cat "$1" > "$2"; exit 3')
     ended = sample.run("millrace tool check --ok-status 3 --input q.fa --output o -- tee3 q.fa o")
@@ -69,7 +69,7 @@ def test_what_is_exact_passes_and_nothing_is_written(sample: Shell) -> None:
     assert sorted(path.name for path in sample.work.iterdir()) == before
 
 
-def test_runs_of_a_check_are_none_of_the_users(sample: Shell) -> None:
+def test_check_runs_are_not_listed_as_user_runs(sample: Shell) -> None:
     (sample.root / "state").mkdir()
     keeps = f"XDG_STATE_HOME={sample.root}/state"
     sample.run(f"{keeps} millrace run --input q.fa -- cat q.fa; {keeps} millrace tool check --input q.fa -- cat q.fa")
@@ -77,7 +77,7 @@ def test_runs_of_a_check_are_none_of_the_users(sample: Shell) -> None:
 
 
 @pytest.mark.parametrize(("start", "number"), [(1, signal.SIGINT), (3, signal.SIGTERM)], ids=["serially", "parallel"])
-def test_a_signal_leaves_nothing_behind(sample: Shell, start: int, number: signal.Signals) -> None:
+def test_signal_leaves_no_files_of_a_check(sample: Shell, start: int, number: signal.Signals) -> None:
     hangs, scratch = sample.root / "hangs", sample.root / "tmp"
     scratch.mkdir()
     more = f'[ "$(wc -l < "$COUNT")" -lt {start} ] && exec cat "$1"'
@@ -97,7 +97,7 @@ def test_a_signal_leaves_nothing_behind(sample: Shell, start: int, number: signa
 
 
 @pytest.mark.parametrize("compression", ["", "gzip", "bgzf", "zstd", "bzip2", "xz"])
-def test_of_a_large_sample_the_first_records_are_taken(tmp_path: Path, compression: str) -> None:
+def test_check_samples_the_first_records_of_a_large_file(tmp_path: Path, compression: str) -> None:
     """Each record is a start of the tool, several times over."""
     use = ToolUse(
         adapter="generic",
@@ -125,7 +125,7 @@ def test_of_a_large_sample_the_first_records_are_taken(tmp_path: Path, compressi
 
 
 @pytest.mark.parametrize("compression", ["", "gzip", "bgzf", "zstd", "bzip2", "xz"])
-def test_turned_round_an_input_is_compressed_as_it_was(tmp_path: Path, compression: str) -> None:
+def test_reversed_input_keeps_its_compression(tmp_path: Path, compression: str) -> None:
     plain, packed, turned = tmp_path / "plain", tmp_path / "packed", tmp_path / "turned"
     plain.write_bytes(b"head\na\nb")
     _core.compress_file(plain, packed, compression) if compression else plain.rename(packed)
@@ -135,7 +135,7 @@ def test_turned_round_an_input_is_compressed_as_it_was(tmp_path: Path, compressi
     assert reader.cut(plain, 0, 0, 0) and plain.read_bytes() == b"head\nb\na\n"
 
 
-def test_runs_are_told_what_the_check_was_told() -> None:
+def test_check_options_reach_its_runs() -> None:
     job = JobSpec(
         command=("a",), input=("q:fasta",), ok_status=(1, 3), record_timeout=2.5, record_start="^>", format="regex"
     )
@@ -143,7 +143,7 @@ def test_runs_are_told_what_the_check_was_told() -> None:
     assert list_job_options(job) == words.split()
 
 
-def test_files_in_folders_stay_as_they_are(sample: Shell) -> None:
+def test_check_leaves_files_in_folders_unchanged(sample: Shell) -> None:
     """They were written through the link to their folder: an earlier result lost, the sample turned round."""
     for name in ("in", "out"):
         (sample.work / name).mkdir()
@@ -166,7 +166,7 @@ def test_files_in_folders_stay_as_they_are(sample: Shell) -> None:
         ("-- fasttree -out out/{{stem}}.nwk in/", "is a record, and no batch cuts it"),
     ],
 )
-def test_what_it_would_write_elsewhere_or_not_compare_is_refused(sample: Shell, line: str, words: str) -> None:
+def test_check_refuses_outputs_that_it_cannot_compare(sample: Shell, line: str, words: str) -> None:
     for place in ("in/a.fa", "in/b.fa", "../q.fa", "o"):
         path = sample.work / place
         path.parent.mkdir(exist_ok=True)
@@ -178,18 +178,18 @@ def test_what_it_would_write_elsewhere_or_not_compare_is_refused(sample: Shell, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["seqkit seq -r q.fa", "seqkit fx2tab -n -l q.fa", "seqkit grep -p r1 q.fa -o o"])
-def test_tools_that_come_along_pass(sample: Shell, line: str) -> None:
+def test_shipped_tools_pass_the_check(sample: Shell, line: str) -> None:
     ended = sample.run(f"millrace tool check -- {line}")
     assert ended.code == 0, ended.shown
 
 
-def test_a_serial_command_that_fails_is_said_to(sample: Shell) -> None:
+def test_failing_serial_command_is_reported(sample: Shell) -> None:
     ended = sample.run("millrace tool check --input q.fa -- segv q.fa")
     assert ended.code == 1, ended.shown
     assert "the serial command ends" in ended.err
 
 
-def test_differences_are_told_in_words() -> None:
+def test_differences_are_reported_in_words() -> None:
     assert (
         exactness_check.find_first_difference({"o": b"a\nb\n"}, {"o": b"b\na\n"})
         == "o: has the same lines in another order"
@@ -198,7 +198,7 @@ def test_differences_are_told_in_words() -> None:
     assert exactness_check.find_first_difference({"o": b"a\n"}, {"o": b"a"}) == "o: ends otherwise"
 
 
-def test_of_a_job_in_phases_each_command_is_to_be_checked(sample: Shell) -> None:
+def test_job_in_phases_is_checked_per_command(sample: Shell) -> None:
     (sample.work / "job.toml").write_text('[phase.a]\ncommand = "cat q.fa"\nstdout = "o"\n')
     ended = sample.run("millrace tool check job.toml")
     assert ended.code == 2 and "check the command of each" in ended.err, ended.shown

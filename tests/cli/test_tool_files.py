@@ -45,7 +45,7 @@ def test_a_described_tool_runs_by_its_command_alone(described: Shell) -> None:
     assert "is not known to millrace" in ended.err and "bytes equal" in ended.err, "it is checked all the same"
 
 
-def test_a_join_on_the_command_line_goes_before_that_of_the_file(described: Shell) -> None:
+def test_join_option_overrides_the_join_of_a_file(described: Shell) -> None:
     """What goes in and comes out need not be named again, as the hint of a check says that a header stands in parts."""
     path = described.work / "millrace-tools" / "mytool.toml"
     path.write_text(path.read_text().replace('join = ["header:^#"]\n', ""))
@@ -57,7 +57,7 @@ def test_a_join_on_the_command_line_goes_before_that_of_the_file(described: Shel
     assert (described.work / "out").read_bytes() == (described.work / "serial").read_bytes()
 
 
-def test_a_folder_of_one_file_is_a_folder(described: Shell) -> None:
+def test_folder_of_one_file_is_a_folder(described: Shell) -> None:
     path = described.work / "millrace-tools" / "mytool.toml"
     path.write_text(path.read_text().replace('format = "fasta"', "each-file = true"))
     (described.work / "in").mkdir()
@@ -82,12 +82,12 @@ def test_a_folder_of_one_file_is_a_folder(described: Shell) -> None:
         ("mytool -d nr -o out", "no input that can be cut"),
     ],
 )
-def test_what_the_file_does_not_allow_is_refused(described: Shell, line: str, words: str) -> None:
+def test_option_outside_the_description_is_refused(described: Shell, line: str, words: str) -> None:
     ended = described.run(f"millrace run -- {line}")
     assert ended.code == 2 and words in ended.err, ended.shown
 
 
-def test_the_project_goes_before_the_user_and_both_before_ours(described: Shell) -> None:
+def test_project_overrides_user_and_user_overrides_shipped(described: Shell) -> None:
     user = described.root / "config" / "millrace" / "tools"
     user.mkdir(parents=True)
     (user / "own.toml").write_text(
@@ -119,16 +119,14 @@ def test_the_project_goes_before_the_user_and_both_before_ours(described: Shell)
         ('"o=out', '"o', "write SHORT=LONG"),
     ],
 )
-def test_a_file_that_says_what_cannot_be_is_told_with_its_place(
-    described: Shell, old: str, new: str, words: str
-) -> None:
+def test_faulty_description_is_reported_with_its_line(described: Shell, old: str, new: str, words: str) -> None:
     path = described.work / "millrace-tools" / "mytool.toml"
     path.write_text(path.read_text().replace(old, new, 1))
     ended = described.run("millrace run -- mytool -d nr -o out in.fa")
     assert ended.code == 2 and words in ended.err and "mytool.toml" in ended.err, ended.shown
 
 
-def test_packages_are_asked_only_where_one_has_descriptions(tmp_path: Path) -> None:
+def test_only_packages_with_descriptions_are_imported(tmp_path: Path) -> None:
     """Asking `importlib.metadata` costs each start 20 ms."""
     info = tmp_path / "theirs-1.0.dist-info"
     info.mkdir()
@@ -216,7 +214,7 @@ def test_description_of_the_user_needs_no_confirmation(described: Shell) -> None
         ("awk", '["script"]', "awk runs what its arguments name"),
     ],
 )
-def test_words_for_a_version_that_could_run_something_are_refused(
+def test_version_words_that_could_run_code_are_refused(
     described: Shell, programs: str, version: str, words: str
 ) -> None:
     path = described.work / "millrace-tools" / "mytool.toml"
@@ -227,7 +225,7 @@ def test_words_for_a_version_that_could_run_something_are_refused(
     assert ended.code == 2 and words in ended.err, ended.shown
 
 
-def test_interpreter_by_another_name_is_not_asked_for_its_version(described: Shell) -> None:
+def test_renamed_interpreter_is_not_asked_for_its_version(described: Shell) -> None:
     """The word would name a script of the working folder."""
     path = described.work / "millrace-tools" / "mytool.toml"
     path.write_text(path.read_text().replace('["--version"]', '["script"]'))

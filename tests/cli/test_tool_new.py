@@ -40,18 +40,18 @@ grep -c . "$3" > /dev/null && cat "$6" > "$5"
         (" -evalue <Real>", ("evalue",), True),
     ],
 )
-def test_help_texts_of_many_styles_are_read(line: str, names: tuple[str, ...], takes_value: bool) -> None:
+def test_help_texts_of_many_styles_are_parsed(line: str, names: tuple[str, ...], takes_value: bool) -> None:
     (found,) = parse_help_options(line)
     assert (set(found.names), found.names[0], found.takes_value) == (set(names), names[0], takes_value)
 
 
-def test_how_many_dashes_names_have_is_seen() -> None:
+def test_number_of_dashes_of_a_name_is_detected() -> None:
     assert has_one_dash_names("  -quiet  say nothing\n  -out FILE\n  -n  number") and not has_one_dash_names(
         "  -q, --quiet\n  --out FILE"
     )
 
 
-def test_a_description_is_written_that_works_and_nothing_else(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_description_works_and_is_the_only_file_written(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(shell.root / "state"))
     shell.tool("mytool", TOOL)
     (shell.work / "nr.fa").write_text(">x\nMK\n")
@@ -83,7 +83,7 @@ def test_a_description_is_written_that_works_and_nothing_else(shell: Shell, monk
         ("mine -- nosuchtool in.fa", "nosuchtool: program not found"),
     ],
 )
-def test_what_cannot_be_tried_leaves_nothing(shell: Shell, line: str, words: str) -> None:
+def test_failed_trial_leaves_no_file(shell: Shell, line: str, words: str) -> None:
     ended = shell.run(f"millrace tool new {line}")
     assert ended.code in (1, 2, 4) and words in ended.err and "Traceback" not in ended.err, ended.shown
     assert not (shell.work / "millrace-tools").exists()

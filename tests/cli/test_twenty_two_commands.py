@@ -179,7 +179,7 @@ def each(condition: Callable[[Everyday], object] = bool) -> pytest.MarkDecorator
 
 
 @each()
-def test_as_it_is_typed_it_is_refused_or_stopped(desk: Shell, case: Everyday) -> None:
+def test_inexact_command_is_refused_or_stopped(desk: Shell, case: Everyday) -> None:
     need(case.line)
     ended, written = by_millrace(desk, case.given, case.line, case.output)
     assert (ended.code, written) == (case.ends, b""), ended.shown
@@ -187,7 +187,7 @@ def test_as_it_is_typed_it_is_refused_or_stopped(desk: Shell, case: Everyday) ->
 
 
 @each(lambda case: case.instead)
-def test_what_the_hint_says_gives_the_serial_bytes(desk: Shell, case: Everyday) -> None:
+def test_suggested_command_writes_serial_bytes(desk: Shell, case: Everyday) -> None:
     assert case.instead is not None
     options, line = case.instead
     need(line)
@@ -205,7 +205,7 @@ def under_another_name(desk: Shell, case: Everyday) -> tuple[Ended, bytes]:
 
 
 @each(lambda case: case.unnamed)
-def test_under_another_name_the_check_finds_it(desk: Shell, case: Everyday) -> None:
+def test_check_detects_a_renamed_inexact_tool(desk: Shell, case: Everyday) -> None:
     ended, written = under_another_name(desk, case)
     assert (ended.code, written) == (case.unnamed, b""), ended.shown
     assert ended.code != 5 or "verification failed: my-tool gave other bytes" in ended.err, ended.shown
@@ -213,7 +213,7 @@ def test_under_another_name_the_check_finds_it(desk: Shell, case: Everyday) -> N
 
 @pytest.mark.slow
 @each(lambda case: case.unnamed is None)
-def test_under_another_name_the_check_finds_what_takes_long_too(desk: Shell, case: Everyday) -> None:
+def test_check_detects_a_slow_renamed_inexact_tool(desk: Shell, case: Everyday) -> None:
     ended, written = under_another_name(desk, case)
     assert not written and ended.code in (4, 5), ended.shown
     # mmseqs leaves a folder for what is in between, which nobody has named.
@@ -221,7 +221,7 @@ def test_under_another_name_the_check_finds_what_takes_long_too(desk: Shell, cas
 
 
 @pytest.mark.parametrize("name", ["bwa", "bwa-paired"])
-def test_ties_and_insert_sizes_are_found_behind_a_join(desk: Shell, name: str) -> None:
+def test_check_behind_a_join_detects_ties_and_insert_sizes(desk: Shell, name: str) -> None:
     """The header is out of the way: what is left is what bwa learns from the reads beside."""
     case = next(case for case in EVERYDAY if case.name == name)
     need(case.line)

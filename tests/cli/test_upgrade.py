@@ -49,7 +49,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", some(OTHERS, "older release", "older journal", "newer layout"))
-def test_a_run_of_another_release_is_refused_by_name_and_stays_for_that_release(shell: Shell, name: str) -> None:
+def test_run_of_another_release_is_refused_and_kept(shell: Shell, name: str) -> None:
+    """The message names the release, which can still resume the run."""
     change, code, problem, help_ = OTHERS[name]
     shell.tool("until", 'case $(cat "$1") in *r3*) [ -e "$MARK/ready" ] || exit 7;; esac; cat "$1" > "$2"')
     stopped = shell.run(LINE)
@@ -74,7 +75,7 @@ RELEASES = sorted((Path(__file__).parent / "releases").iterdir())
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
-def test_what_each_release_has_kept_is_read_and_gone_on_with(shell: Shell, release: Path) -> None:
+def test_kept_runs_of_each_release_are_read_and_resumed(shell: Shell, release: Path) -> None:
     """Or this release says that it reads other versions, which has to stand in the changelog."""
     kept = shell.work / "kept"
     shutil.copytree(release, kept)

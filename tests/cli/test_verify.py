@@ -74,7 +74,7 @@ RUN = f"millrace run --slots 2 --batch {BATCH} --input in.tsv:lines --output out
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
-def test_what_depends_on_the_cut_is_caught_by_default(filled: Shell, planted: Planted) -> None:
+def test_output_that_depends_on_the_cut_is_detected(filled: Shell, planted: Planted) -> None:
     filled.tool("tool", planted.body)
     ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
     assert ended.code == 5, ended.shown
@@ -123,9 +123,8 @@ sys.stdout.writelines(dict.fromkeys(line.partition("|")[2] for line in sys.stdin
 
 
 @pytest.mark.parametrize("batch", [again(1), 3])
-def test_small_batches_of_a_tool_with_a_slow_start_are_looked_at_for_more_than_a_few_records(
-    filled: Shell, batch: int
-) -> None:
+def test_slow_start_with_small_batches_checks_more_records(filled: Shell, batch: int) -> None:
+    """A tool that drops duplicates differs only across several batches."""
     (filled.work / "slow.py").write_text(SLOW_START)
     (filled.work / "some.tsv").write_text("".join(f"r{k}|{k % 7}\n" for k in range(40)))
     ended = filled.run(f"millrace run --slots 2 --format lines --batch {batch} -- python3 slow.py < some.tsv")
@@ -134,7 +133,7 @@ def test_small_batches_of_a_tool_with_a_slow_start_are_looked_at_for_more_than_a
 
 
 @pytest.mark.parametrize(("tool", "form", "line"), FILTERS)
-def test_sound_filters_are_not_accused(filled: Shell, tool: str, form: str, line: str) -> None:
+def test_exact_filters_pass_verification(filled: Shell, tool: str, form: str, line: str) -> None:
     if not shutil.which(tool):
         pytest.skip(f"{tool} is not installed")
     name = next(name for name in ("in.tsv", "in.fa", "in.jsonl") if name in line)
@@ -149,7 +148,7 @@ def test_sound_filters_are_not_accused(filled: Shell, tool: str, form: str, line
     assert "is not known to millrace: checked on" in ended.err and f"of {N} records cut elsewhere" in ended.err
 
 
-def test_the_same_command_says_the_same_from_what_it_has(filled: Shell) -> None:
+def test_repeated_command_reports_the_same_difference(filled: Shell) -> None:
     filled.tool("tool", 'echo $(head -c 3 $1) $(wc -l < $1) >> "$COUNT"; { echo head; cat $1; } > $2')
     first = filled.run(f"{RUN} -- tool in.tsv out.tsv")
     again = filled.run(f"{RUN} -- tool in.tsv out.tsv")
@@ -164,7 +163,7 @@ def test_the_same_command_says_the_same_from_what_it_has(filled: Shell) -> None:
     assert (filled.work / "out.tsv").read_text().count("head\n") == N / BATCH
 
 
-def test_a_tool_that_is_not_fit_is_stopped_after_a_few_batches(filled: Shell) -> None:
+def test_inexact_tool_is_stopped_after_a_few_batches(filled: Shell) -> None:
     """More of the input never comes, and its end comes after the run's."""
     filled.tool("tool", "echo head; cat")
     few = 'head -n 40 in.tsv; until [ -e "$MARK/ended" ]; do sleep 0.05; done'
@@ -173,7 +172,7 @@ def test_a_tool_that_is_not_fit_is_stopped_after_a_few_batches(filled: Shell) ->
     assert (ended.code, ended.out) == (5, "") and "--join header" in ended.err, ended.shown
 
 
-def test_nothing_is_written_before_the_start_was_looked_at(filled: Shell) -> None:
+def test_nothing_is_written_before_the_start_is_verified(filled: Shell) -> None:
     filled.tool("all", f'until [ $(wc -l < "$COUNT") -ge {N // BATCH} ]; do sleep 0.02; done')
     # One that looks again waits for all; a second one must leave a slot for them.
     waits = f'if [ $(wc -l < got) != {2 * BATCH} ]; then echo >> "$COUNT"; elif mkdir "$COUNT.waits"; then all; fi'
@@ -191,7 +190,7 @@ def test_nothing_is_written_before_the_start_was_looked_at(filled: Shell) -> Non
 TOGETHER = 'if grep -q "^r101\t" $1 && grep -q "^r104\t" $1; then {}; fi; cp $1 $2'
 
 
-def test_a_tool_that_fails_on_records_together_alone_is_not_believed(filled: Shell) -> None:
+def test_tool_that_fails_only_on_joined_records_is_refused(filled: Shell) -> None:
     """As one that wants its input sorted, or every row as long as the first."""
     filled.tool("tool", TOGETHER.format("exit 7"))
     for _ in range(2):  # nothing of the first run counts for the second
@@ -201,7 +200,7 @@ def test_a_tool_that_fails_on_records_together_alone_is_not_believed(filled: She
         assert not (filled.work / "out.tsv").exists() and not filled.run_dirs()
 
 
-def test_a_tool_that_fails_for_a_while_is_believed(filled: Shell) -> None:
+def test_tool_that_fails_for_a_while_is_accepted(filled: Shell) -> None:
     """Its first two attempts at a batch fail; later it is done, in parts and as a whole."""
     filled.tool("tool", TOGETHER.format('echo >> "$COUNT"; [ $(wc -l < "$COUNT") -gt 2 ] || exit 7'))
     ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
@@ -210,7 +209,8 @@ def test_a_tool_that_fails_for_a_while_is_believed(filled: Shell) -> None:
     assert int(filled.run('wc -l < "$COUNT"').out) >= 3, "it was run on all of them again"
 
 
-def test_records_that_fail_by_themselves_are_given_up_and_no_more(filled: Shell) -> None:
+def test_failing_records_are_quarantined_alone(filled: Shell) -> None:
+    """The records beside them in the batch are done."""
     filled.tool("tool", 'if grep -q "^r101\t" $1; then exit 7; fi; cp $1 $2')
     ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
     assert ended.code == 3 and "quarantined record 102" in ended.err, ended.shown
@@ -219,7 +219,7 @@ def test_records_that_fail_by_themselves_are_given_up_and_no_more(filled: Shell)
     )
 
 
-def test_a_link_is_emptied_and_not_removed(filled: Shell) -> None:
+def test_output_link_is_emptied_and_not_removed(filled: Shell) -> None:
     filled.tool("tool", "{ echo head; cat $1; } > $2")
     ended = filled.run(f"touch kept; ln -s kept out.tsv; {RUN} -- tool in.tsv out.tsv")
     assert ended.code == 5
@@ -235,7 +235,7 @@ main()
 """
 
 
-def test_a_short_run_is_looked_at_whole(filled: Shell) -> None:
+def test_short_run_is_verified_completely(filled: Shell) -> None:
     """What only all of the input together shows: no part of it gives other bytes at other boundaries."""
     filled.tool("millrace", f'exec {shlex.quote(sys.executable)} -c {shlex.quote(WHOLE)} "$@"')
     filled.tool("tool", f"awk -v all=$([ $(wc -l < $1) = {N} ] && echo yes || echo no) '{{print $1, all}}' $1 > $2")
@@ -245,7 +245,8 @@ def test_a_short_run_is_looked_at_whole(filled: Shell) -> None:
 
 
 @pytest.mark.parametrize("name", ["side.txt", "out of it.txt"])
-def test_a_file_that_the_command_names_and_no_option_does_is_not_lost(filled: Shell, name: str) -> None:
+def test_written_file_without_output_option_ends_the_run(filled: Shell, name: str) -> None:
+    """The command names it; the message says which --output to add."""
     filled.tool("tool", 'cut -f1 "$1" > "$3"')
     ended = filled.run(f"millrace run -q --slots 2 --format lines --input in.tsv -- tool in.tsv -o '{name}'")
     assert ended.code == 4 and f"tool writes {name}, which is no output of this run" in ended.err, ended.shown
@@ -255,19 +256,20 @@ def test_a_file_that_the_command_names_and_no_option_does_is_not_lost(filled: Sh
     assert filled.run(f"cut -f1 in.tsv | cmp - '{name}'").code == 0
 
 
-def test_a_tool_that_never_works_leaves_no_output_that_looks_like_no_hits(filled: Shell) -> None:
+def test_failing_tool_leaves_no_empty_output(filled: Shell) -> None:
+    """An empty output would look like a search without hits."""
     ended = filled.run(f"{RUN} -- sh -c 'exit 3' in.tsv out.tsv")
     assert ended.code == 4 and not (filled.work / "out.tsv").exists(), ended.shown
 
 
-def test_a_difference_that_only_the_end_has_is_found(filled: Shell) -> None:
+def test_difference_at_the_end_alone_is_detected(filled: Shell) -> None:
     filled.tool("tool", f"awk '/^r{N - 2}\\t/ {{late = 1}} {{print $1, late ? NR : 0}}' $1 > $2")
     ended = filled.run(f"{RUN} -- tool in.tsv out.tsv")
     assert ended.code == 5 and f"to {N} when they were run again" in ended.err, ended.shown
 
 
 @pytest.mark.slow
-def test_what_differs_far_behind_is_seen_too(filled: Shell) -> None:
+def test_difference_far_behind_is_detected(filled: Shell) -> None:
     filled.tool("tool", 'while read -r line; do head -c 300000 /dev/zero | tr "\\0" x; echo; done')
     equal = filled.run(f"head -60 in.tsv > some; {LARGE} tool < some | wc -c")
     assert (equal.code, int(equal.out)) == (0, 60 * 300_001), equal.shown
@@ -288,7 +290,7 @@ def test_what_differs_far_behind_is_seen_too(filled: Shell) -> None:
         ("-q", ""),
     ],
 )
-def test_what_is_said(filled: Shell, options: str, says: str) -> None:
+def test_verification_message_is_exact(filled: Shell, options: str, says: str) -> None:
     ended = filled.run(f"millrace run --batch {BATCH} {options} --format lines -- cat < in.tsv")
     assert ended.code == 0 and ended.out == table(), ended.shown
     assert says in ended.err if says else not ended.err, ended.shown
@@ -304,7 +306,7 @@ def test_a_folder_of_files_is_compared_by_name(filled: Shell) -> None:
     assert not list((filled.work / "out").iterdir())
 
 
-def test_a_job_file_and_the_environment_name_the_share(filled: Shell) -> None:
+def test_job_file_and_environment_set_the_verified_share(filled: Shell) -> None:
     job = 'command = ["cat"]\\nformat = "lines"\\nbatch = 12\\nverify = 1.0\\n'
     ended = filled.run(f"printf '{job}' > job.toml; millrace run job.toml < in.tsv")
     assert f"checked on {N} of {N} records" in ended.err, ended.shown
@@ -313,7 +315,7 @@ def test_a_job_file_and_the_environment_name_the_share(filled: Shell) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("blastp"), reason="BLAST+ is not installed")
-def test_a_version_that_was_never_tested_is_checked_and_says_so(filled: Shell) -> None:
+def test_untested_version_is_verified_and_reported(filled: Shell) -> None:
     drawn = random.Random(3)
     proteins = [f">p{k}\n{''.join(drawn.choices('ARNDCQEGHILKMFPSTWYV', k=80))}\n" for k in range(40)]
     (filled.work / "db.faa").write_text("".join(proteins))
@@ -338,7 +340,7 @@ def test_a_version_that_was_never_tested_is_checked_and_says_so(filled: Shell) -
         "jq -c 'if .n > 200 then halt else . end' in.jsonl", "sed -z s/a/b/ in.tsv", "perl -0pe 1 in.tsv", "awk -v RS=a 1 in.tsv",
     ],
 )  # fmt: skip
-def test_script_not_certain_is_refused_without_independent(filled: Shell, line: str) -> None:
+def test_uncertain_script_is_refused_without_independent(filled: Shell, line: str) -> None:
     (filled.work / "late.sed").write_text("/r200/q\n")
     (filled.work / "late.pl").write_text("last if /r200/; print;\n")
     ended = filled.run(f"millrace run --input {line.split()[-1]}:lines --verify 1 -- {line}")
@@ -347,7 +349,7 @@ def test_script_not_certain_is_refused_without_independent(filled: Shell, line: 
 
 
 @pytest.mark.parametrize("line", ["awk '/r200/ {on = 1} on'", "sed '/r200/,$d'", "perl -ne 'last if /r200/; print'"])
-def test_independent_that_is_not_true_is_found_by_check(filled: Shell, line: str) -> None:
+def test_wrong_independent_is_detected_by_verification(filled: Shell, line: str) -> None:
     given = f"--independent --input in.tsv:lines --slots 2 --batch {BATCH} --verify 1"
     compared = filled.run(f"millrace run {given} -- {line} in.tsv")
     assert compared.code == 5 and "verification failed" in compared.err, compared.shown
@@ -361,7 +363,7 @@ def test_independent_that_is_not_true_is_found_by_check(filled: Shell, line: str
         "awk '{n = split($0, part, \"A\"); print n}' in.fa",
     ],
 )
-def test_independent_script_is_run_and_checked(filled: Shell, line: str) -> None:
+def test_independent_script_is_run_and_verified(filled: Shell, line: str) -> None:
     ended = filled.run(f"millrace run --independent --slots 2 --batch {BATCH} --input in.fa:fasta -- {line}")
     assert ended.code == 0 and ended.out == filled.run(line).out, ended.shown
     assert "treats each record by itself, as said with --independent: checked on" in ended.err, ended.shown
@@ -378,7 +380,7 @@ def test_records_that_end_with_nul_need_independent(filled: Shell, line: str) ->
 
 
 @pytest.mark.parametrize("at", [1050, 1150])
-def test_state_from_any_border_on_is_found_if_all_is_checked(shell: Shell, at: int) -> None:
+def test_state_after_any_border_is_detected_by_full_check(shell: Shell, at: int) -> None:
     shell.tool("keep", f'exec {sys.executable} -c "$KEEP"')
     keep = "import sys; found = 0\nfor line in sys.stdin: found |= line == 'on\\n'; print(found, line, end='')"
     (shell.work / "in.txt").write_text("".join("on\n" if each == at else f"line {each}\n" for each in range(1, 1501)))

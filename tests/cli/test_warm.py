@@ -76,7 +76,8 @@ def test_output_of_a_warm_tool_is_the_serial_tools(case: Case, bench_of: Path, s
         assert n_warm(ended), ended.shown
 
 
-def test_a_script_is_forked_for_each_task_but_those_that_are_compared(shell: Shell) -> None:
+def test_script_is_forked_for_each_task_not_compared(shell: Shell) -> None:
+    """The first tasks are started in full and compared."""
     ended = shell.run(python(shell))
     assert ended.code == 0 and n_warm(ended) == N - 3, ended.shown
     assert written(shell) == WANT
@@ -93,7 +94,7 @@ def test_a_script_is_forked_for_each_task_but_those_that_are_compared(shell: She
         "os.stat(place)", "os.access(place, os.R_OK)", "os.path.realpath(place)", "os.open(place, os.O_RDONLY)",
     ),
 )  # fmt: skip
-def test_it_waits_at_the_first_touch_of_whatever_kind(shell: Shell, before: str) -> None:
+def test_tool_is_held_at_its_first_input_access(shell: Shell, before: str) -> None:
     # Where the size that is read is that of another record, lines differ.
     before += "\nword = str(os.path.getsize(place))"
     ended = shell.run(python(shell, before))
@@ -101,13 +102,13 @@ def test_it_waits_at_the_first_touch_of_whatever_kind(shell: Shell, before: str)
     assert written(shell) == "".join(f"r{k}\t{k + 1}{len(f'>r{k}') + k + 3}\n" for k in range(N))
 
 
-def test_so_few_tasks_that_all_are_compared_are_told(shell: Shell) -> None:
+def test_too_few_tasks_for_forking_are_reported(shell: Shell) -> None:
     ended = shell.run(python(shell).replace("--batch 1 ", f"--batch {N} "))
     assert ended.code == 0 and "warm: no task ran in a fork alone" in ended.err, ended.shown
     assert written(shell) == WANT
 
 
-def test_each_fork_has_files_of_its_own(shell: Shell) -> None:
+def test_each_fork_has_its_own_files(shell: Shell) -> None:
     (shell.work / "db").write_text("one two six")
     before = "db = os.open('db', os.O_RDONLY); os.read(db, 4); out_file = open(out, 'w+'); err = os.dup(2)"
     after = "word = os.read(db, 3).decode() + str(os.fstat(out_file.fileno()).st_size); os.write(err, b'well')"
@@ -116,21 +117,21 @@ def test_each_fork_has_files_of_its_own(shell: Shell) -> None:
     assert written(shell) == "".join(f"r{k}\t{k + 1}two0\n" for k in range(N))
 
 
-def test_what_is_written_before_the_input_is_in_each_output(shell: Shell) -> None:
+def test_file_output_before_the_input_is_in_each_output(shell: Shell) -> None:
     before = "out_file = open(out, 'w'); print('# head', file=out_file, flush=True); print('to', 'nobody', flush=True)"
     ended = shell.run(python(shell, before, more="--join header"))
     assert ended.code == 0 and n_warm(ended) == N - 3, ended.shown
     assert written(shell) == "# head\n" + WANT
 
 
-def test_standard_output_begins_with_what_was_said_before_the_input(shell: Shell) -> None:
+def test_stdout_written_before_the_input_is_in_each_output(shell: Shell) -> None:
     line = python(shell, "print('# head', flush=True); out_file = sys.stdout", more="--join header")
     ended = shell.run(line.replace("--output out.txt", "").replace(" q.fa out.txt", " q.fa -") + " > out.txt")
     assert ended.code == 0 and n_warm(ended) == N - 3, ended.shown
     assert written(shell) == "# head\n" + WANT
 
 
-def test_what_a_fork_starts_knows_nothing_of_it(shell: Shell) -> None:
+def test_child_of_a_fork_is_unaware_of_it(shell: Shell) -> None:
     after = (
         "shown = subprocess.run(['env'], capture_output=True, text=True).stdout\n"
         "word = str('MILLRACE_WARM' in shown) + str([line for line in shown.splitlines() if 'PRELOAD' in line])"
@@ -159,7 +160,7 @@ def test_what_a_fork_starts_knows_nothing_of_it(shell: Shell) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_forked_is_told_and_started_for_each_task(shell: Shell, before: str, words: str) -> None:
+def test_unforkable_tool_is_reported_and_started_per_task(shell: Shell, before: str, words: str) -> None:
     ended = shell.run(python(shell, before))
     assert ended.code == 0 and n_warm(ended) == 0, ended.shown
     assert words in ended.err and ended.err.count("cannot stay warm") == (2 if "warning " in ended.err else 1), (
@@ -171,7 +172,8 @@ def test_what_cannot_be_forked_is_told_and_started_for_each_task(shell: Shell, b
 @pytest.mark.parametrize(
     "word", ["os.getpid()", "os.urandom(8).hex()", "__import__('time').time_ns()", "__import__('random').random()"]
 )
-def test_what_a_tool_keeps_from_before_the_fork_is_found_by_comparing(shell: Shell, word: str) -> None:
+def test_state_from_before_the_fork_is_detected(shell: Shell, word: str) -> None:
+    """A word drawn at random before the fork would be the same in every task."""
     ended = shell.run(python(shell, f"word = str({word})"))
     assert ended.code == 0 and n_warm(ended) == 0, ended.shown
     assert "it gave other bytes when it was warm: out.txt, line 1" in ended.err, ended.shown
@@ -180,14 +182,15 @@ def test_what_a_tool_keeps_from_before_the_fork_is_found_by_comparing(shell: She
     assert len(set(words)) == N, words
 
 
-def test_a_child_that_reads_the_input_first_finds_none_and_that_is_found(shell: Shell) -> None:
+def test_child_that_reads_the_input_early_is_detected(shell: Shell) -> None:
+    """It would find no input before the fork, and the comparison shows that."""
     before = "word = subprocess.run(['wc', '-c', place], capture_output=True, text=True).stdout.split(' ')[0]"
     ended = shell.run(python(shell, before))
     assert ended.code == 0 and n_warm(ended) == 0 and "it gave other bytes when it was warm" in ended.err, ended.shown
     assert written(shell) == "".join(f"r{k}\t{k + 1}{len(f'>r{k}') + k + 3}\n" for k in range(N))
 
 
-def test_programs_that_have_ended_before_the_input_do_no_harm(shell: Shell) -> None:
+def test_helpers_that_exit_before_the_input_are_accepted(shell: Shell) -> None:
     ended = shell.run(
         python(shell, "word = subprocess.run(['echo', '-n', 'x'], capture_output=True, text=True).stdout")
     )
@@ -212,7 +215,7 @@ int main(int n, char **words)
 
 
 @pytest.mark.parametrize(("how", "expected"), [("-static", 0), ("", N - 3)])
-def test_a_static_program_is_not_heard_of(shell: Shell, how: str, expected: int) -> None:
+def test_static_program_is_not_forked(shell: Shell, how: str, expected: int) -> None:
     (shell.work / "tool.c").write_text(STATIC)
     python(shell)
     words = "--warm --slots 1 --batch 1 --verify 0 --input q.fa --output out.txt"
@@ -222,7 +225,7 @@ def test_a_static_program_is_not_heard_of(shell: Shell, how: str, expected: int)
     assert written(shell) == WANT
 
 
-def test_a_script_that_starts_others_is_not_heard_of(shell: Shell) -> None:
+def test_script_that_starts_children_is_not_forked(shell: Shell) -> None:
     python(shell)
     words = "--warm --slots 1 --batch 1 --verify 0 --input q.fa --output out.txt"
     ended = shell.run(f"millrace run {words} -- tee2 q.fa out.txt")
@@ -230,7 +233,8 @@ def test_a_script_that_starts_others_is_not_heard_of(shell: Shell) -> None:
     assert written(shell) == FASTA
 
 
-def test_other_bytes_after_some_were_kept_end_the_run_and_nothing_of_it_is_kept(shell: Shell) -> None:
+def test_late_difference_of_a_fork_ends_the_run(shell: Shell) -> None:
+    """Results were kept before it, and none of them is written."""
     # A file that grows from task to task, of which a warm tool knows how it began.
     before = "n = os.path.getsize(os.environ['COUNT']) if os.path.exists(os.environ['COUNT']) else 0"
     after = "word = '-' * (n > 20); open(os.environ['COUNT'], 'a').write('.')"
@@ -246,21 +250,21 @@ def test_other_bytes_after_some_were_kept_end_the_run_and_nothing_of_it_is_kept(
     assert written(shell) == "".join(f"r{k}\t1{'-' * (k > 20)}\n" for k in range(60))
 
 
-def test_a_record_that_fails_fails_warm_as_well(shell: Shell) -> None:
+def test_failing_record_fails_in_a_fork_as_well(shell: Shell) -> None:
     ended = shell.run(python(shell, after="if '>r7\\n' in text: sys.exit('cannot do r7')", more="--retries 0"))
     assert ended.code == 3 and "cannot do r7" in ended.err, ended.shown
     assert n_warm(ended) == N - 4, ended.shown
     assert written(shell) == WANT.replace("r7\t8\n", "")
 
 
-def test_a_tool_that_fails_in_forks_alone_is_started_for_each_task(shell: Shell) -> None:
+def test_tool_that_fails_only_in_forks_is_started_per_task(shell: Shell) -> None:
     ended = shell.run(python(shell, "me = os.getpid()", "if os.getpid() != me: sys.exit(1)"))
     assert ended.code == 0 and n_warm(ended) == 0, ended.shown
     assert "tasks failed warm that ran well otherwise" in ended.err, ended.shown
     assert written(shell) == WANT
 
 
-def test_a_fork_that_takes_too_long_runs_again_by_itself(shell: Shell) -> None:
+def test_fork_over_its_time_limit_runs_again_unforked(shell: Shell) -> None:
     before, after = "me = os.getpid()", "if os.getpid() != me: os.read(os.pipe()[0], 1)"
     line = python(shell, before, after, "--record-timeout 20")
     (shell.work / "q.fa").write_text(">r0\nM\n")
@@ -276,17 +280,17 @@ def test_a_fork_that_takes_too_long_runs_again_by_itself(shell: Shell) -> None:
         ("mkdir d && cp in.fa d && millrace run --warm --input d --output 'o/{stem}' -- tee2 d 'o/{stem}' && cp o/in out.txt", "files of other names"),
     ],
 )  # fmt: skip
-def test_what_is_known_to_be_no_use_is_told_at_the_start(shell: Shell, line: str, words: str) -> None:
+def test_useless_forking_is_reported_at_the_start(shell: Shell, line: str, words: str) -> None:
     ended = shell.run(f"mkdir -p o && {line}")
     assert ended.code == 0 and "cannot stay warm" in ended.err and words in ended.err, ended.shown
     assert written(shell) == (shell.work / "in.fa").read_text()
 
 
-def test_the_plan_says_that_a_run_is_warm(shell: Shell) -> None:
+def test_plan_reports_a_warm_run(shell: Shell) -> None:
     ended = shell.run(python(shell).replace("millrace run", "millrace plan"))
     assert ended.code == 0 and "warm: one process a slot starts" in ended.out + ended.err, ended.shown
 
 
-def test_programs_that_stay_alive_need_no_warmth(shell: Shell) -> None:
+def test_long_lived_programs_are_not_forked(shell: Shell) -> None:
     ended = shell.run("millrace run --warm --records --input in.fa --output out.txt -- copy")
     assert ended.code == 2 and "--warm with --records" in ended.err, ended.shown

@@ -54,7 +54,8 @@ def wait_at_the_gate(shell: Shell) -> None:
     assert wait_until((shell.root / "waits").exists)
 
 
-def test_a_line_whenever_something_changes_and_the_runs_end_is_the_views(shell: Shell, gate: Path) -> None:
+def test_watch_prints_a_line_per_change_and_ends_with_run(shell: Shell, gate: Path) -> None:
+    """The exit code of the view is that of the run."""
     with started(shell, RUN) as run:
         wait_at_the_gate(shell)
         with started(shell, "watch", stdout=subprocess.PIPE) as watch:
@@ -67,7 +68,8 @@ def test_a_line_whenever_something_changes_and_the_runs_end_is_the_views(shell: 
     assert rest[-1].startswith("o.millrace: done, 3 records"), rest
 
 
-def test_interrupting_the_view_leaves_the_run_alone_and_a_killed_run_ends_it(shell: Shell, gate: Path) -> None:
+def test_interrupted_watch_does_not_stop_the_run(shell: Shell, gate: Path) -> None:
+    """A run that is killed ends the view."""
     with started(shell, RUN) as run:
         wait_at_the_gate(shell)
         with started(shell, "watch o.millrace", stdout=subprocess.PIPE) as watch:
@@ -82,7 +84,7 @@ def test_interrupting_the_view_leaves_the_run_alone_and_a_killed_run_ends_it(she
     gate.touch()
 
 
-def test_after_the_end_it_says_how_that_was(shell: Shell) -> None:
+def test_watch_after_the_end_reports_the_outcome(shell: Shell) -> None:
     assert shell.run("millrace run -q --slots 1 --batch 1 --format fasta -- bad2 < in.fa > o").code == 3
     (run_dir,) = shell.run_dirs()
     ended = shell.run(f"millrace watch {run_dir}")
@@ -90,7 +92,7 @@ def test_after_the_end_it_says_how_that_was(shell: Shell) -> None:
     assert re.fullmatch(rf"{run_dir}: quarantined, 2 records, 1 retry, 1 quarantined, .*\n", ended.out), ended.shown
 
 
-def test_a_terminal_shows_nodes_and_failures(shell: Shell) -> None:
+def test_terminal_shows_nodes_and_failures(shell: Shell) -> None:
     assert shell.run("millrace run -q --slots 1 --batch 1 --format fasta -- bad2 < in.fa > o").code == 3
     (run_dir,) = shell.run_dirs()
     terminal, end = pty.openpty()
@@ -142,7 +144,7 @@ def test_phases_are_shown_and_reported(shell: Shell, gate: Path) -> None:
         ("watch --web a b", "--web shows one run, and these are 2"),
     ],
 )
-def test_what_cannot_be_watched_is_refused(shell: Shell, line: str, words: str) -> None:
+def test_unwatchable_path_is_refused(shell: Shell, line: str, words: str) -> None:
     ended = shell.run(f"millrace {line}")
     assert ended.code == 2 and words in ended.err, ended.shown
 
@@ -166,7 +168,7 @@ def asked(site: TokenSite, method: str, path: str, host: str) -> tuple[int, byte
         connection.close()
 
 
-def test_without_the_token_and_this_address_nothing_is_shown(site: TokenSite) -> None:
+def test_page_needs_the_token_and_local_address(site: TokenSite) -> None:
     here, query = f"127.0.0.1:{site.server_port}", urlsplit(site.url).query
     assert asked(site, "GET", f"/?{query}", here) == (200, b"the page")
     assert asked(site, "GET", f"/?{query}", f"LOCALHOST:{site.server_port}") == (200, b"the page")
@@ -186,7 +188,7 @@ def test_without_the_token_and_this_address_nothing_is_shown(site: TokenSite) ->
     assert site.server_address[0] == "127.0.0.1"
 
 
-def test_answers_say_what_a_page_may_load(site: TokenSite) -> None:
+def test_responses_restrict_what_a_page_loads(site: TokenSite) -> None:
     connection = HTTPConnection("127.0.0.1", site.server_port, timeout=300)
     connection.request("GET", f"/?token={site.token}")
     policy = connection.getresponse().headers["Content-Security-Policy"]
@@ -194,7 +196,7 @@ def test_answers_say_what_a_page_may_load(site: TokenSite) -> None:
     assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "base-uri 'none'" in policy
 
 
-def test_a_page_that_cannot_be_made_says_why() -> None:
+def test_failed_page_reports_its_reason() -> None:
     def fails() -> WebPage:
         raise ModuleNotFoundError("No module named '<b>'")
 
@@ -203,7 +205,7 @@ def test_a_page_that_cannot_be_made_says_why() -> None:
     assert (status, b"cannot be made: ModuleNotFoundError" in text, b"<b>" in text) == (500, True, False)
 
 
-def test_the_last_page_counts_as_seen_once_it_was_sent() -> None:
+def test_last_page_counts_as_seen_after_sending() -> None:
     with serve_site(0, {"/": lambda: WebPage("more follows"), "/last": lambda: WebPage("all", last=True)}) as site:
         here, query = f"127.0.0.1:{site.server_port}", urlsplit(site.url).query
         assert asked(site, "GET", "/last", here) == (403, b"")
@@ -222,7 +224,7 @@ MARKUP = """new Promise(done => {
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
-def test_a_browser_follows_a_run_to_its_end_and_asks_nobody_else(shell: Shell, gate: Path) -> None:
+def test_browser_follows_a_run_without_other_requests(shell: Shell, gate: Path) -> None:
     with started(shell, RUN) as run:
         wait_at_the_gate(shell)
         with started(shell, "watch --web", stdout=subprocess.PIPE) as watch, browser(shell.root / "profile") as page:

@@ -11,7 +11,7 @@ from pathlib import Path
 DOCS = Path(__file__).parents[2] / "docs/install.md"
 
 
-def test_a_run_leaves_files_only_where_the_docs_say(tmp_path: Path) -> None:
+def test_run_leaves_files_only_where_the_docs_name(tmp_path: Path) -> None:
     home, work, temporary = tmp_path / "home", tmp_path / "work", tmp_path / "tmp"
     for folder in (home, work, temporary):
         folder.mkdir()

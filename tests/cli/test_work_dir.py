@@ -33,7 +33,7 @@ def told(shell: Shell) -> Path:
 
 
 @pytest.mark.parametrize("line", ["millrace run --work-dir ../place", "MILLRACE_WORK=$PWD/../place millrace run"])
-def test_it_is_where_the_user_wants_it_and_goes_with_the_run(line: str, shell: Shell, told: Path) -> None:
+def test_work_directory_is_as_asked_and_removed_at_the_end(line: str, shell: Shell, told: Path) -> None:
     place = shell.root / "place"
     place.mkdir()
     dead = place / f"{work_dir.build_name_prefix()}{'0' * 16}"
@@ -48,7 +48,7 @@ def test_it_is_where_the_user_wants_it_and_goes_with_the_run(line: str, shell: S
 
 @needs_setpriv
 @pytest.mark.parametrize("closed", ["555 cache/sub", "555 cache/sub cache .", "0 cache/sub cache"])
-def test_folders_that_a_tool_has_closed_go_after_each_task(closed: str, shell: Shell) -> None:
+def test_unwritable_tool_folders_are_removed_per_task(closed: str, shell: Shell) -> None:
     place = shell.root / "place"
     place.mkdir()
     shell.tool("closes", f"mkdir -p cache/sub && touch cache/sub/f && chmod {closed} && exec cat")
@@ -59,7 +59,7 @@ def test_folders_that_a_tool_has_closed_go_after_each_task(closed: str, shell: S
 
 
 @needs_setpriv
-def test_folders_that_a_killed_tool_has_closed_go_with_the_run(shell: Shell) -> None:
+def test_unwritable_folders_of_a_killed_tool_are_removed(shell: Shell) -> None:
     place = shell.root / "place"
     place.mkdir()
     closes = 'mkdir -p cache/sub && touch cache/sub/f && chmod 555 cache/sub && touch "$COUNT" && sleep 600'
@@ -72,7 +72,8 @@ def test_folders_that_a_killed_tool_has_closed_go_with_the_run(shell: Shell) -> 
     assert wait_until(lambda: list(place.iterdir()) == []), list(place.iterdir())
 
 
-def test_a_job_file_names_it_too_and_plan_and_doctor_say_where_it_is(shell: Shell) -> None:
+def test_job_file_sets_the_work_directory(shell: Shell) -> None:
+    """Plan and doctor report where it is."""
     place = shell.root / "place"
     place.mkdir()
     (shell.work / "job.toml").write_text(f'command = ["copy", "in.fa"]\ninput = ["in.fa"]\nwork-dir = "{place}"\n')
@@ -82,24 +83,24 @@ def test_a_job_file_names_it_too_and_plan_and_doctor_say_where_it_is(shell: Shel
     assert (found["work_dir"], found["work_why"]) == (str(place), "as asked")
 
 
-def test_a_file_that_may_not_grow_is_named_with_the_limit(shell: Shell) -> None:
+def test_file_size_limit_is_named_with_the_file(shell: Shell) -> None:
     ended = shell.run("ulimit -f 1; millrace run --format fasta --output out.fa -- copy < in.fa")
     assert ended.code == 1 and "out.fa.millrace/" in ended.err and "(ulimit -f)" in ended.err, ended.shown
 
 
-def test_a_place_that_cannot_be_is_refused_before_anything_starts(shell: Shell) -> None:
+def test_missing_work_directory_is_refused_before_the_start(shell: Shell) -> None:
     ended = shell.run("millrace run --work-dir nowhere --format fasta -- copy < in.fa")
     assert ended.code == 2 and "nowhere: no such folder for the work directory" in ended.err, ended.shown
     assert shell.run_dirs() == []
 
 
-def test_storage_that_machines_share_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_storage_is_refused_as_work_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_places.filesystems, "find_filesystem_kind", lambda _: "nfs4")
     with pytest.raises(RefusedError, match=r"machines share \(nfs4\)"):
         work_dir_location.choose_work_place(str(tmp_path), 2, Path("/"))
 
 
-def test_a_sweep_of_a_node_finds_it(tmp_path: Path) -> None:
+def test_node_sweep_removes_the_work_directory(tmp_path: Path) -> None:
     dead = tmp_path / f"{work_dir.build_name_prefix()}{'1' * 16}"
     (dead / "spool").mkdir(parents=True)
     dead.chmod(0o700)
@@ -108,7 +109,7 @@ def test_a_sweep_of_a_node_finds_it(tmp_path: Path) -> None:
     assert not dead.exists()
 
 
-def test_what_lies_there_is_no_more_than_the_docs_say(shell: Shell) -> None:
+def test_work_directory_holds_only_documented_files(shell: Shell) -> None:
     """For each slot two batches of at most 16 MB, with their results."""
     record = b">r\n" + b"MKVLAAGIAK" * 100 + b"\n"
     (shell.work / "large.fa").write_bytes(record * 150_000)

@@ -63,7 +63,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_stops_the_run_and_the_same_command_goes_on_once_it_is_undone(lookup: Shell, change: str) -> None:
+def test_changed_file_stops_the_run_and_undoing_it_resumes(lookup: Shell, change: str) -> None:
+    """What was done before is kept, and nothing of what came after is used."""
     line, words = CHANGES[change]
     at(lookup, "r3", line)
     keep = {name: (lookup.root / name).read_bytes() for name in ("work/in.fa", "work/db", "bin/lookup")}
@@ -89,7 +90,7 @@ def test_a_change_stops_the_run_and_the_same_command_goes_on_once_it_is_undone(l
     ],
     ids=["deleted", "permission"],
 )
-def test_records_are_not_blamed_for_a_database_that_cannot_be_read(lookup: Shell, line: str, words: str) -> None:
+def test_unreadable_database_quarantines_no_record(lookup: Shell, line: str, words: str) -> None:
     lookup.tool("strict", 'cat db > /dev/null || exit 1; [ "$(stat -c %a db)" != 0 ] || exit 1; exec lookup "$@"')
     at(lookup, "r3", line, then="exit 1")
     run = RUN.replace("run ", "run --sync 3600 ", 1).replace("-- lookup", "-- strict")
@@ -112,7 +113,7 @@ def test_records_are_not_blamed_for_a_database_that_cannot_be_read(lookup: Shell
     ],
     ids=["database", "program"],
 )
-def test_a_kill_hides_nothing_that_was_replaced_and_put_back(lookup: Shell, away: str, back: str) -> None:
+def test_kill_does_not_hide_a_replaced_and_restored_file(lookup: Shell, away: str, back: str) -> None:
     at(lookup, "r2", away)
     at(lookup, "r6", back, then="kill -9 $PPID")
     # No look comes between: what was found in the other database is in the journal.
@@ -125,7 +126,7 @@ def test_a_kill_hides_nothing_that_was_replaced_and_put_back(lookup: Shell, away
 
 
 @pytest.mark.parametrize("way", ["< in.fa", "gzip"])
-def test_an_input_that_has_no_name_or_is_compressed_is_looked_at_too(lookup: Shell, way: str) -> None:
+def test_unnamed_or_compressed_input_is_checked_for_change(lookup: Shell, way: str) -> None:
     whole = (lookup.work / "in.fa").read_bytes()
     if way == "gzip":
         (lookup.work / "in.fa").write_bytes(gzip.compress(whole))
@@ -143,7 +144,7 @@ def test_an_input_that_has_no_name_or_is_compressed_is_looked_at_too(lookup: She
     assert (lookup.work / "out.txt").read_text() == EXPECTED
 
 
-def test_a_file_that_is_one_record_is_looked_at_after_its_result(lookup: Shell) -> None:
+def test_single_record_file_is_checked_after_its_result(lookup: Shell) -> None:
     (lookup.work / "d").mkdir()
     for k in range(N):
         (lookup.work / f"d/{k}.fa").write_text(f">r{k}\nMKV\n")
@@ -154,7 +155,7 @@ def test_a_file_that_is_one_record_is_looked_at_after_its_result(lookup: Shell) 
     assert EXPECTED.startswith((lookup.work / "out.txt").read_text()), "wrong bytes were passed on"
 
 
-def test_a_shared_folder_is_all_files_in_it(lookup: Shell) -> None:
+def test_shared_folder_means_all_its_files(lookup: Shell) -> None:
     (lookup.work / "m" / "deep").mkdir(parents=True)
     (lookup.work / "m" / "deep" / "db").write_text("old\n")
     at(lookup, "r3", f"{WRITE}m/deep/db")
@@ -171,7 +172,7 @@ def test_a_shared_folder_is_all_files_in_it(lookup: Shell) -> None:
     assert ended.code == 0 and (lookup.work / "m/out").read_text() == EXPECTED.replace("old", "new"), ended.shown
 
 
-def test_a_script_among_the_arguments_is_a_part_of_the_command(lookup: Shell) -> None:
+def test_script_argument_is_part_of_the_command(lookup: Shell) -> None:
     (lookup.work / "script").write_text('lookup "$1" db > "$2"\n')
     at(lookup, "r3", "sed -i 's/lookup/echo new;&/' script")
     line = "millrace run --slots 1 --batch 1 --verify 0 --input in.fa --output out -- sh script in.fa out"
@@ -183,7 +184,7 @@ def test_a_script_among_the_arguments_is_a_part_of_the_command(lookup: Shell) ->
     assert ended.code == 0 and (lookup.work / "out").read_text() == EXPECTED, ended.shown
 
 
-def test_the_plan_names_a_folder_of_which_nobody_has_said_what_it_is_for(lookup: Shell) -> None:
+def test_plan_suggests_shared_for_a_folder_argument(lookup: Shell) -> None:
     (lookup.work / "m").mkdir()
     (lookup.work / "m" / "db").write_text("old\n")
     plan = "millrace plan --input in.fa {} -- lookup in.fa db m"
@@ -194,9 +195,7 @@ def test_the_plan_names_a_folder_of_which_nobody_has_said_what_it_is_for(lookup:
 
 @pytest.mark.parametrize("command", ["tee copy.txt < in.fa", "./convert in.fa copy.txt"])
 @pytest.mark.parametrize("place", ["", "elsewhere/"], ids=["in the folder", "elsewhere"])
-def test_a_file_that_the_command_writes_and_nobody_names_as_output_is_told_to_be_one(
-    shell: Shell, command: str, place: str
-) -> None:
+def test_undeclared_output_file_is_reported(shell: Shell, command: str, place: str) -> None:
     """It is there since a run by hand, so it was taken for a file that the program reads."""
     (shell.work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(2 * N)))
     (shell.work / "convert").write_text('#!/bin/sh\ncat "$1" > "$2"\n')

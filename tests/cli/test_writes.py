@@ -19,7 +19,7 @@ def large_records(shell: Shell, *sizes: int) -> bytes:
     return content
 
 
-def test_outputs_are_written_in_large_pieces_that_do_not_cross_a_stripe(shell: Shell) -> None:
+def test_outputs_are_written_in_stripe_aligned_pieces(shell: Shell) -> None:
     content = large_records(shell, 2_500_000, 700_000, 99, 1_600_000)
     log, out = shell.root / "log", shell.work / "out"
     done = shell.run(f"{shlex.join(traced(log))} {RUN} --output out -- tee2 in.fa out")
@@ -48,7 +48,7 @@ def names(run_dir: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("n", [100, pytest.param(3000, marks=pytest.mark.slow)])
-def test_no_folder_of_a_run_grows_with_its_tasks(shell: Shell, n: int) -> None:
+def test_run_folders_do_not_grow_with_tasks(shell: Shell, n: int) -> None:
     found = []
     for n_records in (5, n):
         (shell.work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(n_records)))
@@ -58,7 +58,7 @@ def test_no_folder_of_a_run_grows_with_its_tasks(shell: Shell, n: int) -> None:
     assert found[0] == found[1]
 
 
-def test_records_that_are_given_up_are_kept_a_thousand_to_a_folder(shell: Shell) -> None:
+def test_quarantined_records_are_kept_a_thousand_per_folder(shell: Shell) -> None:
     (shell.work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(1, 2002)))
     shell.tool("picky", 'if grep -qx ">r\\(7\\|1000\\|1001\\|2001\\)" "$1"; then exit 9; fi; cat "$1" > "$2"')
     line = "millrace run --slots 2 --batch 2001 --retries 0 --verify 0 --input in.fa --output out -- picky in.fa out"

@@ -80,7 +80,7 @@ def test_parallel_environment_is_used_on_all_hosts(jobs: Jobs, mpi: str) -> None
     [((), "1 (granted by Grid Engine: NSLOTS"), (("-pe", "spread", "2"), "2 (granted by Grid Engine: PE_HOSTFILE")],
     ids=["no parallel environment", "one host"],
 )
-def test_job_on_one_host_takes_its_slots(jobs: Jobs, options: tuple[str, ...], slots: str) -> None:
+def test_job_on_one_host_uses_its_granted_slots(jobs: Jobs, options: tuple[str, ...], slots: str) -> None:
     plan = ("plan", "--input", "in.fa", "--output", "out.fa", "--", "./tool", "in.fa", "out.fa")
     jobs.wait_for_end(jobs.submit(*options, words=plan))
     assert f"slots: {slots}" in jobs.log
@@ -100,7 +100,7 @@ def test_qdel_with_notice_stops_in_order(jobs: Jobs) -> None:
     jobs.check()
 
 
-def test_job_on_one_host_that_is_out_of_time_comes_back(jobs: Jobs) -> None:
+def test_timed_out_job_on_one_host_is_requeued(jobs: Jobs) -> None:
     """Grid Engine 8.1.9 does not start a job on several hosts again, whatever it runs: it waits for a clean up."""
     with jobs.site.held():
         job = jobs.submit("-pe", "spread", "2", "-l", "s_rt=00:00:15", "-r", "y", stopped=99)
@@ -111,7 +111,7 @@ def test_job_on_one_host_that_is_out_of_time_comes_back(jobs: Jobs) -> None:
     jobs.check()
 
 
-def test_job_with_checkpoints_that_is_suspended_goes_on_elsewhere(jobs: Jobs) -> None:
+def test_suspended_job_with_checkpoints_resumes_elsewhere(jobs: Jobs) -> None:
     with jobs.site.held():
         job = jobs.submit("-pe", "spread", "2", "-ckpt", "again")
         jobs.engine.wait(lambda: jobs.site.under_way, f"results: {jobs.log}")

@@ -23,7 +23,7 @@ with LocalCluster() as cluster:
 """
 
 
-def test_task_of_hyperqueue_takes_the_cores_that_it_was_given(tmp_path: Path) -> None:
+def test_hyperqueue_task_uses_its_granted_cores(tmp_path: Path) -> None:
     """Also where its worker is in a Slurm job of several nodes, which is not the task's to use."""
     (tmp_path / "in.fa").write_text(">a\nMKV\n>b\nMKV\n")
     environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_CPUS_PER_NODE": "16(x3)"}

@@ -9,7 +9,8 @@ from test_lost import ends_well, under_way
 VARIABLE = b"MILLRACE_KEY"
 
 
-def test_the_key_of_a_start_is_in_no_arguments_and_no_tool_has_it(cluster: Cluster) -> None:
+def test_start_key_is_in_no_arguments_or_tool_environment(cluster: Cluster) -> None:
+    """The ranks alone have it, and all have the same one."""
     with cluster.site.held():
         process = cluster.start()
         under_way(cluster)

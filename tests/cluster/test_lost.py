@@ -38,7 +38,7 @@ def test_a_run_on_named_hosts_uses_all_of_them(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("place", ["", "shared"], ids=["empty there", "elsewhere there"])
-def test_a_first_host_without_the_shared_folder_is_named_at_once(cluster: Cluster, place: str) -> None:
+def test_first_host_without_shared_folder_is_named_at_once(cluster: Cluster, place: str) -> None:
     above = cluster.site.folder
     if place:
         (above / place).mkdir()
@@ -52,7 +52,7 @@ def test_a_first_host_without_the_shared_folder_is_named_at_once(cluster: Cluste
     assert not cluster.site.output.exists() and cluster.site.left_over() == []
 
 
-def test_a_host_that_does_not_exist_is_named_at_the_end_too(cluster: Cluster) -> None:
+def test_missing_host_is_named_in_the_last_message(cluster: Cluster) -> None:
     options = " ".join(cluster.site.options())
     process = cluster.start_command(f"{cluster.millrace} run --hosts node1,node2,nosuch {options}")
     ends_well(cluster, process)
@@ -60,7 +60,7 @@ def test_a_host_that_does_not_exist_is_named_at_the_end_too(cluster: Cluster) ->
     assert "nosuch had no part in the end of this run: not answering" in cluster.said.splitlines()[-1]
 
 
-def test_why_a_start_came_to_nothing_is_told_in_the_launchers_words(cluster: Cluster) -> None:
+def test_failed_start_quotes_the_words_of_the_launcher(cluster: Cluster) -> None:
     shell = cluster.site.folder / "shell"
     fails_once = f"case $* in *prted*) mkdir {shell}.called 2> /dev/null && exit 9;; esac"
     shell.write_text(f'#!/bin/sh\n{fails_once}\nexec {cluster.nodes.rsh} "$@"\n')
@@ -98,7 +98,7 @@ def test_a_lost_node_is_left_out(cluster: Cluster, name: str) -> None:
     ends_well(cluster, process)
 
 
-def test_a_frozen_coordinator_is_found_by_its_silence(cluster: Cluster) -> None:
+def test_frozen_coordinator_is_detected_by_its_silence(cluster: Cluster) -> None:
     with cluster.site.held():
         process = cluster.start()
         under_way(cluster)
@@ -129,7 +129,7 @@ if socket.gethostname() == "head":
 """
 
 
-def test_a_rank_frozen_while_mpi_starts_is_not_waited_for(cluster: Cluster) -> None:
+def test_rank_frozen_during_mpi_start_is_left_out(cluster: Cluster) -> None:
     first = cluster.site.folder / "first"
     first.mkdir()
     (first / "sitecustomize.py").write_text(FREEZE_ONCE.format(mark=str(first / "frozen")))
@@ -152,7 +152,7 @@ def test_a_frozen_part_does_not_stop_the_others(cluster: Cluster, where: str, wo
     ends_well(cluster, process)
 
 
-def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None:
+def test_killed_supervisor_ends_all_processes(cluster: Cluster) -> None:
     with cluster.site.held():
         process = cluster.start()
         under_way(cluster)
@@ -165,7 +165,7 @@ def test_nothing_goes_on_when_the_supervisor_is_killed(cluster: Cluster) -> None
     assert "by earlier runs" in cluster.said
 
 
-def test_a_stopped_run_keeps_what_it_has_and_resumes(cluster: Cluster) -> None:
+def test_stopped_run_keeps_results_and_resumes(cluster: Cluster) -> None:
     with cluster.site.held():
         process = cluster.start()
         under_way(cluster)
@@ -177,7 +177,7 @@ def test_a_stopped_run_keeps_what_it_has_and_resumes(cluster: Cluster) -> None:
     ends_well(cluster, cluster.start())
 
 
-def test_a_fresh_start_that_is_refused_leaves_the_earlier_run_as_it_was(cluster: Cluster) -> None:
+def test_refused_fresh_start_restores_the_earlier_run(cluster: Cluster) -> None:
     site = cluster.site
     with cluster.site.held():
         process = cluster.start()
@@ -207,7 +207,7 @@ def test_a_fresh_start_that_is_refused_leaves_the_earlier_run_as_it_was(cluster:
     assert "by earlier runs" in cluster.said
 
 
-def test_records_are_not_blamed_for_a_database_that_one_node_lost(cluster: Cluster, tmp_path: Path) -> None:
+def test_database_lost_on_one_node_quarantines_no_record(cluster: Cluster, tmp_path: Path) -> None:
     site = cluster.site
     # Outside of the working folder: the view of it does not show what is mounted there later.
     db, other, begun, failed, lost = (tmp_path / name for name in ("db", "other", "begun", "failed", "lost"))
@@ -231,7 +231,7 @@ def test_records_are_not_blamed_for_a_database_that_one_node_lost(cluster: Clust
     ends_well(cluster, cluster.start("--shared", str(db)))
 
 
-def test_output_to_a_pipe_has_each_byte_once_though_the_run_starts_again(cluster: Cluster) -> None:
+def test_piped_output_has_each_byte_once_after_a_restart(cluster: Cluster) -> None:
     words = (
         f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 "
         "--batch 2 --progress none --format fasta -- ./tool - < in.fa > out.fa"

@@ -52,7 +52,7 @@ def came_through(site: Site, said: str, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_of_slurm_with_too_little_memory_takes_fewer_slots(hungry: Site, millrace: str) -> None:
+def test_slurm_job_with_too_little_memory_uses_fewer_slots(hungry: Site, millrace: str) -> None:
     if reason := reason_not():
         pytest.skip(reason)
     with memory_group("probe", 64 << 20):
@@ -67,7 +67,7 @@ def test_a_job_of_slurm_with_too_little_memory_takes_fewer_slots(hungry: Site, m
     came_through(hungry, (hungry.folder / f"tool-{job}.log").read_text(errors="replace"), (socket.gethostname(),))
 
 
-def test_nodes_with_too_little_memory_take_fewer_slots(hungry: Site, cluster: Cluster) -> None:
+def test_nodes_with_too_little_memory_use_fewer_slots(hungry: Site, cluster: Cluster) -> None:
     hosts = ("node1", "node2")
     cluster.site = hungry
     with ExitStack() as stack:

@@ -116,14 +116,14 @@ def check(cluster: Cluster) -> None:
     assert harness.wait_until(lambda: not cluster.left_over()), cluster.left_over()
 
 
-def test_each_command_runs_on_all_nodes_and_the_bytes_are_those_of_the_steps(job: Cluster) -> None:
+def test_each_phase_runs_on_all_nodes_with_serial_bytes(job: Cluster) -> None:
     run = start(job, "--json")  # which must not come between
     assert run.wait(harness.LONGEST_SECONDS) == 0, job.said
     check(job)
 
 
 @pytest.mark.parametrize("victim", ["signal", again("job"), again("node")])
-def test_stopped_in_its_second_phase_it_goes_on(job: Cluster, marks: Path, victim: str) -> None:
+def test_job_stopped_in_its_second_phase_resumes(job: Cluster, marks: Path, victim: str) -> None:
     folder = job.site.folder
     (marks / "hold").touch()
     run = start(job)
@@ -148,7 +148,7 @@ def test_stopped_in_its_second_phase_it_goes_on(job: Cluster, marks: Path, victi
     check(job)
 
 
-def test_the_plan_says_what_waits_and_why(job: Cluster) -> None:
+def test_plan_reports_waiting_phases_and_reasons(job: Cluster) -> None:
     folder = job.site.folder
     told = subprocess.run(
         [job.millrace, "plan", "--hosts", ",".join(NAMES[1:]), "job.toml"], cwd=folder, capture_output=True, text=True
@@ -158,7 +158,7 @@ def test_the_plan_says_what_waits_and_why(job: Cluster) -> None:
     assert "waits for the end of [first]: on several nodes one command has all slots" in told.stdout
 
 
-def test_in_a_job_of_slurm_it_takes_its_nodes(slurm: Slurm, millrace: str, site: Site) -> None:
+def test_phases_in_a_slurm_job_use_its_nodes(slurm: Slurm, millrace: str, site: Site) -> None:
     write(site, 1)  # all nodes have one name
     words = [millrace, "slurm", "-N", str(slurm.n_nodes), "-t", "10:00", "--option=--wait", "--slots", "2", "job.toml"]
     done = subprocess.run(
@@ -170,7 +170,7 @@ def test_in_a_job_of_slurm_it_takes_its_nodes(slurm: Slurm, millrace: str, site:
 
 
 @pytest.mark.slow
-def test_out_of_time_a_job_of_slurm_comes_back(slurm: Slurm, millrace: str, site: Site, marks: Path) -> None:
+def test_timed_out_slurm_job_is_requeued(slurm: Slurm, millrace: str, site: Site, marks: Path) -> None:
     write(site, 1)
     (marks / "hold").touch()
     words = [millrace, "slurm", "-N", str(slurm.n_nodes), "-t", "10:00", "--slots", "2", "job.toml"]

@@ -20,7 +20,7 @@ def keep_apart(cluster: Cluster, node: str, *others: str) -> None:
         at(cluster, node, f"ip route add prohibit {address}/32")
 
 
-def test_node_without_ipv6_among_others_with_it_takes_part(cluster: Cluster) -> None:
+def test_node_without_ipv6_joins_nodes_with_ipv6(cluster: Cluster) -> None:
     for number, node in enumerate(NAMES):
         if node != "node2":
             at(cluster, node, f"ip -6 addr add fd00:77::{number + 1}/64 dev eth0 nodad")
@@ -30,7 +30,8 @@ def test_node_without_ipv6_among_others_with_it_takes_part(cluster: Cluster) -> 
     assert cluster.site.output.read_bytes() == cluster.site.expected
 
 
-def test_first_host_that_others_do_not_reach_is_named_after_one_start(cluster: Cluster) -> None:
+def test_unreachable_first_host_is_named_after_one_start(cluster: Cluster) -> None:
+    """The run is not started again, as every start would fail alike."""
     keep_apart(cluster, "node1", "node2", "node3", "node4")
     assert cluster.start().wait(harness.LONGEST_SECONDS) == 2, cluster.said
     assert "node1: the other nodes do not reach it by TCP (node2, node3, node4: " in cluster.said

@@ -95,7 +95,7 @@ def test_a_job_on_one_node_uses_the_cores_that_it_has_asked_for(
     assert f"slots: {n} (granted by Slurm: SLURM_JOB_CPUS_PER_NODE" in (site.folder / "said").read_text()
 
 
-def test_out_of_time_the_job_goes_back_into_the_queue_and_carries_on(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+def test_timed_out_job_is_requeued_and_resumes(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     with site.held():
         job = submit()
         slurm.wait(lambda: site.under_way, "results")
@@ -117,7 +117,7 @@ def preempt(slurm: Slurm) -> str:
     )
 
 
-def test_a_job_that_is_preempted_stops_in_order_and_comes_back(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+def test_preempted_job_stops_in_order_and_is_requeued(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     with site.held():
         job = submit()
         slurm.wait(lambda: site.under_way, "results")
@@ -150,7 +150,8 @@ node_sweeps.sweep_all_nodes = later
 
 
 @pytest.mark.usefixtures("submit")
-def test_a_job_that_is_preempted_between_two_starts_is_not_started_again(slurm: Slurm, site: Site) -> None:
+def test_job_preempted_between_starts_is_not_restarted(slurm: Slurm, site: Site) -> None:
+    """The signal comes after the end of one start and before the next."""
     (site.folder / "gate").touch()
     mpi = find("openmpi")
     words = [mpi.millrace, "slurm", "--dry-run", "-N3", "-t", "10:00", *site.options()]
@@ -193,7 +194,7 @@ def test_a_job_without_one_result_is_not_queued_again(slurm: Slurm, site: Site, 
     assert "not one result within the wall time" in log(site, job)
 
 
-def test_a_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+def test_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     try:
         with site.held():
             job = submit()
@@ -235,7 +236,7 @@ def test_job_whose_batch_node_is_lost_is_queued_again(slurm: Slurm, site: Site, 
     assert "by earlier runs" in log(site, job)
 
 
-def test_suspended_job_goes_on_without_a_new_start(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+def test_suspended_job_continues_without_a_new_start(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     with site.held():
         job = submit()
         slurm.wait(lambda: site.under_way, "results")
@@ -283,7 +284,7 @@ def started_by_srun(slurm: Slurm, site: Site, *words: str) -> subprocess.Complet
     )  # type: ignore[call-overload,no-any-return]
 
 
-#: What Slurm says where MPICH's message was too long for it; see `test_a_message_too_long_for_slurm_is_no_matter_without_srun`.
+#: What Slurm says where MPICH's message was too long for it; see `test_message_too_long_for_slurm_matters_only_with_srun`.
 TOO_LONG = "mpi/pmi2: invalid client request"
 
 
@@ -324,7 +325,7 @@ for gap in gaps:
 """
 
 
-def test_a_message_too_long_for_slurm_is_no_matter_without_srun(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
+def test_message_too_long_for_slurm_matters_only_with_srun(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     limits = f"{DENSE_MEMORY}from millrace.cluster.transport import mpi_start\nmpi_start.MAX_INIT_SECONDS = 20.0\n"
     millrace = with_limits(find("mpich"), site.folder, limits).millrace
     done = started_by_srun(slurm, site, "--mpi=pmi2", "-N3", "-n3", millrace, "run", *site.options())
@@ -334,7 +335,7 @@ def test_a_message_too_long_for_slurm_is_no_matter_without_srun(slurm: Slurm, si
     ends_well(slurm, site, submit(command=millrace))
 
 
-def test_a_start_of_mpi_that_slurm_may_have_spoilt_is_told(slurm: Slurm, site: Site) -> None:
+def test_mpi_start_failure_under_srun_hints_at_slurm(slurm: Slurm, site: Site) -> None:
     never = (
         "import os, time\n"
         "from millrace.cluster.transport import mpi_start\n"
@@ -351,7 +352,7 @@ def test_a_start_of_mpi_that_slurm_may_have_spoilt_is_told(slurm: Slurm, site: S
     assert f'if Slurm says "{TOO_LONG}"' in done.stderr and "leave out srun" in done.stderr
 
 
-def test_a_start_that_one_node_refuses_leaves_the_output_of_an_earlier_run(slurm: Slurm, site: Site) -> None:
+def test_start_refused_on_one_node_keeps_the_old_output(slurm: Slurm, site: Site) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("no mount namespaces here")
     other, wrapped = site.folder / "other", site.folder / "wrapped"
@@ -379,7 +380,7 @@ def test_srun_of_another_mpi_is_refused(slurm: Slurm, site: Site) -> None:
     assert not site.output.exists()
 
 
-def test_the_script_is_what_sbatch_takes(slurm: Slurm, site: Site, millrace: str) -> None:
+def test_script_is_accepted_by_sbatch(slurm: Slurm, site: Site, millrace: str) -> None:
     options = ["-N", "2", "-t", "1:00:00", "-c", "1", "--mem", "100M", "-p", "main", "-J", "mine", "--option=--nice=10"]
     shown = subprocess.run(
         [millrace, "slurm", "--dry-run", *options, *site.options()], cwd=site.folder, capture_output=True, text=True, check=True
@@ -400,7 +401,7 @@ def test_without_slurm_nothing_is_submitted(site: Site, millrace: str, tmp_path:
     assert "sbatch: not found here" in done.stderr
 
 
-def test_where_slurm_does_not_answer_its_own_words_are_passed_on(site: Site, millrace: str, tmp_path: Path) -> None:
+def test_sbatch_error_is_reported_in_its_own_words(site: Site, millrace: str, tmp_path: Path) -> None:
     (tmp_path / "sbatch").write_text(
         "#!/bin/sh\necho 'sbatch: error: Unable to contact slurm controller' >&2\nexit 1\n"
     )
@@ -414,7 +415,7 @@ def test_where_slurm_does_not_answer_its_own_words_are_passed_on(site: Site, mil
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
-def test_a_pbs_script_is_shell_and_says_what_was_asked(site: Site, millrace: str) -> None:
+def test_pbs_script_is_valid_shell_with_the_requested_limits(site: Site, millrace: str) -> None:
     options = ["-N", "4", "-t", "1-12", "-c", "16", "--mem", "64gb", "-p", "long", "--setup", "module load blast"]
     shown = subprocess.run(
         [millrace, "pbs", "--dry-run", *options, *site.options()], cwd=site.folder, capture_output=True, text=True, check=True
@@ -435,7 +436,7 @@ def test_a_pbs_script_is_shell_and_says_what_was_asked(site: Site, millrace: str
         (["-t", "2"], "too short"),
     ],
 )
-def test_what_a_job_cannot_do_is_refused_before_it_is_submitted(
+def test_impossible_job_options_are_refused_before_submission(
     site: Site, millrace: str, more: list[str], reason: str
 ) -> None:
     words = [millrace, "slurm", "--dry-run", "-N", "2", "-t", "1:00:00", *more, *site.options()]

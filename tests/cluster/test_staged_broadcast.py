@@ -51,7 +51,8 @@ def copies(cluster: Cluster, name: str) -> list[str]:
     return sorted(line.partition("-")[2] for line in listed.stdout.split() if line != ".lock")
 
 
-def test_each_node_reads_its_own_copy_which_stays_for_the_next_job(cluster: Cluster, database: Path) -> None:
+def test_each_node_reads_its_own_copy(cluster: Cluster, database: Path) -> None:
+    """The copies stay, and the next job reads them."""
     in_place = f"{database.stat().st_dev}-{database.stat().st_ino}"
     used = run(cluster, "--stage", "ram")
     first = readers.seen(cluster)
@@ -68,7 +69,7 @@ def test_each_node_reads_its_own_copy_which_stays_for_the_next_job(cluster: Clus
     assert set(used) <= readers.seen(cluster) == first
 
 
-def test_a_node_without_room_reads_in_place_and_passes_on(cluster: Cluster, database: Path) -> None:
+def test_node_without_room_reads_in_place_and_forwards(cluster: Cluster, database: Path) -> None:
     subprocess.run(cluster.nodes.command("node2", "mount -o remount,size=4M /dev/shm"), check=True)
     found = run(cluster, "--stage", "ram")
     assert "to be copied to the memory of 3 nodes" in cluster.said
@@ -107,7 +108,7 @@ def start_half(cluster: Cluster, database: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("hit", [again("node3"), "node1"], ids=["agent", "coordinator"])
-def test_a_broadcast_that_is_cut_off_begins_again(cluster: Cluster, database: Path, hit: str) -> None:
+def test_interrupted_broadcast_starts_again(cluster: Cluster, database: Path, hit: str) -> None:
     process = start_half(cluster, database)
     os.kill(cluster.find_one(hit, "millrace run"), signal.SIGKILL)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
@@ -117,7 +118,7 @@ def test_a_broadcast_that_is_cut_off_begins_again(cluster: Cluster, database: Pa
         assert copies(cluster, name) == ["db", "db.small"], "nothing half done"
 
 
-def test_a_run_that_is_stopped_during_the_broadcast_ends_at_once(cluster: Cluster, database: Path) -> None:
+def test_run_stopped_during_the_broadcast_ends_at_once(cluster: Cluster, database: Path) -> None:
     process = start_half(cluster, database)
     os.kill(cluster.find_one("head", "bin/millrace run"), signal.SIGTERM)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 143, cluster.said
@@ -126,7 +127,7 @@ def test_a_run_that_is_stopped_during_the_broadcast_ends_at_once(cluster: Cluste
         assert "db" not in copies(cluster, name)
 
 
-def test_what_is_each_nodes_own_is_read_in_place(cluster: Cluster, database: Path) -> None:
+def test_database_local_to_each_node_is_read_in_place(cluster: Cluster, database: Path) -> None:
     found = run(cluster, "--verbose")
     assert "databases: in place\n" in cluster.said
     assert {line.split()[1] for line in found} == {f"{database.stat().st_dev}-{database.stat().st_ino}"}

@@ -50,7 +50,7 @@ def test_the_server_is_read_once_for_all_nodes(cluster: Cluster, server: web_ser
 
 
 @pytest.mark.slow
-def test_an_output_goes_to_a_url(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_written_to_a_url(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boto3 = pytest.importorskip("boto3")
     server = pytest.importorskip("moto.server").ThreadedMotoServer(cluster.nodes.gateway, 0, verbose=False)
     server.start()

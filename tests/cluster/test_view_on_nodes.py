@@ -119,7 +119,7 @@ def views(cluster: Cluster) -> Iterator[Views]:
         yield found
 
 
-def test_what_waits_on_one_node_is_done_by_another(views: Views) -> None:
+def test_tasks_that_wait_on_one_node_run_on_another(views: Views) -> None:
     views.ends_well(views.start_and_lose("node2"))
 
 
@@ -133,7 +133,7 @@ def go_on_in_new_views(views: Views) -> None:
     assert f"{views.point}: is served again" in views.cluster.said
 
 
-def test_where_all_wait_the_run_goes_on_in_new_views(views: Views) -> None:
+def test_run_resumes_in_new_views_when_all_nodes_wait(views: Views) -> None:
     go_on_in_new_views(views)
 
 
@@ -144,7 +144,7 @@ def test_the_same_over_ssh(by_ssh: Cluster) -> None:  # noqa: F811
 
 
 @pytest.mark.slow  # who waits in vain does so for a minute
-def test_where_none_comes_back_the_run_names_it_and_resumes(views: Views) -> None:
+def test_lost_view_on_all_nodes_is_named_and_run_resumes(views: Views) -> None:
     process = views.start_and_lose(*NODES)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 1, views.cluster.said
     assert f"{views.point}: {AWAY}\n" in views.cluster.said

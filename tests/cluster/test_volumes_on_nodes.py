@@ -140,9 +140,8 @@ def size_of(words: str) -> float:
 
 
 @pytest.mark.slow
-def test_volumes_are_searched_where_they_are_and_the_output_is_the_serial_one(
-    cluster: Cluster, hdfs: Hdfs, databases: dict[str, Path]
-) -> None:
+def test_volumes_are_searched_where_they_are(cluster: Cluster, hdfs: Hdfs, databases: dict[str, Path]) -> None:
+    """The output is that of the serial run."""
     wanted = serial(cluster, databases, "prot")
     assert b"# 0 hits found" not in wanted and wanted.count(b"\n") > 300
     assert run(cluster, hdfs, "prot", batch=20) == wanted, cluster.said
@@ -196,9 +195,10 @@ def targets(cluster: Cluster, hdfs: Hdfs, tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="HMMER is not installed")
 @pytest.mark.parametrize("program", [pytest.param("phmmer", marks=pytest.mark.slow), "hmmsearch"])
-def test_nodes_fetch_the_pieces_of_a_file_of_sequences_that_they_search(
+def test_nodes_fetch_only_the_pieces_that_they_search(
     cluster: Cluster, hdfs: Hdfs, targets: Path, program: str
 ) -> None:
+    """The pieces are blocks of a file of sequences."""
     folder, command = cluster.site.folder, HMMER[program]
     serial = f"ln -s {targets} db.fa && {command.format('db.fa')} && rm db.fa"
     subprocess.run(["bash", "-ec", serial], cwd=folder, check=True, env={**os.environ, "HMMER_NCPU": "0"})
@@ -224,9 +224,7 @@ def test_nodes_fetch_the_pieces_of_a_file_of_sequences_that_they_search(
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("phmmer") is None, reason="HMMER is not installed")
-def test_a_file_that_is_replaced_in_hdfs_ends_the_run_of_all_nodes_at_once(
-    cluster: Cluster, hdfs: Hdfs, targets: Path
-) -> None:
+def test_file_replaced_in_hdfs_ends_the_run_on_all_nodes(cluster: Cluster, hdfs: Hdfs, targets: Path) -> None:
     folder = cluster.site.folder
     (folder / "q.faa").write_text(sequences(4, 150, 100)[1])
     words = (

@@ -35,12 +35,13 @@ def tools(owed: list[Owes], elsewhere: Collection[str] = ()) -> pytest.MarkDecor
 all_tools = tools([*OWED])
 
 
-def test_each_family_is_held_to_the_contract() -> None:
+def test_each_adapter_family_is_in_the_contract() -> None:
     assert {MODULES[owes.program] for owes in OWED} | WITHOUT.keys() == FAMILIES.keys()
 
 
 @all_tools
-def test_input_and_output_are_found_in_each_form_and_the_rest_stays_as_it_was_typed(owes: Owes, bench_of: Path) -> None:
+def test_input_and_output_are_recognised_in_each_form(owes: Owes, bench_of: Path) -> None:
+    """All other arguments stay as typed."""
     need(owes.program)
     for form in owes.forms:
         typed = owes.command(form)
@@ -59,7 +60,7 @@ def _typed(path: str) -> str:
 
 
 @all_tools
-def test_pages_name_the_releases_that_it_was_compared_with(owes: Owes, bench_of: Path) -> None:
+def test_pages_name_the_compared_releases(owes: Owes, bench_of: Path) -> None:
     need(owes.program)
     tested = [version.rstrip("+").partition("-")[0] for version in understand(owes.command(), bench_of).tested]
     for page in (DOCS / "tools" / f"{MODULES[owes.program]}.md", DOCS / "exactness.md"):
@@ -68,17 +69,18 @@ def test_pages_name_the_releases_that_it_was_compared_with(owes: Owes, bench_of:
 
 
 @all_tools
-def test_a_tool_that_only_computes_may_not_stand_still_for_ever(owes: Owes, bench_of: Path) -> None:
+def test_computing_tool_has_a_standstill_limit(owes: Owes, bench_of: Path) -> None:
     need(owes.program)
     assert understand(owes.command(), bench_of).still_seconds == STANDSTILL_SECONDS
 
 
-def test_what_is_not_known_may_wait_as_long_as_it_likes(bench_of: Path) -> None:
+def test_unknown_program_has_no_standstill_limit(bench_of: Path) -> None:
     assert understand(["sh", "-c", "sleep 99; exec cat q.faa"], bench_of, inputs=("q.faa",)).still_seconds is None
 
 
 @all_tools
-def test_what_it_cannot_do_is_refused_before_anything_starts_with_the_reason(owes: Owes, bench_of: Path) -> None:
+def test_unsupported_use_is_refused_with_a_reason(owes: Owes, bench_of: Path) -> None:
+    """The refusal comes before anything starts, and leaves no file."""
     need(owes.program)
     before = {path.name for path in bench_of.iterdir()}
     for line in owes.refused:
@@ -89,7 +91,7 @@ def test_what_it_cannot_do_is_refused_before_anything_starts_with_the_reason(owe
 
 
 @all_tools
-def test_an_option_that_is_not_known_is_refused_or_judged_by_the_tool(owes: Owes, bench_of: Path) -> None:
+def test_unknown_option_is_refused_or_left_to_the_tool(owes: Owes, bench_of: Path) -> None:
     need(owes.program)
     typed = owes.command()
     at = 2 if owes.program == "diamond" else 1
@@ -101,7 +103,7 @@ def test_an_option_that_is_not_known_is_refused_or_judged_by_the_tool(owes: Owes
 
 
 @all_tools
-def test_its_joins_are_of_the_one_list_and_there(owes: Owes, bench_of: Path) -> None:
+def test_joins_of_an_adapter_are_in_the_list_of_joins(owes: Owes, bench_of: Path) -> None:
     need(owes.program)
     parts = {"concat", "header", "header-first", "footer", "restore", "csv", "sam", "jsonl", "xml"}
     for output in understand(owes.command(), bench_of).outputs:
@@ -175,7 +177,7 @@ cut_tools = tools([owes for owes in OWED if owes.is_cut], elsewhere=("blastp", "
 
 
 @cut_tools
-def test_any_cut_of_the_input_gives_the_serial_bytes(owes: Owes, bench_of: Path, place: Place) -> None:
+def test_any_cut_of_the_input_writes_serial_bytes(owes: Owes, bench_of: Path, place: Place) -> None:
     need(owes.program)
     records = some_records(owes, bench_of)
     for sizes in cuts(len(records)):
@@ -184,7 +186,7 @@ def test_any_cut_of_the_input_gives_the_serial_bytes(owes: Owes, bench_of: Path,
 
 
 @tools([owes for owes in OWED if owes.is_cut and owes.nothing])
-def test_a_batch_without_a_result_first_last_and_alone(owes: Owes, bench_of: Path, place: Place) -> None:
+def test_batch_without_a_result_joins_first_last_and_alone(owes: Owes, bench_of: Path, place: Place) -> None:
     need(owes.program)
     nothing, records = owes.nothing.encode(), some_records(owes, bench_of)[:2]
     for batches in ([[nothing], records], [records, [nothing, nothing]], [[nothing], [nothing]]):
@@ -192,7 +194,7 @@ def test_a_batch_without_a_result_first_last_and_alone(owes: Owes, bench_of: Pat
 
 
 @tools([owes for owes in OWED if owes.is_cut])
-def test_an_empty_input_is_what_it_is_to_the_tool(owes: Owes, bench_of: Path, tmp_path: Path) -> None:
+def test_empty_input_is_treated_as_by_the_tool(owes: Owes, bench_of: Path, tmp_path: Path) -> None:
     need(owes.program)
     ended = []
     for way, before in (("serial", []), ("millrace", [*MILLRACE, "run", "-q", "--slots", "2", "--"])):

@@ -66,7 +66,7 @@ def come_back(owed: FileCodec, path: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", FILE_CODECS)
-def test_awkward_files_come_back_or_are_not_taken(name: str, tmp_path: Path) -> None:
+def test_awkward_files_round_trip_or_are_declined(name: str, tmp_path: Path) -> None:
     owed = codec_of_files(name)
     for number, data in enumerate(AWKWARD.values()):
         (tmp_path / f"{number}").write_bytes(data)
@@ -82,7 +82,7 @@ FIELDS = st.sampled_from([b"0", b"1", b"-7", b"12.5", b"12.25", b"99999999999", 
 @given(
     rows=st.lists(st.tuples(FIELDS, FIELDS, FIELDS), min_size=2, max_size=6), times=st.integers(1, 9), end=st.booleans()
 )
-def test_any_columns_come_back_or_are_not_taken(
+def test_any_columns_round_trip_or_are_declined(
     name: str, rows: list[tuple[bytes, ...]], times: int, end: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "log").write_bytes(b"\n".join(b",".join(row) for row in rows * times) + b"\n" * end)
@@ -90,7 +90,7 @@ def test_any_columns_come_back_or_are_not_taken(
 
 
 @pytest.mark.parametrize("name", FILE_CODECS)
-def test_a_stranger_s_pieces_are_refused_or_only_other_bytes(name: str, tmp_path: Path) -> None:
+def test_altered_pieces_are_refused_or_decode_bounded(name: str, tmp_path: Path) -> None:
     """Nothing else comes of them: no other error, no file, no more bytes than a pack may have."""
     owed, chance = codec_of_files(name), random.Random(1)
     source = tmp_path / "log"
@@ -106,7 +106,7 @@ def test_a_stranger_s_pieces_are_refused_or_only_other_bytes(name: str, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
-def test_each_codec_is_held_to_the_contract() -> None:
+def test_each_codec_is_in_the_contract() -> None:
     for name in RESULTS:
         assert isinstance(result_codec.find_result_codec(name), ResultCodec)
     assert {name for name in set(MODULES.values()) if result_codec.find_result_codec(name)} == set(RESULTS)

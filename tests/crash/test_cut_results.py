@@ -133,7 +133,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("cut_of", COMMANDS, indirect=True)
-def test_a_result_that_was_cut_is_computed_again(cut_of: Cut) -> None:
+def test_truncated_result_is_computed_again(cut_of: Cut) -> None:
     for cut in CUTS:
         code, said = cut_of.run(cut)
         assert code == 0, said
@@ -143,7 +143,7 @@ def test_a_result_that_was_cut_is_computed_again(cut_of: Cut) -> None:
 
 
 @pytest.mark.parametrize("cut_of", [COMMANDS[1], COMMANDS[4]], indirect=True)
-def test_a_record_whose_result_is_always_cut_is_set_aside(cut_of: Cut) -> None:
+def test_record_with_always_truncated_result_is_quarantined(cut_of: Cut) -> None:
     code, said = cut_of.run("empty", always=True)
     assert code == 3, said
     assert "exit status 0, but it wrote nothing to out" in said

@@ -23,7 +23,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def test_no_space_for_results_stops_and_the_same_command_goes_on(tiny: Path) -> None:
+def test_full_disk_stops_the_run_and_it_resumes(tiny: Path) -> None:
     site = Site(tiny, n=2000)
     site.options = ("--slots", "2", "--batch", "200")
     ballast = tiny / "ballast"
@@ -41,7 +41,7 @@ def test_no_space_for_results_stops_and_the_same_command_goes_on(tiny: Path) -> 
     assert site.executions < done + 10, "what was done before was kept"
 
 
-def test_the_message_says_how_much_the_next_result_needs(tiny: Path) -> None:
+def test_full_disk_message_has_the_bytes_needed(tiny: Path) -> None:
     site = Site(tiny, n=2000)
     site.options = ("--slots", "1", "--batch", "2000")
     (tiny / "ballast").write_bytes(bytes(800_000))
@@ -71,7 +71,7 @@ FILL = "head -c 400M /dev/zero > fill"
     ],
     ids=["the tool fails", "the tool does not notice", "for a moment"],
 )
-def test_a_full_work_directory_is_nobodys_bad_record(site: Site, fill: str, words: str) -> None:
+def test_full_work_directory_quarantines_no_record(site: Site, fill: str, words: str) -> None:
     need_small_memory()
     tool = site.folder / "tool"
     tool.write_text(
@@ -90,7 +90,7 @@ def test_a_full_work_directory_is_nobodys_bad_record(site: Site, fill: str, word
     assert site.output.read_bytes() == site.expected
 
 
-def test_a_tool_may_talk_more_than_fits(site: Site) -> None:
+def test_tool_stderr_beyond_the_disk_is_shortened(site: Site) -> None:
     need_small_memory()
     wait = "while [ $(stat -L -c %b /dev/fd/2) -gt 4000 ]; do sleep 0.01; done"
     (site.folder / "tool").write_text(

@@ -124,7 +124,7 @@ def test_committed_searches_are_not_repeated(search: Search) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_keeps_what_its_searches_found(search: Search) -> None:
+def test_stopped_run_keeps_finished_searches(search: Search) -> None:
     process = search.start_held(3)
     process.send_signal(signal.SIGTERM)
     harness.heard(process)
@@ -140,7 +140,7 @@ def test_a_stopped_run_keeps_what_its_searches_found(search: Search) -> None:
 
 
 @pytest.mark.parametrize("where", some(["", "fragments/", "database/"], "fragments/"))
-def test_a_query_that_fails_anywhere_is_given_up_alone(search: Search, where: str) -> None:
+def test_failing_query_is_quarantined_alone(search: Search, where: str) -> None:
     names = [line.split()[0][1:] for line in (search.folder / "q.faa").read_text().splitlines() if line[:1] == ">"]
     code, said = search.run(BAD=f"^>{names[4]}", WHERE=where)
     assert code == 3, said
@@ -154,7 +154,7 @@ def test_a_query_that_fails_anywhere_is_given_up_alone(search: Search, where: st
 
 
 @pytest.mark.slow
-def test_a_second_look_is_at_the_whole_database(search: Search) -> None:
+def test_verification_searches_the_whole_database(search: Search) -> None:
     code, said = search.run("--verify", "1.0")
     assert code == 0 and "verified: 12 of 12 records cut elsewhere, all bytes equal" in said
     whole = Path(f"{search.folder}.log").read_text().splitlines().count("db")
@@ -181,7 +181,7 @@ def test_status_gather_and_report_count_batches_alone(search: Search) -> None:
 
 
 @pytest.mark.slow
-def test_other_fragments_than_before_are_refused_by_name(search: Search) -> None:
+def test_changed_number_of_fragments_is_refused_by_name(search: Search) -> None:
     process = search.start_held(2)
     process.kill()
     process.communicate()
@@ -235,9 +235,7 @@ exec {program} "$@"
 
 
 @pytest.mark.parametrize(("program", "shares"), [("blastn", False), again("blastp", True)], ids=["rows", "ranks"])
-def test_a_record_of_which_slices_are_missing_is_done_again(
-    tmp_path: Path, data: Path, program: str, shares: bool
-) -> None:
+def test_record_with_missing_slices_is_computed_again(tmp_path: Path, data: Path, program: str, shares: bool) -> None:
     real = shutil.which(program)
     if not real or not shutil.which("makeblastdb"):
         pytest.skip(f"needs {program} and makeblastdb")

@@ -44,13 +44,13 @@ def test_a_run_is_exact_and_leaves_nothing(on_fuse: Site) -> None:
     assert is_tidy(on_fuse)
 
 
-def test_a_run_that_fails_says_why(on_fuse: Site) -> None:
+def test_failing_run_reports_its_reason(on_fuse: Site) -> None:
     code, said = on_fuse.run("--on-failure", "stop", wrap=MACHINE, BAD="record")
     assert code == 4 and "bad record" in said, said
     assert is_tidy(on_fuse)
 
 
-def test_a_machine_that_was_switched_off_goes_on_in_a_new_mount(on_fuse: Site) -> None:
+def test_run_of_a_powered_off_machine_resumes_in_a_new_mount(on_fuse: Site) -> None:
     process = on_fuse.start(wrap=MACHINE, HOLD="5")
     assert harness.wait_until(lambda: on_fuse.executions >= 5)
     process.kill()
@@ -65,7 +65,7 @@ def test_a_machine_that_was_switched_off_goes_on_in_a_new_mount(on_fuse: Site) -
     assert is_tidy(on_fuse)
 
 
-def test_two_machines_do_not_run_it_at_once(on_fuse: Site) -> None:
+def test_second_machine_is_refused(on_fuse: Site) -> None:
     process = on_fuse.start(wrap=MACHINE, HOLD="1")
     assert harness.wait_until(lambda: on_fuse.executions >= 2)
     code, said = on_fuse.run(wrap=MACHINE)

@@ -28,7 +28,8 @@ def case(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.Te
     return made
 
 
-def test_killed_at_any_moment_a_run_loses_repeats_and_leaves_nothing(case: harness.Case) -> None:
+def test_run_killed_at_any_moment_loses_nothing(case: harness.Case) -> None:
+    """No result is computed twice, and nothing is left behind."""
     chaos = harness.Chaos(case, seed=7)
     for moment, target in zip(
         harness.MOMENTS,
@@ -54,7 +55,7 @@ def test_a_killed_tool_is_run_again(case: harness.Case) -> None:
     assert not case.run_dir.exists()
 
 
-def test_what_a_killed_run_and_watchdog_leave_is_swept_by_the_next_run(case: harness.Case) -> None:
+def test_next_run_sweeps_after_a_killed_run_and_watchdog(case: harness.Case) -> None:
     process = case.start("watchdog-killed")
     assert harness.wait_until(lambda: bool(harness.tools(process.pid)), process)
     pids = [pid for pid, name in harness.children(process.pid) if name == "millrace-watch"]
@@ -70,7 +71,7 @@ def test_what_a_killed_run_and_watchdog_leave_is_swept_by_the_next_run(case: har
     assert not case.differing()
 
 
-def test_two_runs_of_one_command_do_not_meet(case: harness.Case) -> None:
+def test_two_runs_of_one_command_exclude_each_other(case: harness.Case) -> None:
     first, second = case.start("both"), case.start("both")
     codes = sorted([first.wait(), second.wait()])
     # The one that comes second is refused, or finds the first done.

@@ -121,13 +121,13 @@ def check(starts: Starts, moments: Sequence[tuple[str, int]]) -> None:
     assert starts.left() <= LEFT, f"after kills at {moments}"
 
 
-def test_nothing_is_left_of_starts_killed_at_random_moments(starts: Starts) -> None:
+def test_start_killed_at_random_moments_leaves_nothing(starts: Starts) -> None:
     calls = starts.calls()
     assert {"mkdir", "rename", "unlink"} <= {name for name, _ in calls}
     check(starts, random.Random(7).choices(calls, k=4))
 
 
 @pytest.mark.slow
-def test_nothing_is_left_of_starts_killed_at_any_moment(starts: Starts) -> None:
+def test_start_killed_at_any_moment_leaves_nothing(starts: Starts) -> None:
     for moment in starts.calls():
         check(starts, [moment])

@@ -66,7 +66,8 @@ def test_without_flock_runs_work_and_exclude_each_other(no_flock: Site, answer: 
     assert no_flock.output.read_bytes() == no_flock.expected
 
 
-def test_a_work_directory_without_flock_is_its_runs_until_that_is_dead(no_flock: Site) -> None:
+def test_work_directory_without_flock_is_kept_until_death(no_flock: Site) -> None:
+    """Only the directory of a dead run is swept."""
     area = no_flock.folder.with_name(f"{no_flock.folder.name}.area")
     area.mkdir()
     no_flock.environ |= {"FLOCK_ANSWER": str(errno.ENOSYS), "MILLRACE_WORK": str(area)}
@@ -89,7 +90,8 @@ def test_a_work_directory_without_flock_is_its_runs_until_that_is_dead(no_flock:
     assert not work.exists()
 
 
-def test_a_run_on_another_machine_is_respected_until_it_is_silent_for_long(no_flock: Site) -> None:
+def test_run_on_another_machine_is_refused_until_silent(no_flock: Site) -> None:
+    """After a long silence it counts as dead, and its run is resumed."""
     need_root()
     process = begin(no_flock, ELSEWHERE)
     code, said = no_flock.run()
@@ -105,7 +107,7 @@ def test_a_run_on_another_machine_is_respected_until_it_is_silent_for_long(no_fl
     assert [path.name for path in sorted(no_flock.run_dir.glob("*.mrj"))] == ["journal-1-0.mrj", "journal.mrj"]
 
 
-def test_a_frozen_run_that_wakes_up_does_no_harm_to_the_one_that_went_on(no_flock: Site) -> None:
+def test_frozen_run_that_wakes_leaves_its_successor_alone(no_flock: Site) -> None:
     need_root()
     frozen = begin(no_flock, ELSEWHERE)
     pids = harness.marked(str(no_flock.folder))
@@ -132,7 +134,7 @@ def test_a_frozen_run_that_wakes_up_does_no_harm_to_the_one_that_went_on(no_floc
     assert not no_flock.run_dir.exists()
 
 
-def test_what_a_start_left_that_was_killed_while_it_looked_is_no_obstacle(site: Site) -> None:
+def test_start_ignores_a_half_acquired_lock_of_a_dead_one(site: Site) -> None:
     process = begin(site)
     end(site, process)
     dead = (site.run_dir / "lock").read_bytes()
@@ -143,7 +145,7 @@ def test_what_a_start_left_that_was_killed_while_it_looked_is_no_obstacle(site: 
 
 
 @pytest.mark.parametrize(("answer", "words"), [("", "flock works"), (str(errno.ENOSYS), "no flock")])
-def test_doctor_says_what_the_folder_can_do(no_flock: Site, answer: str, words: str) -> None:
+def test_doctor_reports_locking_of_the_folder(no_flock: Site, answer: str, words: str) -> None:
     environ = {**os.environ, **no_flock.environ, "FLOCK_ANSWER": answer}
     if not answer:
         del environ["FLOCK_ANSWER"]
@@ -154,7 +156,7 @@ def test_doctor_says_what_the_folder_can_do(no_flock: Site, answer: str, words: 
     assert not list(no_flock.folder.glob(".millrace*"))
 
 
-def test_who_looks_whether_a_run_is_on_is_in_no_starting_runs_way(tmp_path: Path) -> None:
+def test_lock_query_does_not_block_a_starting_run(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     file_lock.acquire_lock(path).close()
     code = "import sys; from pathlib import Path; from millrace.host import file_lock\nwhile True: file_lock.is_held(Path(sys.argv[1]))"

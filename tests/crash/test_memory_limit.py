@@ -66,7 +66,7 @@ def test_tools_that_fit_only_alone_run_one_after_the_other(wrapper: str, tmp_pat
     assert 1 <= kills <= 8, "what was killed shows that fewer run: each two tasks at most before, and some retries"
 
 
-def test_only_records_that_fail_alone_are_put_aside(tmp_path: Path) -> None:
+def test_only_records_that_fail_alone_are_quarantined(tmp_path: Path) -> None:
     names = [f"hog{number}" if number == 5 else f"r{number}" for number in range(8)]
     write(tmp_path, names)
     with memory_group("hogs", 320 * MB) as group:
@@ -77,7 +77,7 @@ def test_only_records_that_fail_alone_are_put_aside(tmp_path: Path) -> None:
     assert "1 record quarantined" in done.stderr
 
 
-def test_a_run_for_which_there_is_never_enough_memory_stops_and_says_so(tmp_path: Path) -> None:
+def test_run_with_too_little_memory_stops_with_a_reason(tmp_path: Path) -> None:
     write(tmp_path, ["r0", *(f"hog{number}" for number in range(11))])
     with memory_group("never", 320 * MB) as group:
         done = run(tmp_path, group, 10, "--batch", "1", "--retries", "0")
@@ -86,7 +86,7 @@ def test_a_run_for_which_there_is_never_enough_memory_stops_and_says_so(tmp_path
     assert "hint: give it more" in done.stderr
 
 
-def test_a_kill_that_is_not_for_memory_is_not_called_so(tmp_path: Path) -> None:
+def test_other_kill_is_not_reported_as_out_of_memory(tmp_path: Path) -> None:
     write(tmp_path, ["r0", "r1", "r2"])
     (tmp_path / "tool").write_text('#!/bin/sh\ncase $(cat "$2") in *r1*) kill -9 $$;; esac; tr a-z A-Z < "$2"\n')
     with memory_group("other", 320 * MB) as group:

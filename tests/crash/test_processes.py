@@ -27,7 +27,7 @@ def numbers() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def test_a_child_that_looks_like_its_parent_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_child_that_resembles_its_parent_is_told_apart(tmp_path: Path) -> None:
     mark = str(tmp_path)
     started = subprocess.Popen([sys.executable, "-c", PARENT, mark], stdout=subprocess.PIPE, start_new_session=True)
     try:
@@ -43,7 +43,7 @@ def test_a_child_that_looks_like_its_parent_is_not_taken_for_it(tmp_path: Path) 
         started.communicate()
 
 
-def test_two_that_nothing_binds_are_not_one() -> None:
+def test_two_unrelated_processes_are_an_error() -> None:
     two = [subprocess.Popen(["sleep", "3600"]) for _ in range(2)]
     try:
         with pytest.raises(AssertionError, match="sleep 3600"):

@@ -27,7 +27,7 @@ def stop_halfway(site: Site, n_executions: int = 5) -> int:
     return site.executions
 
 
-def test_only_what_is_missing_runs(site: Site) -> None:
+def test_only_missing_batches_run(site: Site) -> None:
     begun = stop_halfway(site)
     code, said = site.run()
     assert code == 0, said
@@ -36,7 +36,7 @@ def test_only_what_is_missing_runs(site: Site) -> None:
     assert site.output.read_bytes() == site.expected
 
 
-def test_joined_output_goes_on_behind_its_header(site: Site) -> None:
+def test_joined_output_resumes_behind_its_header(site: Site) -> None:
     (site.folder / "tool").write_text(FRAMED)
     site.options = (*site.options, "--join", "header", "--join", "footer")
     assert stop_halfway(site) < 10
@@ -52,7 +52,7 @@ def test_fresh_starts_over(site: Site) -> None:
     assert site.output.read_bytes() == site.expected
 
 
-def test_what_was_given_up_is_tried_again_on_request_only(site: Site) -> None:
+def test_quarantined_record_is_retried_on_request_only(site: Site) -> None:
     code, said = site.run(BAD="record7$")
     assert code == 3, said
     assert (site.run_dir / "quarantine" / "record-8" / "stderr.txt").exists()
@@ -91,7 +91,8 @@ def test_a_change_is_refused_by_name(site: Site, changed: str) -> None:
     assert (site.output.read_bytes() if site.output.exists() else None) == before
 
 
-def test_a_change_that_the_fingerprint_cannot_see_is_found_by_the_batches_digests(tmp_path: Path) -> None:
+def test_change_unseen_by_fingerprint_is_found_by_digests(tmp_path: Path) -> None:
+    """The bytes of each batch have a digest; the fingerprint samples a large file."""
     site = Site(tmp_path)
     # Beyond the size up to which an input is read whole, between two samples.
     line = "ACGTACGTAC" * 12 + "\n"
@@ -130,7 +131,7 @@ def test_a_reader_sees_the_output_only_grow(site: Site) -> None:
     assert site.output.read_bytes() == site.expected
 
 
-def test_what_another_run_left_in_the_output_is_not_mixed_with_ours(site: Site) -> None:
+def test_output_of_another_run_is_not_mixed_with_ours(site: Site) -> None:
     old = b"old " * 10_000
     site.output.write_bytes(old)
     process = site.start(HOLD="4")
@@ -143,7 +144,7 @@ def test_what_another_run_left_in_the_output_is_not_mixed_with_ours(site: Site) 
     assert site.output.read_bytes() == site.expected
 
 
-def test_a_run_killed_while_it_removes_its_directory_is_known_to_be_done(site: Site) -> None:
+def test_run_killed_while_removing_its_directory_is_done(site: Site) -> None:
     assert site.run("--keep-run-dir")[0] == 0
     rundir = RunDir(site.run_dir)
     kept = rundir.read_complete(rundir.read_manifest())
@@ -161,7 +162,7 @@ def test_a_run_killed_while_it_removes_its_directory_is_known_to_be_done(site: S
     assert not site.run_dir.exists()
 
 
-def test_a_run_killed_behind_its_completion_counts_as_done(site: Site) -> None:
+def test_run_killed_after_its_completion_counts_as_done(site: Site) -> None:
     kill_behind = (
         "import os; from millrace.cli import main; from millrace.rundir.paths import RunDir; write = RunDir.write_complete; "
         "RunDir.write_complete = lambda *words: (write(*words), os.kill(os.getpid(), 9)); main()"
@@ -177,7 +178,7 @@ def test_a_run_killed_behind_its_completion_counts_as_done(site: Site) -> None:
     assert site.output.read_bytes() == site.expected
 
 
-def test_a_second_look_passes_or_names_what_differs(site: Site) -> None:
+def test_verification_passes_or_names_the_difference(site: Site) -> None:
     code, said = site.run("--verify", "1.0")
     assert code == 0 and "checked on 40 of 40 records cut elsewhere, all bytes equal" in said
     assert site.executions > 10 + 5, "each pair as one, and more at both ends"
@@ -199,7 +200,7 @@ main()
 """
 
 
-def test_a_run_killed_while_it_looks_again_goes_on_with_what_it_has(site: Site) -> None:
+def test_run_killed_while_verifying_keeps_its_checks(site: Site) -> None:
     command = site.command
     site.command = lambda *more: [sys.executable, "-c", STEADY, *command(*more)[3:]]  # type: ignore[method-assign]
     process = site.start("--verify", "1", HOLD="14")
@@ -215,7 +216,7 @@ def test_a_run_killed_while_it_looks_again_goes_on_with_what_it_has(site: Site) 
     assert whole - begun < site.executions - whole, "what was looked at before was kept"
 
 
-def test_what_differs_is_found_by_the_run_that_goes_on(site: Site) -> None:
+def test_resumed_run_detects_a_difference(site: Site) -> None:
     # In one slot tasks are done, and looked at again, in their order; in two, who is first is told of.
     process = site.start("--verify", "0", "--slots", "1", HOLD="8", RANDOMLY="1")
     site.wait_for_work(process, 8)
@@ -270,7 +271,7 @@ TO_STDOUT = TOOL.replace(' > "$2" || exit 9', "").replace('>> "$2"', "")
 TO_NOTHING = TOOL.replace(' > "$2" || exit 9', " > /dev/null").replace('>> "$2"', "")
 
 
-def test_log_without_results_is_appended_to_on_resume(site: Site) -> None:
+def test_log_without_results_is_appended_on_resume(site: Site) -> None:
     """As batch systems open the log of a job that comes back."""
     log = site.folder.with_name(f"{site.folder.name}.job.log")
     log.write_text("the job script says something\n")

@@ -31,7 +31,7 @@ def held_by(pipe: int) -> int:
 
 
 @pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
-def test_running_tools_end_and_are_kept(site: Site, number: signal.Signals) -> None:
+def test_signal_ends_running_tools_and_keeps_results(site: Site, number: signal.Signals) -> None:
     process = site.start(HOLD="3")
     site.wait_for_work(process, 4)
     process.send_signal(number)
@@ -49,7 +49,7 @@ def test_running_tools_end_and_are_kept(site: Site, number: signal.Signals) -> N
     assert not harness.left_over(str(site.folder))
 
 
-def test_what_a_stopped_run_has_done_is_in_status_and_report(site: Site) -> None:
+def test_status_and_report_show_results_of_a_stopped_run(site: Site) -> None:
     process = site.start(HOLD="3")
     site.wait_for_work(process, 4)
     process.send_signal(signal.SIGTERM)
@@ -99,7 +99,7 @@ def test_an_ignored_hangup_stays_ignored(site: Site) -> None:
     assert site.executions == 10
 
 
-def test_ctrl_c_in_a_terminal_hits_millrace_alone(site: Site) -> None:
+def test_ctrl_c_in_a_terminal_reaches_millrace_alone(site: Site) -> None:
     leader, follower = pty.openpty()
     environ = {**os.environ, "LOG": str(site.log), "HOLD": "1", "TERM": "dumb"}
     process = subprocess.Popen(
@@ -128,7 +128,7 @@ def test_ctrl_c_in_a_terminal_hits_millrace_alone(site: Site) -> None:
     assert site.output.read_bytes() == site.expected
 
 
-def test_a_signal_is_heard_while_the_reader_of_the_output_sleeps(site: Site) -> None:
+def test_signal_stops_a_run_whose_reader_sleeps(site: Site) -> None:
     site.n = 4000
     site.write_input()
     reading, writing = os.pipe()
@@ -157,7 +157,7 @@ def is_importing(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_signal_before_the_first_record_is_a_quiet_end(site: Site, number: signal.Signals) -> None:
+def test_signal_before_the_first_record_ends_quietly(site: Site, number: signal.Signals) -> None:
     mark = str(site.folder)
     for seconds in (0.0, 0.03, 0.1, 0.2, 0.3):
         go = site.log.with_name(f"{site.log.name}.go{seconds}")
@@ -200,7 +200,7 @@ from millrace.__main__ import main
 """
 
 
-def test_ctrl_c_is_a_quiet_end_before_anything_else_is_imported() -> None:
+def test_ctrl_c_before_imports_ends_quietly() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 

@@ -44,9 +44,8 @@ def all_done(site: Site, n_batches: int, **environ: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("odd", "n_odd"), [("record0$", 1), ("record22$", 1), ("record1?[0-9]$", 5), ("record(0|39)$", 2)]
 )
-def test_what_does_not_fit_the_rest_is_computed_again_when_the_cause_is_gone(
-    framed: Site, odd: str, n_odd: int
-) -> None:
+def test_batches_that_do_not_fit_are_computed_again(framed: Site, odd: str, n_odd: int) -> None:
+    """The same command does so, once the cause is gone."""
     n_again = n_odd if n_odd < 5 else 10  # no more than what was odd; all, where half were
     for n_batches in (10, n_again):  # as long as the cause is there
         code, said = all_done(framed, n_batches, ODD=odd, WORDS="# warning: slow disk")
@@ -59,7 +58,7 @@ def test_what_does_not_fit_the_rest_is_computed_again_when_the_cause_is_gone(
     assert framed.output.read_bytes() == b"# made by tool\n" + framed.expected
 
 
-def test_the_kept_journal_gives_what_fits(framed: Site) -> None:
+def test_kept_journal_yields_the_fitting_results(framed: Site) -> None:
     assert framed.run(ODD="record0$", WORDS="# other")[0] == 5
     framed.options = (*framed.options, "--keep-run-dir")
     assert framed.run()[0] == 0

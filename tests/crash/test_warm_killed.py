@@ -77,14 +77,14 @@ def held(tmp_path: Path) -> Iterator[Held]:
     assert not harness.left_over(str(made.folder), before)
 
 
-def test_the_fork_is_a_process_like_every_tool(held: Held) -> None:
+def test_fork_is_a_child_in_its_own_process_group(held: Held) -> None:
     stat = Path(f"/proc/{held.fork}/stat").read_text().rpartition(")")[2].split()
     assert int(stat[1]) == held.process.pid and int(stat[2]) == held.fork, "parent and process group"
     code, said = held.end(held.process)
     assert code == 0 and held.whole(), said
 
 
-def test_a_killed_tool_that_waits_is_started_again(held: Held) -> None:
+def test_killed_warm_tool_is_started_again(held: Held) -> None:
     os.kill(held.server, signal.SIGKILL)
     code, said = held.end(held.process)
     assert code == 0 and "in forks of" in said and held.whole(), said
@@ -103,7 +103,8 @@ def test_both_killed(held: Held) -> None:
     assert code == 0 and held.whole(), said
 
 
-def test_killed_with_all_that_it_knows_a_run_leaves_nothing_and_resumes(held: Held) -> None:
+def test_killed_run_with_all_forks_leaves_nothing(held: Held) -> None:
+    """The same command resumes it."""
     held.process.kill()
     held.process.communicate()
     assert not harness.left_over(str(held.folder))
@@ -112,7 +113,7 @@ def test_killed_with_all_that_it_knows_a_run_leaves_nothing_and_resumes(held: He
 
 
 @pytest.mark.parametrize("how", ["", again("--warm")])
-def test_what_began_warm_is_resumed_either_way(held: Held, how: str) -> None:
+def test_interrupted_warm_run_resumes_with_or_without_forks(held: Held, how: str) -> None:
     for _ in range(2):
         held.process.send_signal(signal.SIGINT)
     held.process.communicate(timeout=harness.LONGEST_SECONDS)

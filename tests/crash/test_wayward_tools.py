@@ -42,7 +42,7 @@ def noted(site: Site) -> list[int]:
     ],
     ids=["substitution", "tee", "background", "session of its own"],
 )
-def test_what_a_tool_does_not_wait_for_is_waited_for(site: Site, body: str) -> None:
+def test_background_children_are_awaited(site: Site, body: str) -> None:
     tool(site, body)
     code, said = site.run()
     assert code == 0, said
@@ -50,7 +50,7 @@ def test_what_a_tool_does_not_wait_for_is_waited_for(site: Site, body: str) -> N
 
 
 @pytest.mark.parametrize("name", ["KILL", "TERM"])
-def test_what_is_killed_after_the_tool_has_ended_does_not_go_by_unseen(name: str, site: Site) -> None:
+def test_background_child_killed_after_the_tool_is_reported(name: str, site: Site) -> None:
     """The tool itself has ended well by then, and what is written looks like a result."""
     left = 'until read -r _ _ _ parent _ < /proc/$BASHPID/stat; [ "$parent" != $$ ]; do sleep 0.01; done'
     late = f'{left}; watched $parent "$LOG.rests"; kill -{name} $BASHPID'
@@ -68,7 +68,7 @@ def test_what_is_killed_after_the_tool_has_ended_does_not_go_by_unseen(name: str
 
 
 @pytest.mark.parametrize("name", ["KILL", "TERM"])
-def test_helpers_that_a_tool_kills_at_its_end_are_its_own_affair(name: str, site: Site) -> None:
+def test_helpers_killed_by_the_tool_itself_are_no_failure(name: str, site: Site) -> None:
     tool(site, f'sleep 1000 & {SEEN} "$1" > "$2"; kill -{name} $!')
     code, said = site.run("--retries", "0", "--on-failure", "stop")
     assert code == 0, said
@@ -87,7 +87,7 @@ def test_a_daemon_is_named_and_does_not_outlive_its_task(site: Site) -> None:
     assert noted(site) and not any(map(lives, noted(site)))
 
 
-def test_what_a_failed_tool_leaves_is_gone_before_the_next_task(site: Site) -> None:
+def test_processes_of_a_failed_tool_end_before_the_next_task(site: Site) -> None:
     """It would write the output of another task."""
     late = ': > "$LOG.once"; while [ -e /proc/$PPID ]; do :; done; while :; do echo wrong > out.fa; done'
     begin = f'env -i LOG="$LOG" setsid bash -c \'{late}\' & until [ -e "$LOG.once" ]; do sleep 0.01; done; exit 1'
@@ -101,7 +101,7 @@ def test_what_a_failed_tool_leaves_is_gone_before_the_next_task(site: Site) -> N
     assert site.output.read_bytes() == site.expected
 
 
-def test_no_child_survives_a_kill_however_it_hides(site: Site) -> None:
+def test_hidden_children_do_not_survive_a_kill(site: Site) -> None:
     tool(site, 'env -i LOG="$LOG" setsid bash -c \'echo $$ >> "$LOG"; (exec sleep 100000)\'; sleep 100000')
     process = site.start(mark="hidden")
     try:
@@ -150,7 +150,7 @@ def test_an_output_that_is_no_file_is_refused(site: Site, body: str, what: str) 
 
 
 @pytest.mark.parametrize("name", ["scratch", "tmp/scratch"])
-def test_a_file_of_the_users_that_the_tool_writes_is_named(site: Site, name: str) -> None:
+def test_users_file_written_by_the_tool_is_named(site: Site, name: str) -> None:
     """It is left by the tool itself, run by hand; all slots would write the same."""
     tool(site, f'{SEEN} "$1" > {name}; sleep 0.01; cat {name} > "$2"')
     (site.folder / "tmp").mkdir()
@@ -174,7 +174,7 @@ with open("state", "r+b") as file, mmap.mmap(file.fileno(), 0) as shown: shown[:
 
 
 @pytest.mark.slow
-def test_a_file_that_the_tool_writes_by_way_of_memory_is_named(site: Site) -> None:
+def test_file_written_by_mmap_is_named(site: Site) -> None:
     tool(site, f'{MAPPED}{SEEN} "$1" > "$2"')
     (site.folder / "state").write_text("left by an earlier run\n")
     code, said = site.run()
@@ -183,7 +183,7 @@ def test_a_file_that_the_tool_writes_by_way_of_memory_is_named(site: Site) -> No
     assert "it writes state, a file of your folder that all tasks share" in said
 
 
-def test_a_file_that_the_tool_could_write_and_does_not_is_no_fault(site: Site) -> None:
+def test_file_opened_but_not_written_is_no_failure(site: Site) -> None:
     tool(site, f'exec 5<> state; touch state; {SEEN} "$1" > "$2"')
     (site.folder / "state").write_text("old\n")
     code, said = site.run()
@@ -191,7 +191,7 @@ def test_a_file_that_the_tool_could_write_and_does_not_is_no_fault(site: Site) -
     assert site.output.read_bytes() == site.expected
 
 
-def test_a_file_that_somebody_else_writes_stops_nothing(site: Site) -> None:
+def test_file_written_by_others_does_not_stop_the_run(site: Site) -> None:
     """Notes by an editor, the log of a batch system, the output of another program; all while tasks run."""
     tool(site, f'sleep 0.02; {SEEN} "$1" > "$2"')
     (site.folder / "others").mkdir()
@@ -212,7 +212,7 @@ def test_a_file_that_somebody_else_writes_stops_nothing(site: Site) -> None:
     assert (site.folder / "notes").read_text().startswith("old\nx\n")
 
 
-def test_what_the_tool_puts_in_the_place_of_a_file_is_not_there_for_the_next_task(site: Site) -> None:
+def test_replaced_file_is_restored_for_the_next_task(site: Site) -> None:
     tool(site, f'[ "$(cat state)" = old ] || exit 3; rm state; echo new > state; {SEEN} "$1" > "$2"')
     (site.folder / "state").write_text("old\n")
     code, said = site.run()
@@ -229,7 +229,7 @@ def test_an_output_may_be_a_link_to_a_file_beside_it(site: Site) -> None:
     assert site.output.read_bytes() == site.expected and not site.output.is_symlink()
 
 
-def test_a_tool_that_asks_at_the_terminal_is_told_that_there_is_none(site: Site) -> None:
+def test_tool_that_opens_the_terminal_fails_without_one(site: Site) -> None:
     tool(site, "read answer < /dev/tty || exit 7")
     leader, follower = pty.openpty()
     process = subprocess.Popen(

@@ -43,7 +43,8 @@ def sequences(shell: Shell) -> None:
         "minimap2 -a r.fa r.fa",
     ],
 )
-def test_the_same_file_twice_is_the_whole_file_where_it_is_searched(command: str, shell: Shell) -> None:
+def test_file_as_query_and_subject_is_searched_whole(command: str, shell: Shell) -> None:
+    """The query is cut; the file that is searched is not, under either name."""
     if not shutil.which(command.split()[0]):
         pytest.skip(f"not installed: {command.split()[0]}")
     command = command.format(here=shell.work.name)
@@ -71,7 +72,7 @@ def _steady(text: str) -> list[str]:
         ("", "in.fa -c 'grep -c x in.fa; cat'"),
     ],
 )
-def test_any_other_program_is_refused_one_name_for_both(options: str, words: str, shell: Shell) -> None:
+def test_unknown_program_with_one_file_for_both_is_refused(options: str, words: str, shell: Shell) -> None:
     shell.tool("both", 'cat "$1" "$2"')
     done = shell.run(f"millrace run --input in.fa {options} -- both {words.format(here=shell.work.name)}")
     assert done.code == 2, done.shown
@@ -79,7 +80,8 @@ def test_any_other_program_is_refused_one_name_for_both(options: str, words: str
     assert shell.run_dirs() == []
 
 
-def test_a_shared_folder_shows_a_file_in_it_whole_where_its_batches_lie_elsewhere(shell: Shell) -> None:
+def test_shared_folder_shows_the_whole_input_file(shell: Shell) -> None:
+    """The batches of that file are elsewhere; without that the run is refused."""
     (shell.work / "d").mkdir()
     shell.run("mv in.fa d")
     line = "millrace run --batch 1 --verify 0 --input {0} --shared d -- counted {0} d"
@@ -91,7 +93,8 @@ def test_a_shared_folder_shows_a_file_in_it_whole_where_its_batches_lie_elsewher
     assert done.out == shell.run("counted d/in.fa d").out
 
 
-def test_a_script_may_name_its_part_and_the_plan_says_where_it_does(shell: Shell) -> None:
+def test_script_may_name_the_batch_file(shell: Shell) -> None:
+    """The plan reports a script that names the input by itself."""
     done = shell.run("""millrace run --batch 1 --verify 0 --input in.fa -- sh -c 'cat ./in.fa | tr A-Z a-z'""")
     assert done.code == 0 and done.out == (shell.work / "in.fa").read_text().lower(), done.shown
     for text in ("cat in.fa $1", "cat $1"):
@@ -100,7 +103,7 @@ def test_a_script_may_name_its_part_and_the_plan_says_where_it_does(shell: Shell
         assert ("own.sh speaks of in.fa" in " ".join(done.out.split())) == ("in.fa" in text), done.shown
 
 
-def test_a_link_is_a_name_of_its_own(shell: Shell) -> None:
+def test_link_to_the_input_shows_the_whole_file(shell: Shell) -> None:
     (shell.work / "whole.fa").symlink_to("in.fa")
     shell.tool("both", 'sed "s/$/ $(grep -c ">" "$2")/" "$1"')
     done = shell.run("millrace run --batch 1 --verify 0 --input in.fa --shared whole.fa -- both in.fa whole.fa")

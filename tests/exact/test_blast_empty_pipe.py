@@ -27,7 +27,7 @@ def folder(bench_of: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "line", ["printf '' | {}", "{} -query <(printf '')", again("printf '' | {} -query -"), again("{} < empty.faa")]
 )
-def test_an_empty_pipe_gives_what_the_tool_gives(folder: Path, program: str, fmt: str, line: str) -> None:
+def test_empty_pipe_writes_the_serial_bytes(folder: Path, program: str, fmt: str, line: str) -> None:
     command = f"{program} -db prot -outfmt {fmt}"
 
     def said(command: str) -> subprocess.CompletedProcess[bytes]:

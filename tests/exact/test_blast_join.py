@@ -268,7 +268,7 @@ def test_records_without_a_name_keep_their_number(bench: Bench, odd_names: Recor
 
 
 @pytest.mark.parametrize("fmt", some(FORMATS, "7", "15"))
-def test_records_called_like_those_without_a_name(bench: Bench, proteins: Records, fmt: str) -> None:
+def test_records_named_like_nameless_ones_are_not_renumbered(bench: Bench, proteins: Records, fmt: str) -> None:
     named = [b">Query_%d x\n" % (9 - n) + record.partition(b"\n")[2] for n, record in enumerate(proteins[:9])]
     bench.check(f"blastp -db proteins -outfmt {fmt}", named, sizes=(4,))
 
@@ -296,7 +296,7 @@ def test_record_without_residues_in_a_batch(bench: Bench, proteins: Records, fmt
     bench.check(f"blastp -db proteins -evalue 1 -outfmt {fmt}", queries, sizes=(4,))
 
 
-def test_tblastx_depends_on_neighbours_and_whole_passes_cure_it(bench: Bench, genes: Records) -> None:
+def test_tblastx_depends_on_neighbours_except_in_whole_passes(bench: Bench, genes: Records) -> None:
     """Sums of hits are judged by the mean length of the queries of a pass."""
     bench.check("tblastx -db genes -evalue 1e-5 -outfmt 6", genes, sizes=(1, 2))
     use = bench.understand_queries("tblastx -db genes -evalue 1e-5 -outfmt 6", genes)

@@ -77,13 +77,14 @@ def beginning_with_motif(n: int) -> str:
     return "".join(f">q{k}\n{MOTIF}{other}{letters(200, 100 + k)}\n" for k in range(n))
 
 
-def test_a_weak_match_at_the_first_letters_depends_on_the_query_before(place: Path) -> None:
+def test_weak_match_at_query_start_depends_on_previous_query(place: Path) -> None:
+    """blastn compares the query with the letters before it in the pass."""
     (place / "q").write_text(beginning_with_motif(2))
     rows = run([*SEARCH, "6"], place).stdout.splitlines()
     assert [row.split()[0] for row in rows] == [b"q1"]  # q0, which has the same letters, has none before it
 
 
-def test_it_is_refused_where_such_a_match_may_be_shown(place: Path) -> None:
+def test_weak_match_at_query_start_is_refused(place: Path) -> None:
     (place / "q").write_text(beginning_with_motif(40))
     done = run([*MILLRACE, "run", "--", *SEARCH, "6"], place)
     assert done.returncode == ExitCode.REFUSED
@@ -95,7 +96,7 @@ def test_it_is_refused_where_such_a_match_may_be_shown(place: Path) -> None:
 
 
 @pytest.mark.parametrize("options", some(["6", "0", "11", "7 -ungapped"], "0"))
-def test_passes_that_the_user_has_set_are_kept(options: str, place: Path) -> None:
+def test_passes_set_by_the_user_are_kept(options: str, place: Path) -> None:
     (place / "q").write_text(beginning_with_motif(12))
     found = []
     for residues in ("1", "1000"):
@@ -165,7 +166,7 @@ def test_the_least_evalue_is_no_more_than_blasts_own(data: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_long_record_must_begin_its_pass(tmp_path: Path) -> None:
+def test_long_record_behind_the_start_of_a_pass_is_refused(tmp_path: Path) -> None:
     need("blastn")
     genome = letters(2_100_000, 3)
     database(

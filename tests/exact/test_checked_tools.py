@@ -53,7 +53,7 @@ def desk(shell: Shell, bench_of: Path) -> Shell:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_tool_that_comes_along_passes_its_check(desk: Shell, line: str) -> None:
+def test_shipped_tool_passes_its_check(desk: Shell, line: str) -> None:
     need(line.split()[0])
     if line.startswith("lastal"):
         assert desk.run("lastdb ld nucl.fna").code == 0

@@ -179,7 +179,7 @@ def needs(shell: Shell, line: str) -> None:
 @pytest.mark.parametrize(
     "batch", ["7", pytest.param("1", marks=pytest.mark.slow), pytest.param("100", marks=pytest.mark.slow)]
 )
-def test_the_output_is_that_of_the_serial_command(sample: Shell, name: str, batch: str) -> None:
+def test_described_tool_writes_serial_bytes(sample: Shell, name: str, batch: str) -> None:
     line, outputs, stdin = ALIKE[name]
     needs(sample, line)
     source = f" < {stdin}" if stdin else ""
@@ -201,7 +201,7 @@ def test_the_output_is_that_of_the_serial_command(sample: Shell, name: str, batc
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_each_file_of_a_folder_gives_what_it_gives_alone(sample: Shell, name: str) -> None:
+def test_each_file_of_a_folder_writes_its_serial_bytes(sample: Shell, name: str) -> None:
     line, folder = FAMILIES[name]
     needs(sample, line)
     files = sorted((sample.work / folder).iterdir())
@@ -217,14 +217,14 @@ def test_each_file_of_a_folder_gives_what_it_gives_alone(sample: Shell, name: st
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_is_not_exact_is_refused_before_the_start(sample: Shell, line: str) -> None:
+def test_inexact_command_is_refused_before_the_start(sample: Shell, line: str) -> None:
     needs(sample, line)
     ended = sample.run(f"millrace run -- {line}")
     assert ended.code == 2, ended.shown
     assert REFUSED[line] in ended.err, ended.shown
 
 
-def test_a_guess_from_the_first_reads_is_no_sum_of_parts(sample: Shell) -> None:
+def test_guess_from_the_first_reads_does_not_add_up(sample: Shell) -> None:
     """Why fastp's guesses are refused: its report counts, whatever else it does."""
     needs(sample, "fastp")
     sample.run("head -600 r1.fq > half.fq")

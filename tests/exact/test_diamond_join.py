@@ -94,7 +94,7 @@ def test_blastx_joins_exactly(search: Path, tmp_path: Path, options: list[str]) 
     check(search, ["diamond", "blastx", "--query", "g.fna", "--db", "db", "--out", "out", *options], tmp_path)
 
 
-def test_the_header_of_a_database_tells_what_diamond_tells(search: Path) -> None:
+def test_database_header_has_the_letters_of_dbinfo(search: Path) -> None:
     told = re.search(rb"Letters\s+(\d+)", call(["diamond", "dbinfo", "-d", "db"], search)[0])
     head = (search / "db.dmnd").read_bytes()[:100]
     assert told and parse_header_letters(head) == int(told[1])

@@ -83,7 +83,7 @@ def test_refused_by_name(docking: Path, old: str, new: str, problem: str) -> Non
         understand(docking)
 
 
-def test_a_parameter_file_is_needed(docking: Path) -> None:
+def test_missing_parameter_file_is_refused(docking: Path) -> None:
     with pytest.raises(RefusedError, match="no parameter file"):
         understand(docking, "dock6 -o dock.out")
     with pytest.raises(RefusedError, match="cannot be read"):

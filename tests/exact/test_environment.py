@@ -76,7 +76,7 @@ def asked_for(command: str, folder: Path, shim: Path, log: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("family", COMMANDS)
-def test_variables_a_tool_asks_for_are_in_its_table(family: str, place: Path, shim: Path, tmp_path: Path) -> None:
+def test_variables_read_by_a_tool_are_in_its_table(family: str, place: Path, shim: Path, tmp_path: Path) -> None:
     known = VariableTable(passed=(*TABLES[family].passed, *ANY_PROGRAM))
     for number, command in enumerate(COMMANDS[family]):
         if not shutil.which(command.split()[0]):
@@ -89,7 +89,7 @@ def test_variables_a_tool_asks_for_are_in_its_table(family: str, place: Path, sh
 
 
 @pytest.mark.parametrize("family", ["blast", "hmmer", "muscle", "obabel"])
-def test_variables_of_a_table_stand_in_the_programs(family: str) -> None:
+def test_variables_of_a_table_are_in_the_programs(family: str) -> None:
     """A name in a table that no program has is a slip of the pen, or of a version that nobody has any more."""
     programs = {"blast": ["blastp", "blastn"], "hmmer": ["hmmscan", "hmmsearch"], "muscle": ["muscle3"], "obabel": ["obabel"]}[family]  # fmt: skip
     text = b"".join(map(_bytes_of, programs))
@@ -177,7 +177,7 @@ def _cases() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("name", "value", "program", "form"), [*_cases()])
-def test_variables_of_blast_give_serial_bytes_or_a_refusal(
+def test_blast_variables_write_serial_bytes_or_are_refused(
     name: str, value: str, program: str, form: str, place: Path, tmp_path: Path
 ) -> None:
     command = f"{SEARCHES[program]} -outfmt {form}"
@@ -199,7 +199,7 @@ def test_chunked_queries_are_not_searched_in_fragments(program: str, place: Path
     assert refused.returncode == ExitCode.REFUSED and "into chunks" in refused.stderr.decode()
 
 
-def test_a_folder_of_databases_is_found_by_the_registry_variable(place: Path, tmp_path: Path) -> None:
+def test_databases_named_by_a_registry_variable_are_opened(place: Path, tmp_path: Path) -> None:
     """``NCBI_CONFIG__BLAST__BLASTDB`` comes before the entry of ``.ncbirc``."""
     for file in (*place.glob("p.p*"), place / "q.faa"):
         folder = tmp_path / ("databases" if file.name != "q.faa" else "")

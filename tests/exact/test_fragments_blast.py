@@ -281,7 +281,7 @@ def test_taxa_alone_and_with_those_below(place: Path, tmp_path: Path) -> None:
         check(folder, tmp_path / f"alone-{folder.name}", f"{text} -no_taxid_expansion", n=4, size=3)
 
 
-def test_a_list_must_name_an_entry_by_all_its_names(place: Path, tmp_path: Path) -> None:
+def test_list_without_all_names_of_an_entry_is_refused(place: Path, tmp_path: Path) -> None:
     """BLAST shows those alone that the list has."""
     [first, second, *_] = records(place / "plain.in")
     twins = b">twin.1 first\x01twin.2 second\n" + first.partition(b"\n")[2]
@@ -295,7 +295,7 @@ def test_a_list_must_name_an_entry_by_all_its_names(place: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_list_names_entries_in_whatever_form(place: Path, tmp_path: Path) -> None:
+def test_list_names_entries_in_every_form(place: Path, tmp_path: Path) -> None:
     proteins = records(place / "plain.in")
     text = b"".join(named(record, b"gb|AAA%05d.1| x" % n) for n, record in enumerate(proteins))
     make(tmp_path, "db", text, "-parse_seqids")
@@ -311,9 +311,10 @@ def test_a_list_names_entries_in_whatever_form(place: Path, tmp_path: Path) -> N
         assert b"AAA" in check(tmp_path, tmp_path / f"run{n}", line)
 
 
-def test_a_list_that_is_full_makes_the_whole_fragment_a_candidate(
+def test_full_list_makes_the_whole_fragment_a_candidate(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A full list may lack a hit of the fragment."""
     monkeypatch.setattr(fragments, "_choose_limit", lambda options: 3)
     found: dict[object, list[bytes]] = {}
     for limit in LIMITS:
@@ -323,7 +324,7 @@ def test_a_list_that_is_full_makes_the_whole_fragment_a_candidate(
     assert all(block.count(b"<a href=#") <= 18 for blocks in found.values() for block in blocks)
 
 
-def test_what_a_restricted_alignment_would_miss(data: Path, tmp_path: Path) -> None:
+def test_hit_missed_by_restricted_alignment_is_written(data: Path, tmp_path: Path) -> None:
     """A hit that BLAST finds at five times this E-value, and with restricted gaps misses at ten times."""
     [query] = [record for record in records(data / "proteins_queries.faa") if record.startswith(b">tr|Q4U0G5|")]
     (tmp_path / "q").write_bytes(query)
@@ -366,7 +367,7 @@ def test_a_namesake_in_the_working_directory(place: Path, tmp_path: Path) -> Non
         ("blastn -query q2.fna -db genes -use_index true", "index"),
     ],
 )
-def test_what_is_not_searched_in_fragments_says_why(text: str, why: str, place: Path) -> None:
+def test_unsupported_fragment_search_names_its_reason(text: str, why: str, place: Path) -> None:
     assert why in why_not(command_of(text.split(), place))
 
 
@@ -430,7 +431,7 @@ def adversary(parts: list[tuple[str, int]], seed: int) -> tuple[bytes, bytes]:
     evalue=st.sampled_from(["1e-30", "1e-3", "10", "1000"]),
 )
 @example(parts=[("query", 12)] * 8, seed=1, n=16, size=1, limit=1, mode="2", evalue="10")
-def test_no_database_is_bad_enough(
+def test_arbitrary_databases_are_searched_exactly(
     parts: list[tuple[str, int]], seed: int, n: int, size: int, limit: int, mode: str, evalue: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:  # fmt: skip

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ i
 
 
 @pytest.mark.slow
-def test_the_candidates_of_one_batch_are_searched_by_all_slots(data: Path, tmp_path: Path) -> None:
+def test_candidates_of_one_batch_are_searched_by_all_slots(data: Path, tmp_path: Path) -> None:
     protein = b"".join(records(data / "proteins_db.faa")[100].splitlines()[1:])[:90]
     near = [protein[:k] + b"W" + protein[k + 1 :] for k in range(len(protein))]
     entries = (b">entry%d of a family of which all are found\n%b\n" % (k, near[k % 90]) for k in range(900))
@@ -63,7 +63,7 @@ def slices(events: list[TaskEvent]) -> list[TaskEvent]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ids", [again([]), ["-parse_seqids"]])
-def test_one_query_with_very_many_subjects_is_written_by_all_slots(family: Path, ids: list[str]) -> None:
+def test_query_with_many_subjects_is_written_by_all_slots(family: Path, ids: list[str]) -> None:
     make_database(family, *ids)
     events = run(family, blastn())
     assert len(events) >= 3 and {event.status for event in events} == {"done"}
@@ -77,7 +77,8 @@ def gathered(family: Path) -> bytes:
     return subprocess.run(command, cwd=family, check=True, capture_output=True).stdout
 
 
-def test_slices_that_are_not_what_they_were_taken_for_are_not_used(family: Path) -> None:
+def test_misplaced_slices_are_dropped(family: Path) -> None:
+    """The best alignment of a subject is filtered out, so that it comes elsewhere in the order."""
     # Where the best alignment of a subject is dropped, another one decides where it stands.
     make_database(family)
     events = run(family, blastn("-perc_identity", "97"))
@@ -86,7 +87,7 @@ def test_slices_that_are_not_what_they_were_taken_for_are_not_used(family: Path)
     assert gathered(family) == (family / "serial").read_bytes()
 
 
-def test_where_not_all_subjects_are_kept_one_task_writes_them(family: Path) -> None:
+def test_one_task_writes_a_limited_number_of_subjects(family: Path) -> None:
     make_database(family)
     events = run(family, blastn(most=6000))
     assert not any(event.out for event in slices(events))
@@ -102,7 +103,7 @@ def test_where_not_all_subjects_are_kept_one_task_writes_them(family: Path) -> N
         again(["-sorthits", "3"]),
     ],
 )
-def test_what_does_not_show_the_order_has_no_slices(family: Path, options: list[str]) -> None:
+def test_output_without_visible_order_has_no_slices(family: Path, options: list[str]) -> None:
     make_database(family)
     tool = blastn()
     if options[0] == "-outfmt":
@@ -111,7 +112,7 @@ def test_what_does_not_show_the_order_has_no_slices(family: Path, options: list[
 
 
 @pytest.mark.slow
-def test_two_entries_of_the_same_name_are_two_subjects(family: Path) -> None:
+def test_two_entries_of_equal_name_are_two_subjects(family: Path) -> None:
     text = (family / "db.fna").read_bytes()
     first, rest = text.split(b">entry1 ", 1)
     (family / "db.fna").write_bytes(first + b">entry5000 " + rest)
@@ -132,9 +133,10 @@ def proteins(program: str, *more: str, most: int = 20000) -> list[str]:
         again("tblastn", []),
     ],
 )
-def test_proteins_are_written_by_all_slots_as_soon_as_their_evalues_are_known(
+def test_proteins_are_written_by_all_slots_once_ranked(
     data: Path, kin: Path, tmp_path: Path, program: str, options: list[str]
 ) -> None:
+    """First tasks compute E-values and ranks, then others write the rows."""
     if program == "tblastn":
         make_relatives(data, tmp_path / "q.fna", tmp_path / "db.fna", genes=True)
     make_database(tmp_path, *(["-parse_seqids"] if "-outfmt" in options else []), letters=PROGRAMS[program])
@@ -153,7 +155,8 @@ def test_proteins_are_written_by_all_slots_as_soon_as_their_evalues_are_known(
 
 
 @pytest.mark.slow
-def test_a_protein_whose_best_alignment_is_dropped_keeps_its_place(kin: Path, tmp_path: Path) -> None:
+def test_protein_without_its_best_alignment_keeps_its_rank(kin: Path, tmp_path: Path) -> None:
+    """-evalue drops it, and a second alignment is shown."""
     make_database(tmp_path, letters="prot")
     tool = proteins("blastp", "-qcov_hsp_perc", "20", "-evalue", "1e-9")
     events = run(tmp_path, tool, "--slots", "4")
@@ -165,7 +168,7 @@ def test_a_protein_whose_best_alignment_is_dropped_keeps_its_place(kin: Path, tm
 
 
 @pytest.mark.slow
-def test_where_not_all_proteins_are_kept_one_task_writes_them(kin: Path, tmp_path: Path) -> None:
+def test_one_task_writes_a_limited_number_of_proteins(kin: Path, tmp_path: Path) -> None:
     make_database(tmp_path, letters="prot")
     events = run(tmp_path, proteins("blastp", most=5000), "--slots", "4")
     assert {event.status for event in slices(events)} == {"misplaced"}
@@ -180,7 +183,7 @@ def test_where_not_all_proteins_are_kept_one_task_writes_them(kin: Path, tmp_pat
         again(["-max_target_seqs", "4999"]),
     ],
 )
-def test_proteins_whose_order_is_not_shown_have_no_slices(kin: Path, tmp_path: Path, options: list[str]) -> None:
+def test_proteins_without_visible_order_have_no_slices(kin: Path, tmp_path: Path, options: list[str]) -> None:
     make_database(tmp_path, letters="prot")
     tool = proteins("blastp")
     at = tool.index(options[0])

@@ -319,7 +319,7 @@ def test_nhmmer_sequences(bench: Bench, tmp_path: Path, options: str) -> None:
         ("q.a2m", "", "", True),
     ],
 )
-def test_what_nhmmer_takes_for_an_alignment_is_no_list_of_queries(
+def test_nhmmer_queries_that_may_be_an_alignment_are_refused(
     name: str, last: str, options: str, refused: bool, tmp_path: Path
 ) -> None:
     """Of records of one length it says that they could be one; a file called ``.a2m`` is one query to it."""

@@ -89,6 +89,6 @@ def check(search: Path, tmp_path: Path, command: list[str], sizes: tuple[int, ..
         ("cmsearch - q.fa", "models on standard input are not cut"),
     ],
 )
-def test_refused_before_anything_starts(search: Path, line: str, problem: str) -> None:
+def test_unsupported_command_is_refused_before_the_start(search: Path, line: str, problem: str) -> None:
     with pytest.raises(RefusedError, match=problem):
         understand(line.split(), search)

@@ -82,7 +82,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_plain_wrappers_are_the_tool(kind: str, place: Path) -> None:
+def test_plain_wrappers_are_known_as_the_tool(kind: str, place: Path) -> None:
     real = need("blastp")
     write_script(place, "blastp", PLAIN[kind].format(real=real, folder=real.parent))
     ours = run(place, SEARCH)
@@ -103,7 +103,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_scripts_of_a_tools_name_are_unknown_programs(kind: str, place: Path) -> None:
+def test_scripts_with_the_name_of_a_tool_are_unknown(kind: str, place: Path) -> None:
     body, words = OTHERS[kind]
     script = write_script(place, "blastp", body.format(real=need("blastp")))
     for verb in ("run", "plan"):
@@ -137,7 +137,7 @@ def test_minimap2_that_writes_sam_is_not_minimap2(place: Path) -> None:
     assert unknown.returncode != ExitCode.DONE
 
 
-def test_a_script_as_an_unknown_program_gives_serial_bytes(place: Path) -> None:
+def test_script_as_an_unknown_program_writes_serial_bytes(place: Path) -> None:
     write_script(place, "blastp", f'exec {need("blastp")} "$@" -max_target_seqs 3')
     ours = run(place, SEARCH, "--input", "q.faa")
     assert ours.returncode == ExitCode.DONE and ours.stdout == serial(place, SEARCH)
@@ -185,12 +185,12 @@ def test_scripts_that_are_the_tool_are_known(place: Path, data: Path) -> None:
         (["--as", "blastp", "--records"], "--as and --records contradict each other"),
     ],
 )
-def test_as_is_checked(options: list[str], words: str, place: Path) -> None:
+def test_as_option_is_validated(options: list[str], words: str, place: Path) -> None:
     refused = run(place, SEARCH, *options)
     assert refused.returncode == ExitCode.REFUSED and words in refused.stderr
 
 
-def test_as_in_a_job_file(place: Path) -> None:
+def test_as_option_in_a_job_file(place: Path) -> None:
     shutil.copy(need("blastp"), place / "bin" / "old-blastp")
     (place / "job.toml").write_text('as = "blastp"\ncommand = "old-blastp -query q.faa -db p -outfmt 6 -out hits"\n')
     environ = {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}"}
@@ -206,7 +206,7 @@ def test_nothing_of_a_wrapper_is_left(place: Path) -> None:
     assert not ours.stdout
 
 
-def test_summary_does_not_come_among_results(place: Path) -> None:
+def test_summary_is_not_written_among_results(place: Path) -> None:
     """``--json`` writes to standard output only where no result goes there."""
     import json
 

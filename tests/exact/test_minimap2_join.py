@@ -60,7 +60,7 @@ def test_reads_join_exactly(mapping: Path, tmp_path: Path, options: str) -> None
 
 
 @pytest.mark.parametrize("line", ["-a -o out ../../ref.mmi reads.fa", "../../ref.mmi -oout reads.fa -c"])
-def test_an_index_and_an_output_anywhere(mapping: Path, tmp_path: Path, line: str) -> None:
+def test_index_and_output_in_any_argument(mapping: Path, tmp_path: Path, line: str) -> None:
     check(mapping, tmp_path, ["minimap2", *line.split()])
 
 
@@ -80,7 +80,8 @@ def check(mapping: Path, tmp_path: Path, command: list[str], sizes: tuple[int, .
         assert joined[use.outputs[0].name] == expected, size
 
 
-def test_the_recipe_of_the_docs_leaves_out_what_differs_between_two_runs(mapping: Path, tmp_path: Path) -> None:
+def test_documented_recipe_removes_the_lines_that_differ(mapping: Path, tmp_path: Path) -> None:
+    """The serial and the parallel file differ without it."""
     docs = Path(__file__).resolve().parents[2] / "docs" / "exactness.md"
     recipe = re.search(r"^`(cmp <.*?)`", docs.read_text(), re.MULTILINE)
     assert recipe
@@ -115,7 +116,7 @@ def test_refused_before_anything_starts(mapping: Path, line: str, problem: str) 
         understand(["minimap2", *line.split()], mapping)
 
 
-def test_a_reference_in_parts_is_mapped_part_by_part(mapping: Path) -> None:
+def test_reference_in_parts_is_mapped_part_by_part(mapping: Path) -> None:
     """Why it is refused: the rows of a read do not stand together."""
     rows = call(["minimap2", "ref.fa", "reads.fa"], mapping)[0], call(["minimap2", "parts.mmi", "reads.fa"], mapping)[0]
     names = [[line.split(b"\t")[0] for line in each.splitlines()] for each in rows]
@@ -123,7 +124,7 @@ def test_a_reference_in_parts_is_mapped_part_by_part(mapping: Path) -> None:
     assert names[1] != sorted(names[1], key=lambda name: int(name[1:]))
 
 
-def test_mates_in_one_file_see_each_other(mapping: Path) -> None:
+def test_mates_in_one_file_affect_each_other(mapping: Path) -> None:
     """Why fragment mode with one file is refused."""
     reads = (mapping / "reads.fa").read_text().split(">")[2:4]
     mates = [f">same/{k}\n{read.partition(chr(10))[2]}" for k, read in enumerate(reads, start=1)]
@@ -134,7 +135,7 @@ def test_mates_in_one_file_see_each_other(mapping: Path) -> None:
     assert alone.splitlines()[-1] not in together.splitlines()
 
 
-def test_reads_that_are_lost_with_status_0_are_a_failure(mapping: Path) -> None:
+def test_reads_lost_with_status_0_are_a_failure(mapping: Path) -> None:
     reads = (mapping / "reads.fq").read_text()
     (mapping / "broken.fq").write_text(f"{reads}@x\nACGT\n+\nIIIIII\n")
     (mapping / "fewer.fq").write_text("".join(reads.splitlines(keepends=True)[:8]))

@@ -12,7 +12,7 @@ from shell import PLAIN
 from tool_batches import need
 
 
-def test_a_file_of_settings_that_may_not_be_read_refuses_nothing(bench_of: Path, tmp_path: Path) -> None:
+def test_unreadable_ncbirc_does_not_refuse_a_run(bench_of: Path, tmp_path: Path) -> None:
     need("blastp")
     for file in bench_of.glob("prot.*"):
         shutil.copy(file, tmp_path)

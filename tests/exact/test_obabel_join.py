@@ -77,7 +77,7 @@ WAYS = [(form, name) for form in sorted(WRITTEN) for name in ("drugs.smi", "liga
 
 
 @pytest.mark.parametrize(("form", "name"), [each if at % 8 in (0, 3) else again(*each) for at, each in enumerate(WAYS)])
-def test_ways_to_write_a_molecule_join_exactly(data: Path, tmp_path: Path, form: str, name: str) -> None:
+def test_output_options_of_a_format_join_exactly(data: Path, tmp_path: Path, form: str, name: str) -> None:
     need("obabel")
     text = b"".join(cut((data / name).read_bytes(), "smiles" if name.endswith("smi") else "mol2")[:15])
     for letter in WRITTEN[form]:
@@ -100,7 +100,7 @@ def test_standard_input_joins_exactly(data: Path, tmp_path: Path) -> None:
         assert in_batches(use, text, size, tmp_path)["stdout"] == serial
 
 
-def test_bad_molecule_ends_obabel_with_status_0_but_is_said(tmp_path: Path) -> None:
+def test_bad_molecule_with_status_0_is_reported(tmp_path: Path) -> None:
     need("obabel")
     (tmp_path / "bad.smi").write_bytes(b"CCO a\nC1CC( b\nCCC c\n")
     use = understand(["obabel", "bad.smi", "-osmi"], tmp_path)
@@ -110,7 +110,7 @@ def test_bad_molecule_ends_obabel_with_status_0_but_is_said(tmp_path: Path) -> N
         in_batches(use, (tmp_path / "bad.smi").read_bytes(), 2, tmp_path)
 
 
-def test_bad_molecule_is_passed_over_with_e(tmp_path: Path) -> None:
+def test_bad_molecule_with_e_is_skipped(tmp_path: Path) -> None:
     need("obabel")
     (tmp_path / "bad.smi").write_bytes(b"CCO a\nC1CC( b\nCCC c\nCCN d\n")
     use = understand(["obabel", "bad.smi", "-osmi", "-e"], tmp_path)
@@ -120,7 +120,7 @@ def test_bad_molecule_is_passed_over_with_e(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_gen3d_at_its_default_does_not_repeat_itself(data: Path, tmp_path: Path) -> None:
+def test_gen3d_at_its_default_is_not_reproducible(data: Path, tmp_path: Path) -> None:
     """Why it is refused; should Open Babel ever repeat itself, the refusal can go."""
     need("obabel")
     text = b"".join((data / "drugs.smi").read_bytes().splitlines(keepends=True)[:2])

@@ -40,7 +40,7 @@ def ask(folder: Path, ordinals: list[int]) -> bytes:
 
 
 @pytest.mark.parametrize(("letter", "version"), [("p", "5"), ("n", "4")])
-def test_entries_whose_ranges_are_filled_in_are_there(letter: str, version: str, tmp_path: Path) -> None:
+def test_entries_with_fetched_ranges_are_read(letter: str, version: str, tmp_path: Path) -> None:
     whole, holes = tmp_path / "whole", tmp_path / "holes"
     whole.mkdir()
     make(whole, letter, version)
@@ -58,7 +58,7 @@ def test_entries_whose_ranges_are_filled_in_are_there(letter: str, version: str,
     assert filled < sum(path.stat().st_size for path in whole.glob(f"db.{letter}[sh][qr]"))
 
 
-def test_ranges_are_those_of_the_volumes_that_have_an_entry(tmp_path: Path) -> None:
+def test_ranges_come_from_volumes_with_an_entry(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         make(tmp_path / name, "p", "5")
@@ -97,7 +97,7 @@ def search(folder: Path, letter: str, form: str, db: str = "db") -> bytes:
 
 
 @pytest.mark.parametrize("letter", ["p", "n"])
-def test_a_search_does_not_miss_the_files_that_are_not_fetched(letter: str, tmp_path: Path) -> None:
+def test_search_does_not_read_the_files_not_fetched(letter: str, tmp_path: Path) -> None:
     whole, few = with_taxa(tmp_path, letter)
     gone = [path for path in few.iterdir() if path.suffix in {f".{letter}{end}" for end in UNREAD}]
     assert len(gone) == 2 * len(UNREAD)
@@ -109,7 +109,8 @@ def test_a_search_does_not_miss_the_files_that_are_not_fetched(letter: str, tmp_
 
 
 @pytest.mark.parametrize("letter", ["p", "n"])
-def test_the_search_of_a_volume_reads_little_of_indices_and_ids_of_others(letter: str, tmp_path: Path) -> None:
+def test_search_of_a_volume_reads_few_pages_of_others(letter: str, tmp_path: Path) -> None:
+    """The indices and ids of all volumes are in files that they share."""
     whole, heads = with_taxa(tmp_path, letter)
     volume = read_volume(heads / "db.00", letter)
     content = volume.index.read_bytes()
@@ -131,7 +132,7 @@ def test_the_search_of_a_volume_reads_little_of_indices_and_ids_of_others(letter
         assert search(heads, letter, form, "part") == wanted and b"of 1" in wanted and b"of 0" not in wanted
 
 
-def test_a_list_of_ids_of_another_kind_is_left_as_it_is(tmp_path: Path) -> None:
+def test_id_list_of_another_format_is_not_changed(tmp_path: Path) -> None:
     for content in (b"", b"x" * 3, bytes(3 * PAGE_BYTES), b"\xff" * 3 * PAGE_BYTES):
         (tmp_path / "db.pdb").write_bytes(content)
         assert list_pages_without_ids(tmp_path / "db.pdb") is None

@@ -38,7 +38,7 @@ def line_of(form: str, folder: str) -> str:
 
 @pytest.mark.parametrize("batch", ["7", *(pytest.param(each, marks=pytest.mark.slow) for each in ("1", "13", "auto"))])
 @pytest.mark.parametrize("form", FORMATS)
-def test_meta_on_one_file_gives_serial_bytes(genome: Shell, form: str, batch: str) -> None:
+def test_meta_on_one_file_writes_serial_bytes(genome: Shell, form: str, batch: str) -> None:
     done = genome.run(
         f"mkdir serial ours; {line_of(form, 'serial')}; millrace run --batch {batch} -- {line_of(form, 'ours')}"
     )
@@ -48,7 +48,8 @@ def test_meta_on_one_file_gives_serial_bytes(genome: Shell, form: str, batch: st
         assert serial and (genome.work / "ours" / name).read_bytes() == serial, name
 
 
-def test_meta_to_standard_output_by_single_records_gives_serial_bytes(genome: Shell) -> None:
+def test_meta_by_single_records_writes_serial_bytes(genome: Shell) -> None:
+    """To standard output."""
     line = "prodigal -q -f gff -P meta -I c.fna -c -m"
     done = genome.run(f"{line} > serial; millrace run --batch 1 --slots 2 -- {line} > ours")
     assert done.code == 0, done.shown
@@ -61,7 +62,7 @@ def test_meta_to_standard_output_by_single_records_gives_serial_bytes(genome: Sh
     ("record", "words"),
     [(">\nACGTACGATCGATCGATCGATCGACTAGCATCAG", "has no name"), (">empty", "quarantined record 5 (empty)")],
 )
-def test_meta_quarantines_what_serial_names_or_ends_otherwise(genome: Shell, record: str, words: str) -> None:
+def test_meta_quarantines_records_without_name_or_sequence(genome: Shell, record: str, words: str) -> None:
     text = (genome.work / "c.fna").read_text().split(">")[1:9]
     (genome.work / "c.fna").write_text("".join(f">{each}" for each in text[:4]) + record + "\n" + "".join(f">{each}" for each in text[4:]))  # fmt: skip
     ended = genome.run("millrace run --batch 8 -- prodigal -q -p meta -f gff -i c.fna -o out")
@@ -82,7 +83,7 @@ def test_meta_quarantines_what_serial_names_or_ends_otherwise(genome: Shell, rec
         ("prodigal -p meta -x -i c.fna", "not known"),
     ],
 )
-def test_what_is_not_exact_is_refused(tmp_path: Path, line: str, words: str) -> None:
+def test_inexact_command_is_refused(tmp_path: Path, line: str, words: str) -> None:
     (tmp_path / "c.fna").write_text(">a\nACGT\n")
     (tmp_path / "c.gbk").write_text("LOCUS       a\nDEFINITION  a\nORIGIN\n        1 acgt\n//\n")
     command = UserCommand(argv=tuple(line.split()), cwd=tmp_path, exe=Path("/bin/true"), environ={})

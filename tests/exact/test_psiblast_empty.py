@@ -41,7 +41,7 @@ def search(folder: Path, queries: Sequence[bytes], fmt: str, *before: str) -> su
         ("7", "everywhere", 1, "1"),
     ],
 )
-def test_only_the_empty_query_is_set_aside(folder: Path, fmt: str, places: str, slots: int, batch: str) -> None:
+def test_only_the_empty_query_is_quarantined(folder: Path, fmt: str, places: str, slots: int, batch: str) -> None:
     with_hits = iter(records(folder / "prot.faa"))
     queries = [b">empty%d\n" % at if kind == "e" else next(with_hits) for at, kind in enumerate(PLACES[places])]
     healthy = [query for query in queries if not query.startswith(b">empty")]

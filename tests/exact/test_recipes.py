@@ -36,9 +36,8 @@ def compare(folder: Path, command: str) -> int:
 
 
 @pytest.mark.parametrize("command", WITH_COMMAND_LINE, ids=lambda command: command.split()[0])
-def test_without_the_lines_that_name_the_command_both_are_the_same(
-    bench_of: Path, tmp_path: Path, command: str
-) -> None:
+def test_recipe_without_command_lines_compares_equal(bench_of: Path, tmp_path: Path, command: str) -> None:
+    """The page says that cmp differs, and gives a recipe that does not."""
     both(bench_of, tmp_path, command)
     (recipe,) = re.findall(r"`(cmp <\(.*?)`", (DOCS / "exactness.md").read_text())
     assert compare(tmp_path, "cmp serial.txt parallel.txt") == 1, "as the page says"
@@ -50,7 +49,8 @@ def test_cmp_is_enough_for_blast(bench_of: Path, tmp_path: Path) -> None:
     assert compare(tmp_path, "cmp serial.txt parallel.txt") == 0
 
 
-def test_what_was_tested_with_a_stand_in_alone_is_said_where_it_is_promised() -> None:
+def test_stand_in_tests_are_named_in_the_docs() -> None:
+    """A tool that was only tested by a stand-in is documented as such."""
     for page in (DOCS.parent / "README.md", DOCS / "tools" / "dock6.md"):
         text = " ".join(page.read_text().split())
         assert re.search(r"DOCK 6 \(tested with a stand-in|Tested with a stand-in only", text), page

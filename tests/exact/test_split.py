@@ -65,7 +65,7 @@ FAST = ("gene_ids",)
 
 
 @pytest.mark.parametrize("name", some(DATABASES, *FAST))
-def test_the_same_is_found_in_a_split_database(name: str, place: Path, tmp_path: Path) -> None:
+def test_split_database_search_writes_the_serial_bytes(name: str, place: Path, tmp_path: Path) -> None:
     made = splitting.split_database(name, (5, 0), tmp_path, place, os.environ)
     assert made.database == tmp_path / name and len(made.volumes) == 5
     for query in ("q.faa", "q.fna"):
@@ -104,7 +104,7 @@ def test_no_more_fragments_than_entries(place: Path, tmp_path: Path) -> None:
     assert sum(entries) == 3 and min(entries) >= 1
 
 
-def test_a_failure_leaves_nothing(place: Path, tmp_path: Path) -> None:
+def test_failed_split_leaves_nothing(place: Path, tmp_path: Path) -> None:
     """``makeblastdb`` fails at the last fragment."""
     fake = tmp_path / "bin" / "makeblastdb"
     fake.parent.mkdir()

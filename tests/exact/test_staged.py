@@ -91,7 +91,7 @@ def tool_words(folder: Path) -> list[str]:
     return ["--shared", "db", "--format", "fasta", "--progress", "none", "--", "./tool", str(folder / "db")]
 
 
-def test_the_tool_reads_the_copy_and_the_next_job_has_it(tmp_path: Path, store: Path) -> None:
+def test_tool_reads_the_copy_and_next_job_reuses_it(tmp_path: Path, store: Path) -> None:
     make(tmp_path)
     inode = (tmp_path / "db").stat().st_ino
     first, words = said(tmp_path, str(store))
@@ -131,7 +131,8 @@ DEEDS = {
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_a_copy_of_a_database_that_changed_meanwhile_is_never_used(tmp_path: Path, store: Path, deed: str) -> None:
+def test_copy_of_a_changed_database_is_never_used(tmp_path: Path, store: Path, deed: str) -> None:
+    """Name, size and time are as before."""
     make(tmp_path)
     (tmp_path / "tool").write_text('#!/bin/sh\ncat > /dev/null\nhead -c 3 "$1"\ncksum < "$1"\n')
     content = b"old" + os.urandom(3 << 20)
@@ -167,14 +168,14 @@ def test_a_copy_in_memory(tmp_path: Path) -> None:
         copy.unlink(missing_ok=True)
 
 
-def test_where_there_is_no_room_the_file_is_read_in_place(tmp_path: Path) -> None:
+def test_database_without_room_for_a_copy_is_read_in_place(tmp_path: Path) -> None:
     make(tmp_path)
     text, words = said(tmp_path, "/proc")
     assert text.split()[0] == str((tmp_path / "db").stat().st_ino)
     assert b"reads them in place: no local disk" in words
 
 
-def test_plan_says_where_copies_would_be(tmp_path: Path) -> None:
+def test_plan_reports_places_of_copies(tmp_path: Path) -> None:
     make(tmp_path)
     with (tmp_path / "in.fa").open("rb") as stdin:
         text = subprocess.run(

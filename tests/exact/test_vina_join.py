@@ -96,7 +96,7 @@ def test_ligand_by_ligand_joins_exactly(docking: Path) -> None:
     assert _core.join(use.outputs[-1].join, logs) == serial
 
 
-def test_configuration_file_is_overruled_by_what_is_added(docking: Path) -> None:
+def test_added_options_override_the_configuration_file(docking: Path) -> None:
     (docking / "all.txt").write_text(f"{BOX}receptor = r.pdbqt\nligand = ligands\nout = out\nseed = 7 # lucky\n")
     use = understand(["vina", "--config", "all.txt"], docking)
     assert use.outputs[0].path == "out/{name}"
@@ -120,14 +120,14 @@ def test_configuration_file_is_overruled_by_what_is_added(docking: Path) -> None
     assert (docking / "task.pdbqt").read_bytes() == (docking / "serial.pdbqt").read_bytes()
 
 
-def test_log_without_its_head_is_never_joined() -> None:
+def test_log_without_header_is_not_joined() -> None:
     with pytest.raises(ValueError, match="without its head"):
         _core.join("vina-log:n=2", [(1, b"AutoDock Vina v1.2.3\n")])
     assert _core.join("vina-log:n=2,quiet", [(1, b"AutoDock Vina v1.2.3\n")] * 2) == b"AutoDock Vina v1.2.3\n"
 
 
 @pytest.mark.parametrize(("slots", "batch"), [again(1, "1"), (2, "auto"), again(7, "2")])
-def test_batch_on_the_command_line(docking: Path, slots: int, batch: str) -> None:
+def test_batch_option_on_the_command_line(docking: Path, slots: int, batch: str) -> None:
     files = sorted(f"ligands/{name}.pdbqt" for name in LIGANDS)
     command = ["vina", "--receptor", "r.pdbqt", "--config", "box.txt", "--seed", "7", "--batch", *files, "--dir", "out"]
     log = subprocess.run(command, cwd=docking, stdout=subprocess.PIPE, check=True).stdout

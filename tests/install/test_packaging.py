@@ -33,7 +33,7 @@ def plain(requirements: list[str]) -> list[str]:
     return sorted(re.sub(r"\s", "", each) for each in requirements)
 
 
-def test_the_recipe_needs_and_starts_what_the_package_does() -> None:
+def test_recipe_has_requirements_and_scripts_of_the_package() -> None:
     made = recipe()
     assert made["package"] == {"name": PROJECT["name"], "version": __version__}
     python = f"python{PROJECT['requires-python']}"
@@ -60,7 +60,7 @@ def test_both_images_have_the_same_tools_and_the_extras() -> None:
     assert sorted(extras) == sorted(PROJECT["optional-dependencies"].keys() - {*ALL_OF_STORAGE, *NOT_IN_IMAGES})
 
 
-def test_the_page_has_each_extra() -> None:
+def test_install_page_lists_each_extra() -> None:
     section = (REPO / "docs" / "install.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
     assert sorted(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in section.splitlines()[2:]))) == sorted(
         PROJECT["optional-dependencies"]

@@ -122,7 +122,7 @@ def leaves_what_the_page_says(home: Path) -> None:
     assert all(f"`~/{path}`" in page.partition("## Uninstall")[2] for path in left)
 
 
-def test_all_files_of_the_package_are_in_the_wheel(wheel: Path) -> None:
+def test_wheel_has_all_files_of_the_package(wheel: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "."], cwd=REPO / "python", capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("not in a clone")
@@ -131,7 +131,9 @@ def test_all_files_of_the_package_are_in_the_wheel(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("install", some([by_pip, by_uv, by_pipx], by_pip))
-def test_a_wheel_needs_no_rust(install: Callable[[Path, Path], Path], wheel: Path, data: Path, tmp_path: Path) -> None:
+def test_wheel_install_needs_no_rust(
+    install: Callable[[Path, Path], Path], wheel: Path, data: Path, tmp_path: Path
+) -> None:
     if shutil.which("cargo", path=PATH):
         pytest.skip("cargo is among the system's programs")
     millrace = install(wheel, tmp_path)
@@ -142,7 +144,7 @@ def test_a_wheel_needs_no_rust(install: Callable[[Path, Path], Path], wheel: Pat
 
 
 @pytest.mark.slow
-def test_a_release_runs_on_any_linux(data: Path, tmp_path: Path) -> None:
+def test_release_wheel_runs_on_any_linux(data: Path, tmp_path: Path) -> None:
     run(BIN / "uv", "pip", "install", "--quiet", "--python", sys.executable, "maturin[zig]", cwd=tmp_path)
     wheel = built(tmp_path / "dist", "--zig", "--compatibility", "manylinux2014", "--sdist")
     assert "cp311-abi3-manylinux" in wheel.name
@@ -180,7 +182,7 @@ def make(folder: Path, *words: str, path: str = "") -> subprocess.CompletedProce
 
 
 @pytest.mark.parametrize("version", ["", "1.63.0"])
-def test_without_the_right_rust_make_says_which_and_where_from(version: str, tmp_path: Path) -> None:
+def test_make_without_the_right_rust_reports_where_to_get_it(version: str, tmp_path: Path) -> None:
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     if version:
@@ -196,7 +198,7 @@ def test_without_the_right_rust_make_says_which_and_where_from(version: str, tmp
 
 
 @pytest.mark.slow
-def test_an_install_for_a_user_lives_without_the_source(tmp_path: Path) -> None:
+def test_user_install_works_without_the_source(tmp_path: Path) -> None:
     done = subprocess.run(
         ["make", "install", f"PREFIX={tmp_path}/own", f"PYTHON={sys.executable}"], cwd=REPO, capture_output=True,
         text=True, check=False, env={name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"},

@@ -103,7 +103,8 @@ def expected(place: Path) -> bytes:
     return (place / "in.fa").read_bytes().replace(b">", b">seen ")
 
 
-def test_another_architecture_is_refused_unless_its_program_is_named(mpi: Mpi, place: Path) -> None:
+def test_unnamed_architecture_is_refused(mpi: Mpi, place: Path) -> None:
+    """The message has the setting that names its program."""
     code, text = run(of_32_bits(mpi, place, [1]), 2, place)
     assert code == 2
     assert "(rank 1) is of architecture i686, the coordinator of x86_64" in text
@@ -123,7 +124,7 @@ def test_each_node_runs_the_program_of_its_architecture(mpi: Mpi, place: Path) -
     assert builds(place) == {"x86_64", "i686"}
 
 
-def test_nodes_of_one_architecture_have_one_program(openmpi: Mpi, place: Path) -> None:
+def test_nodes_of_one_architecture_share_one_program(openmpi: Mpi, place: Path) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("no mount namespaces here")
     (place / "job.toml").write_text(JOB + ARCHITECTURES)
@@ -134,7 +135,7 @@ def test_nodes_of_one_architecture_have_one_program(openmpi: Mpi, place: Path) -
     assert not builds(place)
 
 
-def test_a_coordinator_of_another_architecture_resumes_the_run(openmpi: Mpi, place: Path) -> None:
+def test_coordinator_of_another_architecture_resumes_the_run(openmpi: Mpi, place: Path) -> None:
     (place / "job.toml").write_text(JOB + ARCHITECTURES)
     mpi, mark = of_32_bits(openmpi, place, [1]), f"{place.name}-{os.getpid()}"
     process = mpi.start(2, ["run", "job.toml"], place, mark, LOG=str(log_of(place)), SLEEP="0.3")

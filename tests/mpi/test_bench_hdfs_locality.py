@@ -15,7 +15,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-def test_the_searches_of_the_benchmark_give_the_serial_bytes() -> None:
+def test_benchmark_searches_write_the_serial_bytes() -> None:
     """By where the blocks are, anywhere, and with a DataNode that dies meanwhile."""
     pytest.importorskip("hdfs_native")
     if reason := nodes.reason_not():

@@ -110,7 +110,7 @@ def resumed(site: Site) -> int:
     return [json.loads(line)["records_resumed"] for line in lines if '"event":"run"' in line][-1]
 
 
-def test_an_input_that_is_not_in_the_arguments_needs_nothing_on_standard_input(mpi: Mpi, site: Site) -> None:
+def test_input_outside_the_arguments_ignores_standard_input(mpi: Mpi, site: Site) -> None:
     """The launcher gives its first process a pipe, as if something were to come in."""
     (site.folder / "fixed").write_text("#!/bin/sh\nexec ./tool in.fa out.fa\n")
     (site.folder / "fixed").chmod(0o755)
@@ -120,7 +120,7 @@ def test_an_input_that_is_not_in_the_arguments_needs_nothing_on_standard_input(m
 
 
 @pytest.mark.parametrize(("mpi", "victim"), [("openmpi", 0), again("mpich", 1), *SLOW], indirect=["mpi"])
-def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, site: Site, victim: int) -> None:
+def test_killed_process_ends_the_job_and_it_resumes(mpi: Mpi, site: Site, victim: int) -> None:
     job = Job(mpi, 3, site)
     os.kill(job.ranks[victim], signal.SIGKILL)
     assert job.ends() != 0
@@ -133,7 +133,8 @@ def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, si
     assert resumed(site) == len(done) > 0, "nothing of it is done again"
 
 
-def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(an_mpi: Mpi, site: Site) -> None:
+def test_local_run_and_mpi_job_resume_each_other(an_mpi: Mpi, site: Site) -> None:
+    """The results of four processes are in four journals, and are all used."""
     job = Job(an_mpi, 3, site, executions=5)
     os.kill(job.ranks[2], signal.SIGKILL)
     job.ends()
@@ -162,7 +163,7 @@ def test_results_of_several_processes_are_taken_over_by_one_machine_and_back(an_
     assert gathered.stdout == site.expected
 
 
-def test_processes_that_lose_the_coordinator_end_by_themselves(openmpi: Mpi, site: Site) -> None:
+def test_processes_without_coordinator_end_by_themselves(openmpi: Mpi, site: Site) -> None:
     job = Job(openmpi, 3, site)
     os.kill(job.ranks[0], signal.SIGSTOP)
     try:
@@ -176,7 +177,7 @@ def test_processes_that_lose_the_coordinator_end_by_themselves(openmpi: Mpi, sit
     assert site.output.read_bytes() == site.expected
 
 
-def test_a_process_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -> None:
+def test_frozen_process_is_left_out(openmpi: Mpi, site: Site) -> None:
     job = Job(openmpi, 3, site)
     os.kill(job.ranks[1], signal.SIGSTOP)
     job.says("(rank 1) is lost: no sign of life for 10 s")
@@ -186,7 +187,8 @@ def test_a_process_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -
     assert not site.run_dir.exists()
 
 
-def test_a_process_that_stands_still_at_the_end_is_not_waited_for_long(an_mpi: Mpi, site: Site) -> None:
+def test_frozen_process_at_the_end_is_not_awaited_for_long(an_mpi: Mpi, site: Site) -> None:
+    """Another process runs its last task; its writes need not wait for its lease."""
     # Its last task is done by another; what it is to write would have to wait for the end of its lease.
     job = Job(with_limits(an_mpi, site.folder, NO_SILENCE), 3, site, BATCHES, ("--write", "coordinator"))
     os.kill(job.ranks[1], signal.SIGSTOP)
@@ -209,7 +211,7 @@ JobMembership.leave_job = late
 """
 
 
-def test_a_process_that_stands_still_after_its_last_word_keeps_nobody_waiting(mpi: Mpi, site: Site) -> None:
+def test_process_frozen_after_its_last_message_delays_nobody(mpi: Mpi, site: Site) -> None:
     held = with_limits(mpi, site.folder, NOBODY_GOES)
     job = Job(held, 3, site, 1, ("--keep-run-dir",), HOLD="", SLEEP="0.2")
     deadline = time.monotonic() + harness.LONGEST_SECONDS
@@ -221,7 +223,8 @@ def test_a_process_that_stands_still_after_its_last_word_keeps_nobody_waiting(mp
     assert site.output.read_bytes() == site.expected
 
 
-def test_a_process_that_stands_still_is_done_without_where_mpi_tolerates_it(openmpi: Mpi, site: Site) -> None:
+def test_frozen_process_is_ended_where_mpi_tolerates_it(openmpi: Mpi, site: Site) -> None:
+    """The coordinator ends it by itself, without MPI_ABORT."""
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     job = Job(tolerant, 3, site)
     os.kill(job.ranks[1], signal.SIGSTOP)
@@ -233,7 +236,7 @@ def test_a_process_that_stands_still_is_done_without_where_mpi_tolerates_it(open
 
 
 @pytest.mark.parametrize(("mpi", "victim"), [("openmpi", 0), again("mpich", 1), *SLOW], indirect=["mpi"])
-def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site, victim: int) -> None:
+def test_process_that_never_starts_mpi_is_not_awaited(mpi: Mpi, site: Site, victim: int) -> None:
     """As two minutes would be long here, the limit is set to two seconds; the processes and their MPI are real."""
     limits = (
         "import os, time\n"
@@ -253,7 +256,7 @@ def test_a_process_that_never_starts_mpi_is_not_waited_for(mpi: Mpi, site: Site,
 
 
 @pytest.mark.slow
-def test_a_process_that_leaves_the_start_of_mpi_late_is_not_waited_for(openmpi: Mpi, site: Site) -> None:
+def test_process_late_out_of_mpi_start_is_not_awaited(openmpi: Mpi, site: Site) -> None:
     """All others are then in the first call of all together, which no process can leave alone."""
     limits = (
         "import os\n"
@@ -269,7 +272,7 @@ def test_a_process_that_leaves_the_start_of_mpi_late_is_not_waited_for(openmpi: 
 
 
 @pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site: Site, victim: int) -> None:
+def test_task_of_a_frozen_tool_runs_elsewhere(openmpi: Mpi, site: Site, victim: int) -> None:
     job = Job(openmpi, 3, site)
     job.freeze_tool(victim)
     job.goes_on()
@@ -278,7 +281,7 @@ def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site
     assert not site.run_dir.exists()
 
 
-def test_a_killed_process_is_done_without_where_mpi_can(openmpi: Mpi, site: Site) -> None:
+def test_killed_process_is_left_out_where_mpi_tolerates_it(openmpi: Mpi, site: Site) -> None:
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     job = Job(tolerant, 4, site)
     os.kill(job.ranks[2], signal.SIGKILL)
@@ -323,7 +326,7 @@ def test_a_signal_to_one_process_stops_the_job_in_order(mpi: Mpi, site: Site, nu
     indirect=["mpi"],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_a_signal_to_the_launcher_ends_the_job_and_it_resumes(mpi: Mpi, site: Site, number: signal.Signals) -> None:
+def test_signal_to_the_launcher_ends_the_job_and_it_resumes(mpi: Mpi, site: Site, number: signal.Signals) -> None:
     job = Job(mpi, 3, site)
     job.process.send_signal(number)
     # Of those that launchers do not pass on, nothing is heard.
@@ -346,7 +349,7 @@ exec "$millrace" "$@"
     return lambda mpi: Mpi(mpi.name, mpi.mpirun, mpi.millrace, mpi.environ, (str(script),))
 
 
-def test_a_tool_that_is_missing_on_one_node_is_named_with_it(an_mpi: Mpi, site: Site) -> None:
+def test_missing_tool_is_named_with_its_node(an_mpi: Mpi, site: Site) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("no mount namespaces here")
     (site.folder / "bin").mkdir()
@@ -384,7 +387,7 @@ def test_another_program_under_the_same_name_is_refused(openmpi: Mpi, site: Site
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_on_one_node_stops_the_job_and_it_resumes(openmpi: Mpi, site: Site) -> None:
+def test_full_disk_on_one_node_stops_the_job_and_it_resumes(openmpi: Mpi, site: Site) -> None:
     # A limit on the size of files is what a full disk is to its writer: here, to one journal.
     mark = f"{site.folder.name}-{os.getpid()}"
     held = f'[ "$(ulimit -f)" != unlimited ] || until [ -e {site.log}.go ]; do sleep 0.1; done'
@@ -433,7 +436,7 @@ def test_verification_compares_with_results_of_any_node(openmpi: Mpi, site: Site
     assert not site.output.exists() or site.output.read_bytes() == site.expected
 
 
-def test_a_message_that_may_not_come_is_an_error(an_mpi: Mpi, site: Site) -> None:
+def test_unexpected_message_is_an_error(an_mpi: Mpi, site: Site) -> None:
     stray = (
         "from millrace.cluster import agent_process, messages\n"
         "make_ready = agent_process.AgentProcess._set_up\n"
@@ -450,7 +453,7 @@ def test_a_message_that_may_not_come_is_an_error(an_mpi: Mpi, site: Site) -> Non
     assert site.output.read_bytes() == site.expected
 
 
-def test_what_a_coordinator_refuses_is_said_once(an_mpi: Mpi, site: Site) -> None:
+def test_refusal_of_the_coordinator_is_printed_once(an_mpi: Mpi, site: Site) -> None:
     (site.folder / "in.fa").unlink()
     code, text = whole(an_mpi, 3, site)
     assert code == 2
@@ -483,7 +486,8 @@ def rests(pid: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_database_that_changes_on_one_node_stops_the_job_and_it_resumes(openmpi: Mpi, site: Site) -> None:
+def test_database_changed_on_one_node_stops_the_job(openmpi: Mpi, site: Site) -> None:
+    """The same command resumes once it is restored."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("no mount namespaces here")
     (site.folder / "db").write_text("old\n")
@@ -506,7 +510,7 @@ def test_a_database_that_changes_on_one_node_stops_the_job_and_it_resumes(openmp
 
 
 @pytest.mark.parametrize("write", ["merge", pytest.param("individual", marks=pytest.mark.slow), "coordinator"])
-def test_an_output_that_somebody_spoils_is_written_again(openmpi: Mpi, site: Site, write: str) -> None:
+def test_output_changed_by_others_is_written_again(openmpi: Mpi, site: Site, write: str) -> None:
     # Near the end: what the last results do not write over.
     job = Job(openmpi, 3, site, BATCHES - 3, ("--write", write, "--sync", "0.05"))
     # Where nodes write side by side, the beginning may come last.

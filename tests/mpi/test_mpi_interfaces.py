@@ -20,9 +20,8 @@ SETTLE = "import os, pathlib; from millrace.cluster.transport.mpi_start import s
 
 
 @pytest.mark.parametrize(("said", "left_alone"), [("", "127.0.0.0/8,docker9,empty"), ("eth7", "eth7")])
-def test_bridges_that_lead_to_no_other_node_are_left_alone_unless_the_user_says_which(
-    openmpi: Mpi, said: str, left_alone: str
-) -> None:
+def test_bridges_to_no_other_node_are_excluded(openmpi: Mpi, said: str, left_alone: str) -> None:
+    """An exclusion list of the user is kept instead."""
     words = ["unshare", "--net", "--mount", "sh", "-ec", NETWORK, "sh"]
     words += ["env", f"OMPI_MCA_btl_tcp_if_exclude={said}"] if said else []
     python = str(Path(openmpi.millrace).parent / "python")
@@ -32,7 +31,7 @@ def test_bridges_that_lead_to_no_other_node_are_left_alone_unless_the_user_says_
     assert done.stdout == f"{left_alone}\n", done.stderr
 
 
-def test_a_bridge_over_a_card_a_bond_or_a_vlan_leads_out(tmp_path: Path) -> None:
+def test_bridge_over_card_bond_or_vlan_is_used(tmp_path: Path) -> None:
     """As the kernel shows them: few machines have all of these."""
     for bridge, port, shows in (
         ("br0", "eth0", "device"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from jobs import Mpi
 
 
-def test_each_rank_logs_the_messages_that_it_sends_and_hears(an_mpi: Mpi, tmp_path: Path) -> None:
+def test_each_rank_logs_messages_sent_and_received(an_mpi: Mpi, tmp_path: Path) -> None:
     (tmp_path / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(20)))
     words = ["run", "--slots", "1", "--batch", "1", "--verify", "0", "--input", "in.fa", "--output", "o", "--"]
     code, said = an_mpi.run(2, [*words, "cp", "in.fa", "o"], tmp_path, MILLRACE_LOG="log")

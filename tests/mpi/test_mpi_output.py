@@ -69,7 +69,7 @@ def words(*more: str) -> list[str]:
     return ["run", "--slots", "1", "--batch", "2", *more, "--input", "in.fa", "--output", "out.fa", "--", *tool]
 
 
-def test_merged_output_grows_while_the_run_goes_on(openmpi: Mpi, site: Site) -> None:
+def test_merged_output_grows_during_the_run(openmpi: Mpi, site: Site) -> None:
     mark = f"{site.folder.name}-{os.getpid()}"
     process = openmpi.start(4, words(), site.folder, mark, LOG=str(site.log), HOLD="20")
     try:
@@ -93,7 +93,7 @@ def test_merged_output_grows_while_the_run_goes_on(openmpi: Mpi, site: Site) -> 
         *(again(*each) for each in (("merge", 2), ("individual", 0), ("collective", 0), ("collective", 2))),
     ],
 )
-def test_a_killed_writer_costs_nothing_but_time(openmpi: Mpi, site: Site, way: str, victim: int) -> None:
+def test_killed_writer_costs_only_time(openmpi: Mpi, site: Site, way: str, victim: int) -> None:
     (site.output).write_bytes(b"of another run, and longer than this one's\n" * 1000)
     mark = f"{site.folder.name}-{os.getpid()}"
     environ = {"LOG": str(site.log)}
@@ -112,7 +112,7 @@ def test_a_killed_writer_costs_nothing_but_time(openmpi: Mpi, site: Site, way: s
 
 
 @pytest.mark.parametrize("way", [again("merge"), "individual"])
-def test_what_a_lost_writer_had_is_written_by_others(openmpi: Mpi, site: Site, way: str) -> None:
+def test_extents_of_a_lost_writer_are_written_by_others(openmpi: Mpi, site: Site, way: str) -> None:
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     mark = f"{site.folder.name}-{os.getpid()}"
     process = tolerant.start(4, words("--write", way), site.folder, mark, LOG=str(site.log), HOLD="20")
@@ -132,7 +132,7 @@ def test_what_a_lost_writer_had_is_written_by_others(openmpi: Mpi, site: Site, w
     assert site.output.read_bytes() == site.expected
 
 
-def test_an_output_on_another_filesystem_is_the_coordinators(openmpi: Mpi, site: Site) -> None:
+def test_output_on_another_filesystem_goes_to_coordinator(openmpi: Mpi, site: Site) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
         if site.folder.stat().st_dev == os.stat(other).st_dev:
             pytest.skip("one filesystem for all")

@@ -48,7 +48,7 @@ def test_output_is_the_serial_tools(mpi: Mpi, site: Site, batch: str) -> None:
 
 
 @pytest.mark.parametrize("victim", [COORDINATOR, LEADER, OTHER])
-def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, site: Site, victim: int) -> None:
+def test_killed_process_ends_the_job_and_it_resumes(mpi: Mpi, site: Site, victim: int) -> None:
     job = start(mpi, site)
     os.kill(job.ranks[victim], signal.SIGKILL)
     assert job.ends() != 0
@@ -59,7 +59,7 @@ def test_a_killed_process_ends_the_job_and_the_same_command_resumes(mpi: Mpi, si
 
 
 @pytest.mark.slow
-def test_a_process_of_a_partition_that_stands_still_is_done_without(openmpi: Mpi, site: Site) -> None:
+def test_frozen_partition_process_is_left_out(openmpi: Mpi, site: Site) -> None:
     job = start(openmpi, site)
     os.kill(job.ranks[7], signal.SIGSTOP)
     job.says("(rank 7) is lost: no sign of life for 10 s")
@@ -70,7 +70,7 @@ def test_a_process_of_a_partition_that_stands_still_is_done_without(openmpi: Mpi
 
 
 @pytest.mark.slow
-def test_a_process_of_a_partition_that_stands_still_at_the_end_is_not_waited_for_long(openmpi: Mpi, site: Site) -> None:
+def test_frozen_partition_process_at_the_end_is_not_awaited(openmpi: Mpi, site: Site) -> None:
     site.n = 120
     site.write_input()
     options = ("--partition-size", "3", "--write", "coordinator")
@@ -83,7 +83,7 @@ def test_a_process_of_a_partition_that_stands_still_at_the_end_is_not_waited_for
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [COORDINATOR, LEADER, OTHER])
-def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site: Site, victim: int) -> None:
+def test_task_of_a_frozen_tool_runs_elsewhere(openmpi: Mpi, site: Site, victim: int) -> None:
     site.n = 120
     site.write_input()
     job = start(openmpi, site)
@@ -95,7 +95,7 @@ def test_what_a_tool_that_stands_still_had_is_done_by_another(openmpi: Mpi, site
 
 
 @pytest.mark.slow
-def test_a_leader_that_stands_still_ends_the_run_and_it_resumes(openmpi: Mpi, site: Site) -> None:
+def test_frozen_leader_ends_the_run_and_it_resumes(openmpi: Mpi, site: Site) -> None:
     job = start(openmpi, site)
     os.kill(job.ranks[6], signal.SIGSTOP)
     assert job.ends() != 0  # who notices first, coordinator or others, ends it
@@ -103,7 +103,7 @@ def test_a_leader_that_stands_still_ends_the_run_and_it_resumes(openmpi: Mpi, si
     assert site.output.read_bytes() == site.expected
 
 
-def test_a_killed_process_of_a_partition_is_done_without_where_mpi_can(openmpi: Mpi, site: Site) -> None:
+def test_killed_partition_process_is_left_out_if_mpi_can(openmpi: Mpi, site: Site) -> None:
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     job = start(tolerant, site)
     os.kill(job.ranks[4], signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_a_bad_record_is_quarantined_in_any_partition(mpi: Mpi, site: Site) -> N
 
 
 @pytest.mark.slow
-def test_what_goes_wrong_in_a_partition_is_said_with_its_process(openmpi: Mpi, site: Site) -> None:
+def test_partition_error_is_reported_with_its_process(openmpi: Mpi, site: Site) -> None:
     # A limit on the size of files is what a full disk is to its writer: here, to one journal.
     limit = '[ "$OMPI_COMM_WORLD_RANK" != 8 ] || ulimit -f 1; exec "$0" "$@"'
     code, text = whole(replace(openmpi, before=("sh", "-c", limit)), site, "--batch", "1", SLEEP="0.2")

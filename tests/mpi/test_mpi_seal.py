@@ -23,7 +23,7 @@ def site(tmp_path: Path) -> Site:
 
 
 @pytest.mark.parametrize("way", [OTHER_KEY, ONE_KEY], ids=["another", "the only one"])
-def test_a_rank_with_another_key_is_refused_by_host_and_rank(an_mpi: Mpi, site: Site, way: str) -> None:
+def test_rank_with_another_key_is_refused_by_host_and_rank(an_mpi: Mpi, site: Site, way: str) -> None:
     mpi = replace(an_mpi, before=("sh", "-c", way, "sh"))
     code, text = whole(mpi, 3, site)
     assert code == 5, text
@@ -33,7 +33,7 @@ def test_a_rank_with_another_key_is_refused_by_host_and_rank(an_mpi: Mpi, site: 
     assert not site.output.exists() or not site.output.stat().st_size
 
 
-def test_a_handed_key_is_kept_from_tools(an_mpi: Mpi, site: Site) -> None:
+def test_inherited_key_is_hidden_from_tools(an_mpi: Mpi, site: Site) -> None:
     key = "5ea1" * 16
     (site.folder / "tool").write_text(
         f'#!/bin/sh\ntr "\\0" "\\n" < /proc/self/environ >> "$LOG"\n'

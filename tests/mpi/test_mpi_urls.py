@@ -9,9 +9,7 @@ import web_server
 from jobs import Mpi
 
 
-def test_the_processes_of_an_mpirun_download_a_file_once(
-    openmpi: Mpi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mpirun_processes_download_a_file_once(openmpi: Mpi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("requests")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
     (tmp_path / "copies").mkdir()

@@ -20,7 +20,7 @@ def test_each_node_forks_tools_of_its_own(openmpi: Mpi, bench_of: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_what_a_node_finds_against_it_is_told(openmpi: Mpi, tmp_path: Path) -> None:
+def test_node_that_cannot_fork_reports_its_reason(openmpi: Mpi, tmp_path: Path) -> None:
     tool = "import os, sys; kept = os.pipe(); text = open(sys.argv[1]).read(); open(sys.argv[2], 'w').write(text)"
     (tmp_path / "tool.py").write_text(tool)
     text = "".join(f">r{k}\nM\n" for k in range(20))

@@ -49,7 +49,7 @@ def tool(site: Site, body: str) -> None:
 
 
 @pytest.mark.parametrize("change", some(CHANGES, "input cut short"))
-def test_a_change_stops_the_job_and_it_goes_on_once_it_is_undone(openmpi: Mpi, site: Site, change: str) -> None:
+def test_changed_file_stops_the_job_and_undoing_it_resumes(openmpi: Mpi, site: Site, change: str) -> None:
     line, words = CHANGES[change]
     (site.folder / "db").write_text("old\n")
     tool(site, f'{ONCE}{SEEN} "$1" > "$2"; sleep 0.2')
@@ -76,7 +76,7 @@ def test_a_change_stops_the_job_and_it_goes_on_once_it_is_undone(openmpi: Mpi, s
     assert site.output.read_bytes() == expected
 
 
-def test_what_a_tool_does_not_wait_for_is_waited_for(openmpi: Mpi, site: Site) -> None:
+def test_background_children_are_awaited(openmpi: Mpi, site: Site) -> None:
     tool(site, f'(setsid bash -c \'sleep 0.05; {SEEN.replace(chr(39), chr(34))} "$0" > "$1"\' "$1" "$2" &)')
     code, text = whole(openmpi, 3, site)
     assert code == 0, text
@@ -84,7 +84,7 @@ def test_what_a_tool_does_not_wait_for_is_waited_for(openmpi: Mpi, site: Site) -
 
 
 @pytest.mark.parametrize("misdeed", some(MISDEEDS, "a pipe for a result", "a file of the user's"))
-def test_what_no_tool_should_do_is_said(openmpi: Mpi, site: Site, misdeed: str) -> None:
+def test_misbehaviour_of_a_tool_is_reported(openmpi: Mpi, site: Site, misdeed: str) -> None:
     body, words = MISDEEDS[misdeed]
     (site.folder / "scratch").write_text("left by an earlier run\n")
     tool(site, body)
@@ -94,7 +94,7 @@ def test_what_no_tool_should_do_is_said(openmpi: Mpi, site: Site, misdeed: str) 
     assert code == 3 or not site.output.exists() or site.expected.startswith(site.output.read_bytes())
 
 
-def test_a_kept_job_is_not_that_of_another_input(openmpi: Mpi, site: Site) -> None:
+def test_kept_job_is_not_reused_for_another_input(openmpi: Mpi, site: Site) -> None:
     assert whole(openmpi, 2, site, "--keep-run-dir")[0] == 0
     expected = site.expected
     (site.folder / "in.fa").write_bytes((site.folder / "in.fa").read_bytes().replace(b"record1\n", b"RECORD1\n"))

@@ -33,7 +33,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_only_who_has_the_key_unpacks(key: str, tmp_path: Path) -> None:
+def test_pack_is_decrypted_only_with_its_key(key: str, tmp_path: Path) -> None:
     before = names(tmp_path)
     assert told(pack, "out", "-o", "p.mrp", "--encrypt-to", key)[0] == 0
     assert (tmp_path / "p.mrp").read_bytes().startswith(b"age-encryption.org/v1\n")
@@ -44,7 +44,7 @@ def test_only_who_has_the_key_unpacks(key: str, tmp_path: Path) -> None:
     assert (code, "--identity FILE" in words) == (2, True), words
 
 
-def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
+def test_wrong_key_and_damage_are_reported(key: str, tmp_path: Path) -> None:
     def encrypted() -> bytes:
         with age_encryption.encrypt_when_written(tmp_path / "p.mrp", age_encryption.parse_recipients([key])) as fresh:
             plain_pack.pack_traces_or_plain([tmp_path / "out"], fresh)
@@ -78,7 +78,7 @@ def test_another_key_and_damage_are_told(key: str, tmp_path: Path) -> None:
         assert names(tmp_path) == before
 
 
-def test_a_key_of_ssh_will_do(key: str, tmp_path: Path) -> None:
+def test_ssh_key_encrypts_a_pack(key: str, tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "ssh"], cwd=tmp_path, check=True)
     public = (tmp_path / "ssh.pub").read_text().strip()
     with age_encryption.encrypt_when_written(
@@ -90,7 +90,7 @@ def test_a_key_of_ssh_will_do(key: str, tmp_path: Path) -> None:
             assert pack_unpacker.read_recipe(plain).outputs[0].name == "out"
 
 
-def test_what_is_no_public_key_is_refused(key: str, tmp_path: Path) -> None:
+def test_invalid_public_key_is_refused(key: str, tmp_path: Path) -> None:
     for word in ("me@host", key[:-1], "ssh-ed25519 AAAA", str(tmp_path / "key")):
         with pytest.raises(RefusedError, match="no public key that age knows"):
             age_encryption.parse_recipients([word])
@@ -108,7 +108,7 @@ def test_an_encrypted_pack_is_not_sent(key: str, tmp_path: Path) -> None:
     assert "is encrypted" in words and "ssh encrypts" in words
 
 
-def test_pyrage_is_asked_for_only_where_it_is_needed(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyrage_is_imported_only_when_needed(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyrage", None)
     assert told(pack, "out", "-o", "p.mrp")[0] == 0
     code, words = told(pack, "out", "-o", "p.mrp", "--encrypt-to", key)

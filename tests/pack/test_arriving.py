@@ -41,7 +41,7 @@ def first(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_the_second_says_who_the_first_is(first: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_second_receiver_names_the_first(first: subprocess.Popen[str], tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(RefusedError, match=rf"hits: another millrace \(process {first.pid} on .*\) is receiving this"):
         ReceivingFolder(tmp_path / "hits").acquire_lock(0.0, said.append)
@@ -49,7 +49,7 @@ def test_the_second_says_who_the_first_is(first: subprocess.Popen[str], tmp_path
     assert ReceivingFolder(tmp_path / "hits").pack.read_bytes() == b"begin"
 
 
-def test_the_second_goes_on_when_the_first_has_come_to_its_end(first: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_second_receiver_continues_after_the_first(first: subprocess.Popen[str], tmp_path: Path) -> None:
     place = ReceivingFolder(tmp_path / "hits")
 
     def end(_: str) -> None:
@@ -64,7 +64,7 @@ def test_the_second_goes_on_when_the_first_has_come_to_its_end(first: subprocess
     assert not place.folder.exists()
 
 
-def test_who_waits_keeps_the_folder(tmp_path: Path) -> None:
+def test_waiting_receiver_keeps_the_folder(tmp_path: Path) -> None:
     place = ReceivingFolder(tmp_path / "hits")
     held = place.acquire_lock(0.0, print)
     (place.folder / "of another one").touch()
@@ -73,7 +73,7 @@ def test_who_waits_keeps_the_folder(tmp_path: Path) -> None:
     assert [path.name for path in place.folder.iterdir()] == ["of another one"]
 
 
-def test_a_refused_send_leaves_nothing_that_it_did_not_find(tmp_path: Path) -> None:
+def test_refused_send_keeps_files_of_an_earlier_start(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
     plain_pack.pack_traces_or_plain([tmp_path / "a", tmp_path / "b"], tmp_path / "two.mrp")

@@ -46,7 +46,7 @@ def bring(take: object, data: bytes, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_comes_bit_by_bit_comes_out_as_it_was(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_in_small_pieces_arrives_unchanged(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     # Small pieces, so that a small output has many.
     for name, size in (("PIECE", 1 << 12), ("MOST", 1 << 16), ("AHEAD", 3 << 12)):
@@ -69,7 +69,7 @@ def test_what_comes_bit_by_bit_comes_out_as_it_was(tmp_path: Path, seed: int, mo
     assert (tmp_path / "again").read_bytes() == original
 
 
-def test_a_side_that_fails_lets_the_other_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_of_one_side_releases_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_diff, "MAX_WAITING_BYTES", 1000)
     writer = PackWriter(tmp_path / "pack")
     both = StreamDiff(writer, 0, [])

@@ -33,7 +33,7 @@ def bomb(path: Path, says: int, *pieces: bytes) -> None:
     writer.finish(lambda _: None)
 
 
-def test_no_more_is_written_than_the_pack_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpacking_is_bounded_by_the_declared_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     bomb(tmp_path / "bomb.mrp", MAX_SECTION_BYTES + 5, ZEROS, ZEROS[:100])
     assert (tmp_path / "bomb.mrp").stat().st_size < 30_000
@@ -43,7 +43,7 @@ def test_no_more_is_written_than_the_pack_says(tmp_path: Path, monkeypatch: pyte
     assert [path.name for path in tmp_path.iterdir()] == ["bomb.mrp"]
 
 
-def test_what_has_no_room_is_refused_before_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pack_without_room_is_refused_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     bomb(tmp_path / "bomb.mrp", 1 << 60, ZEROS[:100])
     code, words = told(unpack.command, "bomb.mrp", "-o", "out")
@@ -55,7 +55,7 @@ def test_what_has_no_room_is_refused_before_it_is_written(tmp_path: Path, monkey
 
 @pytest.mark.slow
 @pytest.mark.slow
-def test_no_more_queries_are_written_than_the_pack_says(tmp_path: Path) -> None:
+def test_queries_are_bounded_by_the_declared_size(tmp_path: Path) -> None:
     writer = PackWriter(tmp_path / "bomb.mrp")
     for _ in range(2):
         writer.add(SectionKind.QUERIES, ZEROS)
@@ -65,7 +65,7 @@ def test_no_more_queries_are_written_than_the_pack_says(tmp_path: Path) -> None:
     assert (tmp_path / "queries").stat().st_size <= MAX_SECTION_BYTES
 
 
-def test_a_list_of_more_entries_than_there_are_takes_no_memory() -> None:
+def test_oversized_list_count_allocates_no_memory() -> None:
     counts = hits.encode_numbers([1, MAX_SECTION_BYTES, 0])
     listed = hits.encode_numbers([1, len(counts), MAX_SECTION_BYTES]) + counts + ZEROS
     with pytest.raises(CorruptError, match="entries that its database does not have"):

@@ -17,17 +17,17 @@ OWN = {"blast": blast_codec.CODEC, "hmmer": hmmer_codec.CODEC}
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_codec_is_found_by_the_name_of_its_adapter(name: str) -> None:
+def test_codec_is_chosen_by_the_name_of_its_adapter(name: str) -> None:
     found = result_codec.find_result_codec(name)
     assert found is OWN[name]
     assert isinstance(found, ResultCodec)
 
 
-def test_there_is_no_codec_for_other_tools() -> None:
+def test_other_tools_have_no_codec() -> None:
     assert result_codec.find_result_codec("muscle") is None
 
 
-def test_an_entry_point_goes_before_what_is_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_point_overrides_the_built_in_codec(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint(name="blast", value="millrace.extensions.pack.hmmer_codec:CODEC", group=result_codec.GROUP)
     monkeypatch.setattr(result_codec, "entry_points", lambda **wanted: [point] if wanted["name"] == "blast" else [])
     assert result_codec.find_result_codec("blast") is hmmer_codec.CODEC
@@ -62,20 +62,22 @@ def batches(*names: bytes) -> list[QueryBatch]:
         ("6", b"c|d\ts1\na\ts1\n", None),
     ],
 )
-def test_which_query_named_what(tmp_path: Path, outfmt: str, text: bytes, words: list[set[bytes]] | None) -> None:
+def test_subjects_are_listed_per_query(
+    tmp_path: Path, outfmt: str, text: bytes, words: list[set[bytes]] | None
+) -> None:
     (tmp_path / "out").write_bytes(text)
     found = blast_codec.read_named_words(["blastp", "-outfmt", outfmt], tmp_path / "out", batches(b"a", b"b", b"c|d"))
     assert found == words
 
 
 @pytest.mark.parametrize("bandwidth", ["", "0", "-1", "fast", "1T", "1 M"])
-def test_what_is_no_bandwidth_is_refused(bandwidth: str) -> None:
+def test_invalid_bandwidth_is_refused(bandwidth: str) -> None:
     with pytest.raises(RefusedError):
         regeneration_trial.parse_bandwidth(bandwidth)
 
 
 @given(*(st.floats(0.001, 1e6) for _ in range(4)), st.integers(0, 1 << 50), st.integers(0, 1 << 50))
-def test_packing_pays_where_the_inequality_says(
+def test_packing_pays_if_the_inequality_holds(
     before: float, after: float, bandwidth: float, early: float, whole: int, small: int
 ) -> None:
     other, packed = (

@@ -49,7 +49,7 @@ def test_a_kept_run_is_packed_without_its_command_and_its_files(folder: Path) ->
     assert {path.name for path in folder.iterdir()} == before | {"elsewhere"}
 
 
-def test_what_is_no_finished_run_of_its_own_command_is_refused(folder: Path) -> None:
+def test_unfinished_run_or_extra_command_is_refused(folder: Path) -> None:
     def refused(words: str, *arguments: str) -> None:
         before = {path.name for path in folder.iterdir()}
         told = ask(folder, "pack", "-o", "result.mrp", *arguments)
@@ -66,7 +66,7 @@ def test_what_is_no_finished_run_of_its_own_command_is_refused(folder: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_kept_run_whose_folder_is_gone_is_compressed(folder: Path) -> None:
+def test_kept_run_without_its_folder_is_compressed(folder: Path) -> None:
     (folder / "moved").mkdir()
     (folder / "kept").rename(folder / "moved/kept")
     manifest = RunDir(folder / "moved/kept").read_manifest()

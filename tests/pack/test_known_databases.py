@@ -32,7 +32,7 @@ def logging(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return lambda: sum(line.endswith("%s") for line in log.read_text().splitlines())
 
 
-def test_a_database_is_read_once_and_again_when_it_has_changed(
+def test_database_is_digested_again_only_if_changed(
     bench_of: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("blastp")
@@ -88,7 +88,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_databases, "TICK_SECONDS", -1e9)
 
 
-def test_nothing_is_believed_of_a_file_that_is_another(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digest_of_a_replaced_file_is_not_used(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once(monkeypatch)
     assert [read(), read()] == [1, 0]
     about = read.path.stat()
@@ -101,13 +101,13 @@ def test_nothing_is_believed_of_a_file_that_is_another(read: Read, monkeypatch: 
     assert [read(), read()] == [1, 0]
 
 
-def test_what_may_change_unseen_is_not_kept(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digest_of_a_recently_written_file_is_not_cached(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_databases, "TICK_SECONDS", 1e9)
     assert [read(), read()] == [1, 1]
     assert not read.cache.exists()
 
 
-def test_a_kept_digest_that_is_damaged_is_made_again(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_digest_is_computed_again(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once(monkeypatch)
     assert read() == 1
     kept = next((read.cache / "millrace" / "databases").iterdir())
@@ -115,7 +115,7 @@ def test_a_kept_digest_that_is_damaged_is_made_again(read: Read, monkeypatch: py
     assert [read(), read()] == [1, 0]
 
 
-def test_without_a_folder_that_can_be_written_it_is_read_each_time(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_is_digested_each_time_if_cache_is_readonly(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once(monkeypatch)
     read.cache.write_text("no folder")
     assert [read(), read()] == [1, 1]

@@ -53,7 +53,7 @@ def plain(folder: Path, data: bytes) -> tuple[Path, tuple[OriginalOutput, ...]]:
         )
     )
 )
-def test_sections_come_back(
+def test_sections_round_trip(
     tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[SectionKind, bytes, bytes, bytes]]
 ) -> None:
     path = tmp_path_factory.mktemp("pack") / "pack"
@@ -63,7 +63,7 @@ def test_sections_come_back(
     assert [each.unpack_bytes(part[2]) for each, part in zip(found, parts, strict=True)] == [part[1] for part in parts]
 
 
-def test_a_thousand_corruptions_and_truncations_are_all_seen(tmp_path: Path) -> None:
+def test_corruptions_and_truncations_are_detected(tmp_path: Path) -> None:
     rng = random.Random(17)
     pack, originals = plain(tmp_path, rng.randbytes(3000) + b"a line\n" * 300)
     whole, damaged = pack.read_bytes(), tmp_path / "damaged"
@@ -84,14 +84,14 @@ def test_a_thousand_corruptions_and_truncations_are_all_seen(tmp_path: Path) -> 
             check_pack_contents(damaged, originals, [])
 
 
-def test_what_follows_the_end_is_seen(tmp_path: Path) -> None:
+def test_trailing_bytes_are_detected(tmp_path: Path) -> None:
     pack, _ = plain(tmp_path, b"x")
     pack.write_bytes(pack.read_bytes() + b"\n")
     with pytest.raises(CorruptError, match="something follows"):
         [*read_sections(pack)]
 
 
-def test_sections_in_another_order_are_seen(tmp_path: Path) -> None:
+def test_reordered_sections_are_detected(tmp_path: Path) -> None:
     write(tmp_path / "a", [(SectionKind.HITS, b"1", b"", b""), (SectionKind.HITS, b"2", b"", b"")])
     text = (tmp_path / "a").read_bytes()
     start = len(MAGIC) + 4
@@ -113,7 +113,7 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
         pack_unpacker.read_recipe(path)
 
 
-def test_a_section_that_says_it_is_huge_takes_no_memory(tmp_path: Path) -> None:
+def test_oversized_section_length_allocates_no_memory(tmp_path: Path) -> None:
     with pytest.raises(CorruptError):
         PackSection(SectionKind.PLAIN, b"(\xb5/\xfd\xe0" + b"\xff" * 7 + b"\x00\x01\x00\x00", 10).unpack_bytes()
 
@@ -145,7 +145,7 @@ ENTRIES = st.sets(st.integers(0, 1 << 40), max_size=30).map(sorted)
 
 
 @given(st.lists(st.builds(hits.BatchHits, st.integers(1, 99), ENTRIES, st.binary(max_size=9))))
-def test_hits_come_back(batches: list[hits.BatchHits]) -> None:
+def test_hits_round_trip(batches: list[hits.BatchHits]) -> None:
     assert listed(hits.decode_hits(hits.encode_hits(batches), 1 << 41)) == listed(batches)
 
 
@@ -172,7 +172,7 @@ WORDS = st.lists(
 
 
 @given(WORDS, WORDS, st.integers(3, 200))
-def test_a_difference_gives_the_original_again(
+def test_difference_restores_the_original(
     tmp_path_factory: pytest.TempPathFactory, original: bytes, regenerated: bytes, piece: int
 ) -> None:
     folder = tmp_path_factory.mktemp("difference")

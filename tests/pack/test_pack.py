@@ -105,7 +105,7 @@ def test_an_unpacked_result_is_the_original(place: Path, name: str) -> None:
     assert sorted(left_behind(place)) == sorted(f"again-{output}" for output in RESULTS[name][1])
 
 
-def test_queries_may_travel_along(place: Path) -> None:
+def test_queries_can_be_included_in_a_pack(place: Path) -> None:
     command = shlex.split(RESULTS["blastp-6"][0])
     subprocess.run(command, cwd=place, check=True)
     assert ask(place, "pack", "--with-queries", "-o", "result.mrp", "--", *command).returncode == 0
@@ -128,7 +128,7 @@ def entries_of(result: Path) -> list[bytes]:
     return [b">" + part.removeprefix(b">") + b"\n" for part in text.split(b"\n>")]
 
 
-def test_other_volumes_names_and_days_are_the_same_database(result: Path) -> None:
+def test_renamed_database_volumes_are_the_same_database(result: Path) -> None:
     entries = entries_of(result)
     half = len(entries) // 2
     database(result, entries[:half], "first")
@@ -139,7 +139,7 @@ def test_other_volumes_names_and_days_are_the_same_database(result: Path) -> Non
     assert (result / "again-out").read_bytes() == (result / "out").read_bytes()
 
 
-def test_a_database_with_more_entries_behind_regenerates_exactly(result: Path) -> None:
+def test_database_with_appended_entries_regenerates_exactly(result: Path) -> None:
     entries = entries_of(result)
     database(result, [*entries, *(entry.replace(b">", b">more_", 1) for entry in entries[:300])], "grown")
     told = unpack(result, "blastp-6", "--db", "grown")
@@ -156,7 +156,7 @@ def test_a_database_with_more_entries_behind_regenerates_exactly(result: Path) -
         (lambda entries: [*entries[1:], entries[0], entries[0]], "in another order"),
     ],
 )
-def test_another_database_is_refused_with_what_differs(result: Path, change: object, words: str) -> None:
+def test_another_database_is_refused_with_the_difference(result: Path, change: object, words: str) -> None:
     database(result, change(entries_of(result)), "other")  # type: ignore[operator]
     told = unpack(result, "blastp-6", "--db", "other")
     assert told.returncode == 2
@@ -199,7 +199,7 @@ def test_another_version_of_the_tool_is_refused(result: Path) -> None:
     assert not (result / "again").exists()
 
 
-def test_nothing_runs_without_yes(result: Path) -> None:
+def test_unpack_without_yes_runs_nothing(result: Path) -> None:
     told = ask(result, "unpack", "result.mrp", "--queries", "q.faa", "-o", "again")
     assert told.returncode == 2
     assert "blastp -query queries -db" in told.stderr
@@ -217,14 +217,14 @@ def test_nothing_runs_without_yes(result: Path) -> None:
         {"codec": "nobody's"},
     ],
 )
-def test_a_stranger_s_pack_runs_nothing_else(result: Path, changes: dict[str, object]) -> None:
+def test_foreign_pack_with_another_command_is_refused(result: Path, changes: dict[str, object]) -> None:
     rewritten(result / "result.mrp", result / "strange.mrp", **changes)
     told = ask(result, "unpack", "strange.mrp", "--yes", "--queries", "q.faa", "-o", "again")
     assert told.returncode == 2, told.stderr
     assert not (result / "again").exists()
 
 
-def test_what_a_stranger_s_pack_says_is_shown_escaped(result: Path) -> None:
+def test_text_of_a_foreign_pack_is_escaped(result: Path) -> None:
     made = pack_unpacker.read_recipe(result / "result.mrp")
     assert made.queries and made.database
     evil = "EVIL\rall fine\n\u202e\x1b[2J"
@@ -253,7 +253,7 @@ def test_a_pack_lists_its_command(result: Path) -> None:
     assert "command: blastp -query QUERIES -db DATABASE -outfmt 6 -max_target_seqs 5 -out OUTPUT\n" in told.stdout
 
 
-def test_a_stranger_s_option_writes_no_file_of_the_user(result: Path) -> None:
+def test_foreign_pack_option_writes_no_user_file(result: Path) -> None:
     made = pack_unpacker.read_recipe(result / "result.mrp")
     (result / "precious").write_text("precious")
     arguments = (*made.arguments, "-export_search_strategy", "precious")
@@ -266,7 +266,7 @@ def test_a_stranger_s_option_writes_no_file_of_the_user(result: Path) -> None:
 @pytest.mark.parametrize(
     "token", [OutputArg(0, "../"), OutputArg(0, "-out=../"), InputArg(0, "/etc/"), DatabaseArg("-out=x/../")]
 )
-def test_a_prefix_of_a_pack_leads_nowhere(result: Path, token: OutputArg | InputArg | DatabaseArg) -> None:
+def test_pack_prefix_cannot_leave_the_folder(result: Path, token: OutputArg | InputArg | DatabaseArg) -> None:
     made = pack_unpacker.read_recipe(result / "result.mrp")
     before = sorted(path.name for path in result.iterdir())
     rewritten(result / "result.mrp", result / "strange.mrp", arguments=(*made.arguments[:-1], token))
@@ -276,7 +276,7 @@ def test_a_prefix_of_a_pack_leads_nowhere(result: Path, token: OutputArg | Input
 
 
 @pytest.mark.parametrize("token", [InputArg(0), DatabaseArg(), "precious"])
-def test_a_pack_writes_by_names_of_millrace_alone(result: Path, token: InputArg | DatabaseArg | str) -> None:
+def test_pack_writes_only_names_chosen_by_millrace(result: Path, token: InputArg | DatabaseArg | str) -> None:
     """Where the queries stand in the place of the output, the file of the user would be written over."""
     made = pack_unpacker.read_recipe(result / "result.mrp")
     before = (result / "q.faa").read_bytes()
@@ -286,7 +286,7 @@ def test_a_pack_writes_by_names_of_millrace_alone(result: Path, token: InputArg 
     assert (result / "q.faa").read_bytes() == before and not (result / "again").exists()
 
 
-def test_paths_are_no_arguments_of_a_pack() -> None:
+def test_path_in_pack_arguments_is_refused() -> None:
     for text in ("/x", "a/b", "..", "~/x", "a\0b"):
         with pytest.raises(RefusedError):
             build_command_line("blastp", [text], "db")
@@ -303,7 +303,7 @@ def test_a_damaged_pack_writes_nothing(result: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out", "q.faa"])
-def test_a_pack_is_not_written_over_what_it_is_of(result: Path, name: str) -> None:
+def test_pack_does_not_overwrite_result_or_queries(result: Path, name: str) -> None:
     before = own(result / name)
     told = ask(result, "pack", "-o", name, "--", *shlex.split(RESULTS["blastp-6"][0]))
     assert told.returncode == 2
@@ -312,7 +312,7 @@ def test_a_pack_is_not_written_over_what_it_is_of(result: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["result.mrp", "q.faa"])
-def test_a_result_is_not_written_over_what_it_is_of(result: Path, name: str) -> None:
+def test_unpack_does_not_overwrite_pack_or_queries(result: Path, name: str) -> None:
     before = own(result / name)
     told = ask(result, "unpack", "result.mrp", "--yes", "--queries", "q.faa", "-o", name)
     assert told.returncode == 2
@@ -320,7 +320,7 @@ def test_a_result_is_not_written_over_what_it_is_of(result: Path, name: str) -> 
     assert (result / name).read_bytes() == before
 
 
-def test_what_cannot_be_regenerated_is_compressed(tmp_path: Path) -> None:
+def test_result_that_cannot_be_regenerated_is_compressed(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("b\na\n" * 500)
     (tmp_path / "out").write_text("B\nA\n" * 500)
     command = ["--", "tr", "a-z", "A-Z"]
@@ -372,7 +372,7 @@ def tools() -> None:
         pytest.skip("blastp is not installed")
 
 
-def test_a_plan_weighs_three_ways_and_writes_nothing(result: Path) -> None:
+def test_plan_compares_three_packings_and_writes_nothing(result: Path) -> None:
     command = shlex.split(RESULTS["blastp-6"][0])
     before = {path.name for path in result.iterdir()}
     for bandwidth, best in (("1", "packed"), ("1000000G", "as it is")):

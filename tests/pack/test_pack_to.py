@@ -39,7 +39,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.is_symlink()}
 
 
-def test_a_result_is_packed_while_it_is_made(place: Path) -> None:
+def test_result_is_packed_during_the_run(place: Path) -> None:
     expected = serial(place, "blastp -query q3.faa -db prot -outfmt 0")
     command = "blastp -query q3.faa -db prot -outfmt 0 -num_threads 2 -out out"
     told = ask(place, "run", "--pack-to", "r.mrp", "--with-queries", "--fragments", "2", "--", *command.split())
@@ -51,7 +51,7 @@ def test_a_result_is_packed_while_it_is_made(place: Path) -> None:
     assert (place / "again").read_bytes() == expected
 
 
-def test_reports_say_the_names_that_the_user_has_typed(place: Path) -> None:
+def test_reports_name_the_paths_as_typed(place: Path) -> None:
     command = "hmmscan -o out --tblout t --domtblout d p.hmm q.faa"
     serial(place, command)
     told = ask(place, "run", "--pack-to", "r.mrp", "--keep-run-dir", "--", *command.split())
@@ -87,7 +87,7 @@ exec {need("blastp")} "$@"
 
 
 @pytest.mark.slow
-def test_a_packing_run_that_was_killed_is_resumed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_packing_run_resumes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = shlex.split("blastp -query q.faa -db prot -outfmt 6 -max_target_seqs 5 -out out")
     run = ["run", "--pack-to", "r.mrp", "--batch", "3", "--", *command]
     expected = place / "out"
@@ -108,7 +108,7 @@ def test_a_packing_run_that_was_killed_is_resumed(place: Path, monkeypatch: pyte
     assert (place / "again").read_bytes() == expected.read_bytes()
 
 
-def test_what_has_no_meaning_here_is_compressed_as_it_comes(place: Path) -> None:
+def test_result_without_codec_is_compressed_as_a_stream(place: Path) -> None:
     with (place / "q.faa").open() as queries:
         told = ask(place, "run", "--pack-to", "r.mrp", "--format", "fasta", "--", "cat", stdin=queries.fileno())
     assert told.returncode == 0, told.stderr
@@ -117,7 +117,7 @@ def test_what_has_no_meaning_here_is_compressed_as_it_comes(place: Path) -> None
     assert (place / "again").read_bytes() == (place / "q.faa").read_bytes()
 
 
-def test_what_cannot_be_packed_is_refused_before_the_start(place: Path) -> None:
+def test_unpackable_run_is_refused_before_the_start(place: Path) -> None:
     command = ["blastp", "-query", "q.faa", "-db", "prot", "-out", "out"]
     (place / "notes.txt").write_text("mine")
     for words, arguments in (

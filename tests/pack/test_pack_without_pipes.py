@@ -45,7 +45,7 @@ def ask(folder: Path, *arguments: str) -> None:
     assert told.returncode == 0, told.stderr
 
 
-def test_pack_to_folder_that_holds_no_pipes(mounted: Path) -> None:
+def test_pack_to_folder_without_pipes(mounted: Path) -> None:
     need("blastp")
     with pytest.raises(OSError):
         os.mkfifo(mounted / "pipe")

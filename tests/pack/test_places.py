@@ -115,7 +115,7 @@ def test_a_refused_unpacking_leaves_nothing(result: Path) -> None:
         assert names(result) == before
 
 
-def test_two_packings_at_once_do_not_meet(plain: Path) -> None:
+def test_concurrent_packings_use_separate_files(plain: Path) -> None:
     """Both write the same pack, which is whole whoever ends last."""
     words = [*MILLRACE, "pack", "out", "-o", "p.mrp", "--", "tr", "a", "b"]
     both = [subprocess.Popen(words, cwd=plain, stderr=subprocess.PIPE, text=True) for _ in range(4)]

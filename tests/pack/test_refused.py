@@ -36,7 +36,8 @@ def test_a_format_that_is_not_joined_is_compressed(result: Path, outfmt: str) ->
 
 
 @pytest.mark.slow
-def test_queries_without_names_and_queries_that_are_gone_do_not_matter_to_a_result(result: Path) -> None:
+def test_irrelevant_queries_do_not_prevent_packing(result: Path) -> None:
+    """Queries without a name, or that are gone by now."""
     lines = (result / "q3.faa").read_text().split("\n")
     (result / "nameless.faa").write_text("\n".join([">", *lines[1:]]))
     command = "blastp -query nameless.faa -db prot -outfmt 6 -out other"
@@ -55,7 +56,7 @@ def test_a_command_with_urls_is_compressed(result: Path) -> None:
     assert "PRIVATE" not in told
 
 
-def test_outputs_of_hmmer_are_found_in_a_refused_command(result: Path) -> None:
+def test_outputs_of_a_refused_hmmer_command_are_identified(result: Path) -> None:
     need("hmmscan")
     command = "hmmscan -o report --tblout=t --seed 0 p.hmm q3.faa"
     subprocess.run(shlex.split(command.replace("=", " ")), cwd=result, check=True)
@@ -64,7 +65,7 @@ def test_outputs_of_hmmer_are_found_in_a_refused_command(result: Path) -> None:
     assert [(result / each).read_bytes() for each in "ab"] == [(result / each).read_bytes() for each in ("report", "t")]
 
 
-def test_a_result_that_is_not_named_is_asked_for(result: Path) -> None:
+def test_unnamed_result_is_asked_for(result: Path) -> None:
     for command in ("blastp -query q3.faa -db prot -outfmt 1", "blastp -query q3.faa -db prot -outfmt 6"):
         told = ask(result, "pack", "-o", "plain.mrp", "--", *shlex.split(command))
         assert told.returncode == 2
@@ -77,7 +78,7 @@ def test_a_result_that_is_not_named_is_asked_for(result: Path) -> None:
     assert "no such file" in told.stderr
 
 
-def test_what_gets_no_smaller_is_not_called_smaller(result: Path) -> None:
+def test_incompressible_result_is_reported_as_such(result: Path) -> None:
     (result / "other").write_bytes(os.urandom(5000))
     (result / "empty").touch()
     for name in ("other", "empty"):
@@ -85,7 +86,7 @@ def test_what_gets_no_smaller_is_not_called_smaller(result: Path) -> None:
 
 
 @pytest.mark.slow
-def test_inner_steps_are_not_listed_as_runs(result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inner_runs_are_not_listed(result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(result / "state"))
     command = RESULTS["blastp-15"][0].replace("q.faa", "q3.faa").replace("out out", "out other")
     subprocess.run(shlex.split(command), cwd=result, check=True)

@@ -112,7 +112,7 @@ MORE_DEATHS = (("arrived", "sender"), ("regenerated", "receiver"), ("arrived", "
 
 @pytest.mark.slow
 @pytest.mark.parametrize("deaths", [DEATHS, pytest.param(MORE_DEATHS, marks=pytest.mark.slow)], ids=["each", "more"])
-def test_a_result_is_sent_while_it_is_made_whoever_is_killed(
+def test_result_is_sent_during_the_run_despite_kills(
     ends: Ends, monkeypatch: pytest.MonkeyPatch, deaths: tuple[tuple[str, str], ...]
 ) -> None:
     subprocess.run(COMMAND.split(), cwd=ends.here, check=True)
@@ -182,7 +182,7 @@ def test_a_kept_run_is_sent(ends: Ends) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_sent_is_what_the_run_directory_has_now(ends: Ends) -> None:
+def test_sent_result_is_that_of_the_current_run_directory(ends: Ends) -> None:
     """A first `send` found no connection; then another command was run into the same directory."""
     run = ["run", "--fresh", "--keep-run-dir", "--", *COMMAND.split()]
     assert ask(ends.here, *run).returncode == 0
@@ -196,7 +196,7 @@ def test_what_is_sent_is_what_the_run_directory_has_now(ends: Ends) -> None:
     assert sorted(path.name for path in ends.here.iterdir() if not path.is_symlink()) == ["out", "out.millrace"]
 
 
-def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
+def test_unsendable_result_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.mrp").write_bytes(b"")
     for words, arguments in (
         ("no such file", ["none.mrp", "host:out"]),

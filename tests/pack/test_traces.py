@@ -68,7 +68,8 @@ def test_an_array_of_events_is_packed_as_a_trace(tmp_path: Path, trace: bytes) -
         assert size < len(_core.squeeze((tmp_path / name).read_bytes(), 19))
 
 
-def test_an_archive_of_otf2_is_packed_as_a_trace_with_what_lies_beside_its_events(tmp_path: Path) -> None:
+def test_otf2_archive_is_packed_as_a_trace(tmp_path: Path) -> None:
+    """The files beside its events are packed, too."""
     names = ["0.evt", "eztrace_log.def", "eztrace_log.otf2"]
     for name in names:
         shutil.copy(JACOBI / name, name)
@@ -83,7 +84,7 @@ def test_an_archive_of_otf2_is_packed_as_a_trace_with_what_lies_beside_its_event
 
 
 @given(st.data())
-def test_events_of_otf2_become_the_same_bytes_whatever_they_are(data: st.DataObject) -> None:
+def test_arbitrary_otf2_events_round_trip(data: st.DataObject) -> None:
     from millrace.extensions.pack import trace_tables
 
     whole = (JACOBI / "0.evt").read_bytes()[:2000]
@@ -96,13 +97,13 @@ def test_events_of_otf2_become_the_same_bytes_whatever_they_are(data: st.DataObj
     assert b"".join(map(trace_tables.encode_otf2_table, tables)) == mixed
 
 
-def test_a_trace_of_otf2_that_is_cut_off_is_packed_as_it_is() -> None:
+def test_truncated_otf2_trace_is_packed_unchanged() -> None:
     Path("cut.evt").write_bytes((JACOBI / "0.evt").read_bytes()[:-4])
     said, codec, _ = packed("cut.evt")
     assert codec == "zstd" and "its last event is cut off" in said
 
 
-def test_what_has_no_period_falls_back_with_the_reason(tmp_path: Path) -> None:
+def test_aperiodic_trace_falls_back_with_the_reason(tmp_path: Path) -> None:
     chance = random.Random(1)
     rows = [(chance.randrange(10**9), chance.choice("abcdefgh"), chance.randrange(10**6)) for _ in range(2000)]
     texts = {
@@ -119,7 +120,7 @@ def test_what_has_no_period_falls_back_with_the_reason(tmp_path: Path) -> None:
         assert words in said
 
 
-def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
+def test_missing_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name, words in (("nodir", "no such file, run directory or program"), ("folder", "no run directory")):
         code, said = told(pack, name, "-o", "t.mrp")
@@ -128,9 +129,7 @@ def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_numpy_is_asked_for_only_where_it_is_needed(
-    tmp_path: Path, trace: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numpy_is_imported_only_when_needed(tmp_path: Path, trace: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.csv").write_bytes(trace[:20_000])
     assert packed("t.csv")[1] == "trace"
     for module in ("trace_codec", "trace_tables"):

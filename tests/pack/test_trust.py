@@ -35,7 +35,7 @@ def test_a_trusted_result_unpacks_to_the_original(result: Path) -> None:
     assert (result / "again-out").read_bytes() == (result / "out").read_bytes()
 
 
-def test_what_does_not_begin_as_it_is_regenerated_is_not_trusted(result: Path) -> None:
+def test_result_with_another_start_is_not_trusted(result: Path) -> None:
     text = own(result / "out")
     (result / "out").write_bytes(b"# mine\n" + text)
     assert "regenerating all" in pack(result, "--trust")
@@ -45,7 +45,7 @@ def test_what_does_not_begin_as_it_is_regenerated_is_not_trusted(result: Path) -
 
 
 @pytest.mark.slow
-def test_trust_in_vain_is_seen_when_it_is_unpacked(result: Path) -> None:
+def test_wrong_trust_is_detected_when_unpacking(result: Path) -> None:
     lines = own(result / "out").splitlines(keepends=True)
     lines[-1] = lines[-1].replace(b"\t", b"\t ", 1)
     (result / "out").write_bytes(b"".join(lines))
@@ -57,7 +57,7 @@ def test_trust_in_vain_is_seen_when_it_is_unpacked(result: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_takes_more_than_the_effort_is_compressed(result: Path) -> None:
+def test_regeneration_over_the_effort_limit_is_compressed(result: Path) -> None:
     assert "more than the 0 s of --effort" in pack(result, "--effort", "0")
     assert pack_unpacker.read_recipe(result / "result.mrp").codec == "zstd"
     told = ask(result, "unpack", "result.mrp", "-o", "again-out")
@@ -81,7 +81,7 @@ def test_what_takes_more_than_the_effort_is_compressed(result: Path) -> None:
         (b"", b"", False),
     ],
 )
-def test_how_a_result_begins_and_ends(tmp_path: Path, whole: bytes, some: bytes, expected: bool) -> None:
+def test_trust_compares_both_ends_of_a_result(tmp_path: Path, whole: bytes, some: bytes, expected: bool) -> None:
     (tmp_path / "whole").write_bytes(whole)
     (tmp_path / "some").write_bytes(some)
     assert regeneration_trial.has_matching_ends(tmp_path / "whole", tmp_path / "some") is expected

@@ -23,7 +23,7 @@ def result(blastp_6: Path, tmp_path: Path) -> Iterator[Path]:  # noqa: F811
 
 
 @pytest.mark.parametrize("number", some([signal.SIGINT, signal.SIGTERM, signal.SIGKILL], signal.SIGKILL))
-def test_the_same_command_goes_on(result: Path, number: signal.Signals) -> None:
+def test_interrupted_packing_resumes(result: Path, number: signal.Signals) -> None:
     words = ["pack", "-o", "other.mrp", "--batch", "7", "--", *shlex.split(RESULTS["blastp-6"][0])]
     process = subprocess.Popen([*MILLRACE, *words], cwd=result, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not [*result.glob(".other.mrp.pack/*/run/job.json")]:
@@ -38,7 +38,8 @@ def test_the_same_command_goes_on(result: Path, number: signal.Signals) -> None:
     assert not [path for path in result.iterdir() if path.name.startswith(".other")]
 
 
-def test_what_was_stopped_is_found_again_and_another_result_s_is_not(tmp_path: Path) -> None:
+def test_only_the_packing_of_the_same_result_resumes(tmp_path: Path) -> None:
+    """A packing of another result is not continued."""
     dest = tmp_path / "hits.mrp"
     with pytest.raises(KeyboardInterrupt), result_packer.open_packing_folder(dest, "a") as folder:
         (folder / RUN).mkdir()
@@ -52,14 +53,14 @@ def test_what_was_stopped_is_found_again_and_another_result_s_is_not(tmp_path: P
     assert not [*tmp_path.iterdir()]
 
 
-def test_what_cannot_go_on_leaves_nothing(tmp_path: Path) -> None:
+def test_refused_packing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RefusedError), result_packer.open_packing_folder(tmp_path / "hits.mrp", "a") as folder:
         (folder / RUN).mkdir()
         raise RefusedError("no")
     assert not [*tmp_path.iterdir()]
 
 
-def test_two_do_not_pack_into_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_packings_into_one_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_packer, "LOCK_WAIT_SECONDS", 0.0)
     with result_packer.open_packing_folder(tmp_path / "hits.mrp", "a") as folder:
         with (

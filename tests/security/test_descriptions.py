@@ -37,7 +37,7 @@ def describe(user: User, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
-def test_description_of_a_stranger_is_not_believed(machine: Machine, verb: str) -> None:
+def test_description_of_a_stranger_is_refused(machine: Machine, verb: str) -> None:
     user = machine.user
     environ = with_tool(user)
     describe(machine.stranger, machine.shared / "millrace-tools")
@@ -54,7 +54,7 @@ def test_description_of_a_stranger_is_not_believed(machine: Machine, verb: str) 
         (".", "project: can be written by every user"),
     ],
 )
-def test_description_that_everybody_may_write_is_not_believed(machine: Machine, opened: str, words: str) -> None:
+def test_description_writable_by_everybody_is_refused(machine: Machine, opened: str, words: str) -> None:
     """Although its owner has confirmed it, while it was theirs alone."""
     user, project = machine.user, machine.user.home / "project"
     environ = with_tool(user)
@@ -69,7 +69,7 @@ def test_description_that_everybody_may_write_is_not_believed(machine: Machine, 
     assert not (user.home / "bin" / "started").exists()
 
 
-def test_confirmation_holds_for_the_user_alone_and_the_content(machine: Machine) -> None:
+def test_confirmation_holds_for_one_user_and_content(machine: Machine) -> None:
     user, stranger, project = machine.user, machine.stranger, machine.user.home / "project"
     environ = with_tool(user)
     path = describe(user, project / "millrace-tools")
@@ -95,7 +95,7 @@ def test_confirmation_holds_for_the_user_alone_and_the_content(machine: Machine)
     assert refused.returncode == 2 and "has not been confirmed" in refused.stderr, refused.stderr
 
 
-def test_description_in_the_home_of_another_is_not_believed(machine: Machine) -> None:
+def test_description_in_the_home_of_another_is_ignored(machine: Machine) -> None:
     """As where ``sudo`` keeps ``HOME``: whoever owns it could say what root runs."""
     user, stranger = machine.user, machine.stranger
     environ = with_tool(user)

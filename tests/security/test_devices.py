@@ -12,7 +12,7 @@ FASTA = ">r1\nMKV\n>r2\nMAA\n"
     ("device", "expected"),
     [("/dev/null", ""), ("/dev/stdout", FASTA), ("/dev/fd/1", FASTA), ("/proc/self/fd/1", FASTA)],
 )
-def test_a_user_who_may_not_write_in_the_folder_of_devices(machine: Machine, device: str, expected: str) -> None:
+def test_device_output_works_without_write_access_to_dev(machine: Machine, device: str, expected: str) -> None:
     user = machine.user
     (user.home / "in.fa").write_text(FASTA)
     user.sh("! test -w /dev")

@@ -44,7 +44,7 @@ def test_files_for_each_record_are_gathered_below_the_target(machine: Machine) -
 
 
 @pytest.mark.parametrize("out", ["{shared}/written/{name}", "../written/{name}"])
-def test_name_that_leads_out_of_the_target_is_refused(machine: Machine, out: str) -> None:
+def test_name_outside_of_the_target_is_refused(machine: Machine, out: str) -> None:
     user, written = machine.user, machine.shared / "written"
     machine.stranger.sh(f"mkdir {written}")
     run_dir = run_of_stranger(machine, out.replace("{shared}", str(machine.shared)))

@@ -41,7 +41,7 @@ def stage(user: User, machine: Machine) -> Path:
     return path
 
 
-def test_what_one_member_has_fetched_the_other_uses(machine: Machine, both: tuple[User, User], folder: Path) -> None:
+def test_copy_of_one_member_is_used_by_another(machine: Machine, both: tuple[User, User], folder: Path) -> None:
     first, second = (stage(user, machine) for user in both)
     assert first == second and first.parent == folder
     about = first.stat()
@@ -50,18 +50,17 @@ def test_what_one_member_has_fetched_the_other_uses(machine: Machine, both: tupl
     assert not first.exists(), "who is a member may make room"
 
 
-def test_a_copy_that_a_member_has_altered_is_fetched_anew(
-    machine: Machine, both: tuple[User, User], folder: Path
-) -> None:
+def test_copy_altered_by_a_member_is_fetched_again(machine: Machine, both: tuple[User, User], folder: Path) -> None:
     path = stage(both[0], machine)
     both[0].sh(f"chmod u+w {path}; printf x | dd of={path} bs=1 seek=9 conv=notrunc 2> /dev/null; chmod u-w {path}")
     assert hashlib.sha256(path.read_bytes()).digest() != hashlib.sha256(CONTENT).digest()
     assert stage(both[1], machine).stat().st_uid == both[1].uid
 
 
-def test_what_a_member_was_killed_at_is_not_gone_on_with_by_another(
+def test_partial_copy_of_a_killed_member_is_not_continued(
     machine: Machine, both: tuple[User, User], folder: Path
 ) -> None:
+    """Another member fetches the file from its beginning."""
     code = (
         "import os; from pathlib import Path; from millrace.storage.cache import cache_download; from millrace.storage import locations; from millrace.storage.cache.copy_cache import NodeCache\n"
         f"place = '{machine.shared}/db'; cache = NodeCache(Path('{machine.shared}'), fetched=True)\n"
@@ -75,7 +74,7 @@ def test_what_a_member_was_killed_at_is_not_gone_on_with_by_another(
 
 
 @pytest.mark.parametrize("fault", ["a member's", "open to all", "sticky", "a link", "no member"])
-def test_a_folder_that_root_has_not_made_for_a_group_is_nobodys_word(
+def test_group_folder_not_made_by_root_is_not_used(
     machine: Machine, both: tuple[User, User], folder: Path, fault: str
 ) -> None:
     user = both[0]

@@ -71,7 +71,7 @@ def sleeper(user: User, **environ: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("known", [0, 1, 15])
-def test_a_planted_folder_does_not_end_the_tools_of_another_run(machine: Machine, known: int) -> None:
+def test_planted_folder_ends_no_tools_of_another_run(machine: Machine, known: int) -> None:
     user, stranger = machine.user, machine.stranger
     with waiting_run(user) as run:
         name = stranger.sh(f"ls {MEMORY} | grep ^millrace-work-{user.uid}-").strip()
@@ -84,7 +84,8 @@ def test_a_planted_folder_does_not_end_the_tools_of_another_run(machine: Machine
         assert (planted / "spool").is_dir()
 
 
-def test_a_stranger_who_reads_the_name_of_a_live_folder_cannot_pass_it_on_as_dead(machine: Machine) -> None:
+def test_planted_copy_of_a_live_folder_name_ends_nothing(machine: Machine) -> None:
+    """A stranger who reads the name cannot make the run look dead."""
     user, stranger = machine.user, machine.stranger
     with waiting_run(user) as run:
         name = stranger.sh(f"ls {MEMORY} | grep ^millrace-work-{user.uid}-").strip()
@@ -97,7 +98,7 @@ def test_a_stranger_who_reads_the_name_of_a_live_folder_cannot_pass_it_on_as_dea
         assert lines(user.home / "starts") == 2, "a tool was killed and started again"
 
 
-def test_a_folder_that_others_may_look_into_is_no_work_directory(machine: Machine) -> None:
+def test_folder_readable_by_others_is_no_work_directory(machine: Machine) -> None:
     user, token = machine.user, os.urandom(8).hex()
     planted = plant(user, MEMORY, f"millrace-work-{user.uid}-{token}")
     with sleeper(user, MILLRACE_TOKEN=token) as process:
@@ -126,7 +127,7 @@ def sweep(user: User, token: str) -> int:
 
 
 @pytest.mark.parametrize("part", [0, 1, 15])
-def test_part_of_the_token_of_a_job_ends_nothing_on_a_node(machine: Machine, part: int) -> None:
+def test_part_of_a_job_token_ends_nothing_on_a_node(machine: Machine, part: int) -> None:
     token = os.urandom(8).hex()
     with sleeper(machine.user, MILLRACE_LAUNCH=token) as process:
         assert sweep(machine.user, token[:part])
@@ -134,7 +135,7 @@ def test_part_of_the_token_of_a_job_ends_nothing_on_a_node(machine: Machine, par
         assert sweep(machine.user, token) == 0 and process.wait(300) == -9
 
 
-def test_a_token_counts_as_a_whole_entry_only(machine: Machine) -> None:
+def test_token_matches_a_whole_environment_entry_only(machine: Machine) -> None:
     token, user = os.urandom(8).hex(), machine.user
     places = {"OTHER": token, "MILLRACE_LAUNCH": f"{token}0", "NOTE": f"MILLRACE_LAUNCH={token}"}
     with sleeper(user, **places) as process, sleeper(user, MILLRACE_LAUNCH=token) as meant:
@@ -142,7 +143,8 @@ def test_a_token_counts_as_a_whole_entry_only(machine: Machine) -> None:
         assert meant.wait(300) == -9 and process.poll() is None
 
 
-def test_folders_of_dead_mpi_jobs_are_swept_and_those_of_strangers_and_live_ones_are_not(machine: Machine) -> None:
+def test_only_own_folders_of_dead_mpi_jobs_are_swept(machine: Machine) -> None:
+    """Those of strangers and of live jobs stay."""
     user, stranger = machine.user, machine.stranger
     dead, held, young, taken = (f"/tmp/millrace-mpi-{os.urandom(8).hex()}-{os.urandom(8).hex()}" for _ in range(4))
     for owner, folders in ((user, (dead, held, young)), (stranger, (taken,))):
@@ -165,7 +167,7 @@ def test_folders_of_dead_mpi_jobs_are_swept_and_those_of_strangers_and_live_ones
 
 
 @pytest.mark.parametrize("what", ["node", "work directory"])
-def test_root_ends_nothing_of_others(machine: Machine, what: str, tmp_path: Path) -> None:
+def test_root_ends_no_process_of_others(machine: Machine, what: str, tmp_path: Path) -> None:
     token, user = os.urandom(8).hex(), machine.user
     root = User(0, tmp_path, user.python, user.packages)
     own, name = ("MILLRACE_LAUNCH", "") if what == "node" else ("MILLRACE_TOKEN", f"millrace-work-0-{token}")

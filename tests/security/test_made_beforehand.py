@@ -16,7 +16,7 @@ output = "{}/"
 
 @pytest.mark.skipif(not shutil.which("blastp"), reason="blastp is not installed")
 @pytest.mark.parametrize("planted", ["mkdir -m 777 {0}; ln -s {1}/precious {0}/db.faa", "ln -s {1} {0}"])
-def test_demo_writes_through_nothing_of_a_stranger(machine: Machine, planted: str) -> None:
+def test_demo_follows_no_link_of_a_stranger(machine: Machine, planted: str) -> None:
     user, folder = machine.user, machine.shared / "demo"
     user.sh("echo mine > precious; chmod 755 .")
     machine.stranger.sh(planted.format(folder, user.home))
@@ -25,7 +25,7 @@ def test_demo_writes_through_nothing_of_a_stranger(machine: Machine, planted: st
     assert (user.home / "precious").read_text() == "mine\n" and not (user.home / "db.faa").exists()
 
 
-def test_files_of_a_function_go_through_no_link(machine: Machine) -> None:
+def test_files_of_a_function_follow_no_link(machine: Machine) -> None:
     user, out = machine.user, machine.shared / "out"
     user.sh("printf '>r1\\nMKV\\n' > in.fa; echo mine > precious; chmod 755 .")
     (user.home / "some.py").write_text("def names(records):\n    for each in records:\n        yield 'one', each\n")
@@ -38,7 +38,7 @@ def test_files_of_a_function_go_through_no_link(machine: Machine) -> None:
     assert (out / "one").read_text() == ">r1\nMKV\n" and not (out / "one").is_symlink()
 
 
-def test_folder_that_the_user_names_stays_as_open_as_it_is(machine: Machine) -> None:
+def test_folder_named_by_the_user_keeps_its_mode(machine: Machine) -> None:
     user = machine.user
     user.sh("mkdir -m 755 map")
     code = "import millrace; print(list(millrace.map(len, ['a', 'bcd'], run_dir='map', slots=1)))"

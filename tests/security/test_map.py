@@ -27,7 +27,7 @@ def called(user: User, folder: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("mode", ["755", "777"])
-def test_map_loads_nothing_from_a_folder_of_a_stranger(machine: Machine, mode: str) -> None:
+def test_map_refuses_the_folder_of_a_stranger(machine: Machine, mode: str) -> None:
     user, folder = machine.user, machine.shared / "map"
     machine.stranger.sh(f"mkdir -m {mode} {folder}")
     code, said = called(user, folder)
@@ -35,7 +35,7 @@ def test_map_loads_nothing_from_a_folder_of_a_stranger(machine: Machine, mode: s
     assert not any(folder.iterdir())
 
 
-def test_map_loads_nothing_from_a_folder_that_everybody_may_write(machine: Machine) -> None:
+def test_map_refuses_a_folder_writable_by_everybody(machine: Machine) -> None:
     user = machine.user
     user.sh("mkdir -m 777 map")
     code, said = called(user, user.home / "map")
@@ -51,14 +51,14 @@ def test_map_follows_no_link_of_a_stranger(machine: Machine) -> None:
     assert not any((user.home / "own").iterdir())
 
 
-def test_folder_of_a_map_is_closed_to_others(machine: Machine) -> None:
+def test_map_folder_is_private(machine: Machine) -> None:
     user, folder = machine.user, machine.shared / "map"
     code, said = called(user, folder)
     assert (code, said) == (0, "[1, 3]\n")
     assert folder.stat().st_mode & 0o777 == 0o700 and machine.stranger.run("ls", folder).returncode
 
 
-def test_worker_loads_the_function_of_its_digest_alone(machine: Machine) -> None:
+def test_worker_loads_only_the_function_of_its_digest(machine: Machine) -> None:
     """Whoever exchanges the file between the call and the worker's start runs nothing."""
     user, loaded = machine.user, machine.user.home / "loaded"
     (user.home / "call").write_bytes(pickle.dumps(Planted(loaded)))

@@ -52,7 +52,7 @@ def pack_to(user: User, out: Path) -> tuple[str, tuple[object, ...]]:
 
 @pytest.mark.parametrize("verb", [unpack, receive, pack, pack_to])
 @pytest.mark.parametrize("planted", ["ln -s {home}/own {}", "mkdir -m 777 {}"])
-def test_folder_made_beforehand_beside_an_output_is_refused(machine: Machine, verb: object, planted: str) -> None:
+def test_preexisting_folder_beside_an_output_is_refused(machine: Machine, verb: object, planted: str) -> None:
     user, out = machine.user, machine.shared / "out"
     with_result(user)
     folder, words = verb(user, out)  # type: ignore[operator]
@@ -68,7 +68,7 @@ def test_folder_made_beforehand_beside_an_output_is_refused(machine: Machine, ve
         assert [path.name for path in machine.shared.iterdir()] == ["out"]
 
 
-def test_command_of_a_stranger_is_not_run_to_pack_it(machine: Machine) -> None:
+def test_packing_does_not_run_the_command_of_a_stranger(machine: Machine) -> None:
     stranger, run_dir = machine.stranger, machine.shared / "run"
     stranger.sh("printf '>a\\nM\\n' > in.fa")
     done = stranger.millrace("run", "--keep-run-dir", "--run-dir", run_dir, "--input", "in.fa", "--", "cat", "in.fa")
@@ -79,7 +79,7 @@ def test_command_of_a_stranger_is_not_run_to_pack_it(machine: Machine) -> None:
     assert not (machine.user.home / "out.mrp").exists()
 
 
-def test_what_lies_beside_an_output_meanwhile_is_closed_to_others(machine: Machine) -> None:
+def test_temporary_folder_beside_an_output_is_private(machine: Machine) -> None:
     """Parts of a result are as private as a run directory, also where the folder was left open by an earlier release."""
     user, folder = machine.user, machine.shared / ".out.receiving"
     user.sh(f"mkdir -m 755 {folder}")

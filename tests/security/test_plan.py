@@ -66,7 +66,7 @@ def test_plan_loads_no_function_of_a_job(machine: Machine, place: str) -> None:
         ("", "has no function select"),
     ],
 )
-def test_plan_tells_of_a_function_that_is_not_there(machine: Machine, text: str, words: str) -> None:
+def test_plan_reports_a_missing_function(machine: Machine, text: str, words: str) -> None:
     user = machine.user
     user.sh("printf '>r1\\nMKV\\n' > in.fa")
     (user.home / "some.py").write_text(text)

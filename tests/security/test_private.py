@@ -15,7 +15,7 @@ def ready(user: User) -> None:
     user.sh("printf '>r1\\nMKV\\n' > in.fa; echo mine > precious; chmod 644 precious")
 
 
-def test_a_run_directory_that_a_stranger_has_made_is_refused(machine: Machine) -> None:
+def test_run_directory_of_a_stranger_is_refused(machine: Machine) -> None:
     user, out = machine.user, machine.shared / "out"
     ready(user)
     links = " ".join(
@@ -27,7 +27,7 @@ def test_a_run_directory_that_a_stranger_has_made_is_refused(machine: Machine) -
     assert (user.home / "precious").read_text() == "mine\n"
 
 
-def test_a_strangers_link_to_a_folder_of_the_user_is_refused(machine: Machine) -> None:
+def test_link_of_a_stranger_to_a_user_folder_is_refused(machine: Machine) -> None:
     user = machine.user
     ready(user)
     user.sh("mkdir own; chmod 755 .")
@@ -37,7 +37,7 @@ def test_a_strangers_link_to_a_folder_of_the_user_is_refused(machine: Machine) -
     assert not any((user.home / "own").iterdir())
 
 
-def test_a_run_directory_in_which_everybody_may_write_is_refused(machine: Machine) -> None:
+def test_run_directory_writable_by_everybody_is_refused(machine: Machine) -> None:
     ready(machine.user)
     machine.user.sh("mkdir run; chmod 777 run")
     done = machine.user.millrace("run", "--run-dir", "run", "--input", "in.fa", "--", "cat", "in.fa")
@@ -100,7 +100,7 @@ def test_digests_of_the_environment_differ_from_run_to_run(machine: Machine) -> 
     assert "PASSWORD: not what the environment had" in other.stderr, other.stderr
 
 
-def test_a_stranger_cannot_hold_the_lock_but_sees_that_it_is_held(machine: Machine) -> None:
+def test_stranger_sees_a_held_lock_but_cannot_acquire_it(machine: Machine) -> None:
     user, stranger = machine.user, machine.stranger
     user.home.chmod(0o755)
     with waiting_run(user):
@@ -118,7 +118,7 @@ def test_a_launch_folder_of_a_stranger_is_refused(machine: Machine, mode: str) -
     assert "RefusedError" in done.stderr and "belongs to another user" in done.stderr
 
 
-def test_a_launch_folder_is_closed_to_others(machine: Machine) -> None:
+def test_launch_folder_is_private(machine: Machine) -> None:
     folder = machine.shared / "out.millrace.launch"
     code = f"from pathlib import Path; from millrace.launch.supervisor_link import lock_launch_folder; lock_launch_folder(Path('{folder}'))"
     assert machine.user.run(machine.user.python, "-c", code).returncode == 0
@@ -126,7 +126,7 @@ def test_a_launch_folder_is_closed_to_others(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("made", ["mkdir -m 777 {}", "mkdir -m 700 {}", "ln -s {home}/own {}"])
-def test_a_rank_does_not_start_mpi_on_files_of_a_stranger(machine: Machine, made: str) -> None:
+def test_rank_refuses_mpi_files_of_a_stranger(machine: Machine, made: str) -> None:
     user, folder = machine.user, machine.shared / "millrace-mpi"
     ready(user)
     user.sh("mkdir -m 700 own")
@@ -138,7 +138,7 @@ def test_a_rank_does_not_start_mpi_on_files_of_a_stranger(machine: Machine, made
     )
 
 
-def test_modules_that_lie_in_the_working_directory_are_not_loaded(machine: Machine) -> None:
+def test_modules_of_the_working_directory_are_not_imported(machine: Machine) -> None:
     user = machine.user
     modules = ("mpi4py", "shutil", "json", "millrace")
     for name in modules:
@@ -156,7 +156,8 @@ def test_modules_that_lie_in_the_working_directory_are_not_loaded(machine: Machi
     assert not list(user.home.glob("loaded-*"))
 
 
-def test_a_stranger_who_takes_the_name_of_the_folder_of_copies_changes_nothing(machine: Machine) -> None:
+def test_preexisting_copy_folder_of_a_stranger_is_avoided(machine: Machine) -> None:
+    """A folder by another name is made, and the next run uses it again."""
     user = machine.user
     machine.stranger.sh(
         f"mkdir {machine.shared}/millrace-stage-{user.uid}; chmod 777 {machine.shared}/millrace-stage-{user.uid}"
@@ -169,7 +170,7 @@ def test_a_stranger_who_takes_the_name_of_the_folder_of_copies_changes_nothing(m
     assert folder.name != f"millrace-stage-{user.uid}"
 
 
-def test_a_disk_that_knows_one_user_only_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_without_ownership_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from millrace.host import permissions
 
     monkeypatch.setattr(os, "geteuid", lambda: 12345)  # whatever we make belongs to somebody else
@@ -177,7 +178,7 @@ def test_a_disk_that_knows_one_user_only_can_be_used(tmp_path: Path, monkeypatch
     assert not any(tmp_path.iterdir())
 
 
-def test_a_report_of_a_strangers_run_writes_through_no_link(machine: Machine) -> None:
+def test_report_of_a_foreign_run_follows_no_link(machine: Machine) -> None:
     user, run_dir = machine.user, machine.shared / "run"
     ready(user)
     machine.stranger.sh(
@@ -199,7 +200,7 @@ def test_a_report_of_a_strangers_run_writes_through_no_link(machine: Machine) ->
 
 
 @pytest.mark.parametrize("variable", ["HOME", "XDG_CACHE_HOME"])
-def test_what_another_user_keeps_in_his_cache_is_not_believed(machine: Machine, variable: str) -> None:
+def test_cache_of_another_user_is_not_used(machine: Machine, variable: str) -> None:
     user, stranger = machine.user, machine.stranger
     machine.shared.chmod(0o777)
     ask = "from pathlib import Path; from millrace.core.tool_use import UserCommand; from millrace.adapters.program_identity import read_version_line; print(read_version_line(UserCommand(argv=('echo',), exe=Path('/bin/echo'), cwd=Path('/'), environ={}), 'echo 1.0'))"
@@ -227,9 +228,8 @@ def test_what_another_user_keeps_in_his_cache_is_not_believed(machine: Machine, 
         ("1777", "user", ""),
     ],
 )
-def test_a_place_where_others_could_replace_the_work_directory_is_refused(
-    machine: Machine, mode: str, owner: str, why: str
-) -> None:
+def test_replaceable_work_directory_is_refused(machine: Machine, mode: str, owner: str, why: str) -> None:
+    """Others could rename a folder above it."""
     user, place = machine.user, machine.shared / "place"
     ready(user)
     getattr(machine, owner).sh(f"mkdir {place}; chmod {mode} {place}")
@@ -239,7 +239,8 @@ def test_a_place_where_others_could_replace_the_work_directory_is_refused(
         assert done.returncode == (2 if why else 0) and why in done.stderr, done.stderr
 
 
-def test_what_a_shell_has_opened_is_written_by_its_name_in_a_folder_of_root(machine: Machine) -> None:
+def test_redirected_stdout_in_a_root_folder_is_written(machine: Machine) -> None:
+    """The user may write the file, and nothing beside it."""
     user = machine.user
     ready(user)
     user.sh(

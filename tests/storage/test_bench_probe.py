@@ -15,7 +15,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-def test_each_prediction_stands_beside_a_transfer() -> None:
+def test_benchmark_compares_predictions_with_transfers() -> None:
     pytest.importorskip("requests")
     if reason := nodes.reason_not() or ("" if shutil.which("tc") else "tc is not installed"):
         pytest.skip(reason)

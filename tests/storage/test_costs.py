@@ -37,19 +37,20 @@ def line(readers: int, start: float, per_byte: float) -> ReadCostLine:
 
 
 @given(st.floats(1e-5, 1), st.floats(1e-10, 1e-5), st.sampled_from([1, 4]))
-def test_a_place_that_follows_the_model_is_found_as_it_is(start: float, per_byte: float, readers: int) -> None:
+def test_linear_cost_is_recovered_by_the_fit(start: float, per_byte: float, readers: int) -> None:
     cost = fit_read_cost([ReadSample(readers=readers, size=n, seconds=start + n * per_byte) for n in SIZES])
     for n in (1 << 20, 1 << 30):
         assert math.isclose(cost.predict_seconds(n, readers), start + n * per_byte, rel_tol=1e-4)
 
 
 @given(st.lists(st.tuples(st.sampled_from(SIZES), st.floats(1e-6, 100)), min_size=1, max_size=8))
-def test_whatever_was_measured_no_place_takes_less_than_nothing(found: list[tuple[int, float]]) -> None:
+def test_fitted_cost_is_never_negative(found: list[tuple[int, float]]) -> None:
     made = fit_read_cost([ReadSample(readers=1, size=n, seconds=t) for n, t in found]).lines[0]
     assert made.start_seconds >= 0 and made.seconds_per_byte > 0
 
 
-def test_between_measured_readers_it_is_interpolated_and_beyond_them_the_link_is_full() -> None:
+def test_cost_is_interpolated_between_numbers_of_readers() -> None:
+    """Beyond the measured readers the link is taken as saturated."""
     cost = ReadCost(lines=(line(1, 0.1, 1e-8), line(4, 0.4, 4e-8)))
     assert math.isclose(cost.predict_seconds(10**8, 2), 0.2 + 2)
     assert math.isclose(cost.predict_seconds(10**8, 40), 0.4 + 40)
@@ -68,7 +69,7 @@ def test_the_cheapest_place_depends_on_size_and_readers() -> None:
     assert choose_cheapest_offer([]) is None
 
 
-def test_a_guess_prefers_what_is_nearer() -> None:
+def test_guessed_cost_grows_with_distance() -> None:
     kinds = ("memory", "disk", "shared", "network")
     assert sorted(kinds, key=lambda kind: guess_read_cost(kind).predict_seconds(10**8, 1)) == list(kinds)
 
@@ -98,9 +99,10 @@ class Slow(FileLocation):
         return []
 
 
-def test_the_probe_finds_start_and_bandwidth_and_predicts_a_size_that_it_has_not_fitted(
+def test_probe_fits_start_and_bandwidth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """It predicts a size that was not fitted."""
     monkeypatch.setattr(locations, "open_location", lambda place: Slow(place, place))
     found = cost_table.measure_place("https://host/nr.faa", Slow.clock)
     assert [each.readers for each in found.cost.lines] == list(cost_table.READERS)
@@ -124,7 +126,7 @@ class Unfair(Slow):
         return b""
 
 
-def test_readers_that_do_not_get_the_same_are_predicted_by_what_all_of_them_get(
+def test_unequal_readers_are_predicted_by_their_total(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A part of 25 MB takes half a second alone, and four of them two: the last ends then, whoever was first."""
@@ -136,12 +138,12 @@ def test_readers_that_do_not_get_the_same_are_predicted_by_what_all_of_them_get(
 
 
 @pytest.mark.parametrize("top", range(1, len(cost_table.LADDER)))
-def test_the_size_that_is_predicted_is_not_one_that_is_fitted_if_there_are_enough(top: int) -> None:
+def test_predicted_size_is_held_out_if_there_are_enough(top: int) -> None:
     sizes, held_out = cost_table._choose_sizes(top)
     assert (held_out in sizes) is (top == 1) and len(sizes) >= 2 and max(sizes) == cost_table.LADDER[top]
 
 
-def test_what_was_measured_is_kept_for_this_node_and_decides(shell: Shell, environment: Path, web: Web) -> None:
+def test_measured_costs_are_kept_per_node(shell: Shell, environment: Path, web: Web) -> None:
     content = os.urandom(1 << 20)
     url = web.put("nr.faa", content)
     path = shell.root / "nr.faa"
@@ -175,7 +177,7 @@ int main(int argc, char **argv)
 
 
 @pytest.mark.parametrize("compiler", ["gcc -std=c99 -x c", "g++ -std=c++11 -x c++"])
-def test_a_program_in_c_asks_for_the_cheapest_place(shell: Shell, environment: Path, web: Web, compiler: str) -> None:
+def test_c_program_asks_for_the_cheapest_place(shell: Shell, environment: Path, web: Web, compiler: str) -> None:
     url = web.put("nr.faa", b">a\nMKV\n")
     (environment / "config" / "millrace.toml").write_text(rule("/nowhere/nr.*", f"{web.url}/nr.*"))
     (shell.work / "best.c").write_text(BEST)
@@ -187,7 +189,7 @@ def test_a_program_in_c_asks_for_the_cheapest_place(shell: Shell, environment: P
     assert shell.run("PATH=/nowhere ./best /nowhere/nr.faa").out == "none\n"
 
 
-def test_a_table_that_is_damaged_or_anothers_is_as_good_as_none(environment: Path) -> None:
+def test_damaged_or_foreign_cost_table_is_ignored(environment: Path) -> None:
     path = cost_table.find_table_path(os.environ)
     assert path
     path.parent.mkdir(parents=True)
@@ -198,7 +200,8 @@ def test_a_table_that_is_damaged_or_anothers_is_as_good_as_none(environment: Pat
         assert cost_table.find_table_path(os.environ) is None
 
 
-def test_what_cannot_be_measured_is_named_and_the_others_are_measured(shell: Shell, web: Web) -> None:
+def test_probe_reports_what_it_cannot_measure(shell: Shell, web: Web) -> None:
+    """It measures the other places."""
     good = web.put("nr.faa", os.urandom(1 << 20))
     small = web.put("small", b"x")
     ended = shell.run(f"millrace data probe {small} {web.url}/none {good}")
@@ -209,19 +212,19 @@ def test_what_cannot_be_measured_is_named_and_the_others_are_measured(shell: She
     assert ended.code == 1 and "gives no parts of files" in ended.err and not ended.out
 
 
-def test_a_file_that_no_place_has_is_refused_with_each_reason(environment: Path, web: Web) -> None:
+def test_file_without_a_place_is_refused_with_each_reason(environment: Path, web: Web) -> None:
     (environment / "config" / "millrace.toml").write_text(rule("/nowhere/nr.*", f"{web.url}/nr.*"))
     with pytest.raises(RefusedError) as told:
         storage.best_path("/nowhere/nr.faa")
     assert f"/nowhere/nr.faa: no such file; {web.url}/nr.faa: no such file" in told.value.message
 
 
-def test_what_readers_share_is_the_server_or_the_filesystem(tmp_path: Path) -> None:
+def test_readers_share_a_server_or_a_filesystem(tmp_path: Path) -> None:
     assert cost_table.find_server("sftp://me@host:22/db/nr") == "sftp://host:22"
     assert cost_table.find_server("s3://bucket/a/b") == "s3://bucket"
     assert os.path.ismount(cost_table.find_server(str(tmp_path / "none")))
 
 
-def test_where_no_rule_names_a_place_a_probe_wants_one(shell: Shell) -> None:
+def test_probe_without_rules_asks_for_a_place(shell: Shell) -> None:
     ended = shell.run("millrace data probe")
     assert ended.code == 2 and "name a file or a URL" in ended.err, ended.shown

@@ -55,7 +55,7 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["web", "bucket", "sftp", "hdfs"])
-def test_a_copy_is_the_file_and_is_fetched_once(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_copy_equals_the_file_and_is_fetched_once(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     server = request.getfixturevalue(kind)
     if kind == "web":
         url = server.put("db/nr.faa", CONTENT)
@@ -77,7 +77,7 @@ def test_a_copy_is_the_file_and_is_fetched_once(kind: str, request: pytest.Fixtu
         assert server.n_downloads == 1
 
 
-def test_eight_processes_that_want_the_same_file_download_it_once(web: Web, tmp_path: Path) -> None:
+def test_concurrent_processes_download_a_file_once(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT * 4)
     everybody = threading.Event()
     web.between = lambda: everybody.wait(60)
@@ -106,7 +106,7 @@ class Gate:
 
 
 @pytest.mark.parametrize("pieces", [0, 1, 7, 20, 45])
-def test_after_kill_9_another_process_goes_on_where_the_download_was(web: Web, tmp_path: Path, pieces: int) -> None:
+def test_download_resumes_after_sigkill_in_another_process(web: Web, tmp_path: Path, pieces: int) -> None:
     url = web.put("nr.faa", CONTENT)
     gate = web.between = Gate(pieces)
     process = start(url, tmp_path)
@@ -125,7 +125,7 @@ def test_after_kill_9_another_process_goes_on_where_the_download_was(web: Web, t
 
 
 @pytest.mark.slow
-def test_fifty_kills_cost_what_was_under_way_and_no_more(web: Web, tmp_path: Path) -> None:
+def test_fifty_kills_cost_only_the_bytes_in_flight(web: Web, tmp_path: Path) -> None:
     """Each download begins where the one before was cut off; what a killed process had not written yet is sent again."""
     content = os.urandom(12_000_017)
     url = web.put("nr.faa", content)
@@ -150,7 +150,7 @@ def test_fifty_kills_cost_what_was_under_way_and_no_more(web: Web, tmp_path: Pat
     print(f"{sent + len(content) - kept:,} bytes sent for {len(content):,}: {lost:,} were under way at the kills")
 
 
-def test_one_who_waits_takes_over_from_one_who_is_killed(web: Web, tmp_path: Path) -> None:
+def test_waiting_process_replaces_a_killed_downloader(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT)
     gate = web.between = Gate(20)
     first = start(url, tmp_path)
@@ -165,7 +165,7 @@ def test_one_who_waits_takes_over_from_one_who_is_killed(web: Web, tmp_path: Pat
     assert out.decode().strip() == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_what_was_left_by_an_earlier_start_of_the_machine_is_not_gone_on_with(web: Web, tmp_path: Path) -> None:
+def test_partial_download_of_an_earlier_boot_is_dropped(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT)
     web.cut = 300_000
     with pytest.raises(UnreachableError):
@@ -189,14 +189,15 @@ def failing_after(web: Web, n: int) -> Callable[[], None]:
     return between
 
 
-def test_a_server_that_cuts_each_connection_is_asked_again_from_there(web: Web, tmp_path: Path) -> None:
+def test_cut_connections_resume_at_the_last_byte(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT)
     web.cut = 500_000
     assert get(url, tmp_path) == CONTENT
     assert web.n_downloads == 7  # 3.0 MB in parts of 0.5 MB
 
 
-def test_a_server_that_gives_up_is_named_and_what_came_is_kept_for_the_next_time(web: Web, tmp_path: Path) -> None:
+def test_failing_server_is_named_and_download_kept(web: Web, tmp_path: Path) -> None:
+    """The next start goes on where it ended."""
     url = web.put("nr.faa", CONTENT)
     web.cut, web.between = 300_000, failing_after(web, 2)
     with pytest.raises(UnreachableError, match="cannot answer now"):
@@ -207,7 +208,8 @@ def test_a_server_that_gives_up_is_named_and_what_came_is_kept_for_the_next_time
     assert web.n_bytes < len(CONTENT)
 
 
-def test_a_server_without_ranges_starts_over_and_the_bytes_are_right(web: Web, tmp_path: Path) -> None:
+def test_server_without_ranges_restarts_the_download(web: Web, tmp_path: Path) -> None:
+    """The copy has the right bytes."""
     url = web.put("nr.faa", CONTENT)
     web.ranges, web.cut, web.between = False, 300_000, failing_after(web, 2)
     with pytest.raises(UnreachableError):
@@ -216,7 +218,7 @@ def test_a_server_without_ranges_starts_over_and_the_bytes_are_right(web: Web, t
     assert get(url, tmp_path) == CONTENT
 
 
-def test_a_file_that_changes_during_its_download_is_never_a_mixture(web: Web, tmp_path: Path) -> None:
+def test_file_changed_during_download_is_never_mixed(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT)
     web.cut = 300_000
     pieces = iter(range(3))
@@ -233,14 +235,14 @@ def test_a_file_that_changes_during_its_download_is_never_a_mixture(web: Web, tm
     assert get(url, tmp_path) == CONTENT[::-1]
 
 
-def test_another_version_is_another_copy(web: Web, tmp_path: Path) -> None:
+def test_other_version_is_another_copy(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT)
     assert get(url, tmp_path) == CONTENT
     web.put("nr.faa", CONTENT[::-1])
     assert get(url, tmp_path) == CONTENT[::-1]
 
 
-def test_what_has_another_checksum_than_the_server_says_is_not_kept(web: Web, tmp_path: Path) -> None:
+def test_download_with_wrong_checksum_is_dropped(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT)
     web.tells_digest, web.spoil = True, True
     with pytest.raises(CorruptError, match="another checksum"):
@@ -250,14 +252,14 @@ def test_what_has_another_checksum_than_the_server_says_is_not_kept(web: Web, tm
     assert get(url, tmp_path) == CONTENT
 
 
-def test_a_server_that_tells_no_version_is_refused(web: Web, tmp_path: Path) -> None:
+def test_server_without_versions_is_refused(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT)
     web.tells_version = False
     with pytest.raises(LocationError, match="neither ETag nor date"):
         get(url, tmp_path)
 
 
-def test_what_does_not_fit_is_refused_and_what_is_idle_makes_room(web: Web, tmp_path: Path) -> None:
+def test_oversized_file_is_refused_and_idle_copies_evicted(web: Web, tmp_path: Path) -> None:
     one, two = web.put("one", CONTENT), web.put("two", CONTENT[::-1])
     with pytest.raises(MillraceError, match="no room for its 3,000,017 bytes"):
         get(one, tmp_path, budget=2_000_000)
@@ -272,7 +274,7 @@ def test_what_does_not_fit_is_refused_and_what_is_idle_makes_room(web: Web, tmp_
     assert sum("-one" in name for name in names) == 0 and sum("-two" in name for name in names) == 2
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(web: Web, tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_leaves_nothing(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT)
     code = "import sys; from pathlib import Path; from millrace.storage.cache.copy_cache import NodeCache\n" + (
         "from millrace.storage.cache.cache_download import fetch_to_cache\ntry: fetch_to_cache(sys.argv[1], NodeCache(Path(sys.argv[2])), 1 << 40)\n"
@@ -311,7 +313,7 @@ def test_stage_list_verify_and_evict(shell: Shell, web: Web) -> None:
     assert [each.name for each in path.parent.iterdir()] == [".lock"]
 
 
-def test_a_damaged_copy_is_found_and_removed(shell: Shell, web: Web) -> None:
+def test_damaged_copy_is_detected_and_removed(shell: Shell, web: Web) -> None:
     url = web.put("nr.faa", CONTENT)
     folder = shell.root / "copies"
     folder.mkdir()
@@ -323,7 +325,7 @@ def test_a_damaged_copy_is_found_and_removed(shell: Shell, web: Web) -> None:
     assert ended.code == 5 and "damaged" in ended.out and not path.exists(), ended.shown
 
 
-def test_evict_wants_to_know_what(shell: Shell) -> None:
+def test_evict_needs_exactly_one_target(shell: Shell) -> None:
     assert shell.run("millrace data evict").code == shell.run("millrace data evict --all x").code == 2
     ended = shell.run("millrace data evict https://host/nr")
     assert (ended.code, ended.err) == (1, "millrace: https://host/nr: no copy of it is here\n")

@@ -40,7 +40,7 @@ def killed(line: str, shell: Shell, web: Web, n_pieces: int, n_calls: int) -> No
 
 
 @pytest.mark.parametrize("n_kills", [SOME, ALL])
-def test_killed_while_it_fetches_and_later(n_kills: int, web: Web, shell: Shell, tmp_path: Path) -> None:
+def test_run_killed_while_fetching_resumes_exactly(n_kills: int, web: Web, shell: Shell, tmp_path: Path) -> None:
     files, chance = database(shell.work, 3000), random.Random(16)
     for name, content in files.items():
         web.put(f"db/{name}", content)

@@ -81,7 +81,7 @@ def test_size_version_parts_and_names_are_those_of_the_file(placed: tuple[str, s
         assert folder.list_names() == ["nr 1.faa", "other"]
 
 
-def test_a_file_that_is_not_there_is_said_to_be_missing(placed: tuple[str, str]) -> None:
+def test_missing_file_is_reported_as_missing(placed: tuple[str, str]) -> None:
     url = placed[0].replace("nr", "nt")
     with closing(locations.open_location(url)) as location, pytest.raises(MissingError) as told:
         location.query_status()
@@ -106,9 +106,7 @@ def change(url: str, content: bytes, request: pytest.FixtureRequest) -> None:
         os.utime(path, (before.st_atime, before.st_mtime + 2))
 
 
-def test_a_file_that_changes_while_it_is_read_is_never_read_on(
-    placed: tuple[str, str], request: pytest.FixtureRequest
-) -> None:
+def test_changed_file_ends_its_reading(placed: tuple[str, str], request: pytest.FixtureRequest) -> None:
     with closing(locations.open_location(placed[0])) as location:
         about = location.query_status()
         assert location.read_bytes(0, 10, about) == CONTENT[:10]
@@ -129,7 +127,7 @@ def test_a_file_that_changes_while_it_is_read_is_never_read_on(
         (503, UnreachableError, "cannot answer now"),
     ],
 )
-def test_what_a_web_server_refuses_is_told_with_place_cause_and_hint(
+def test_web_server_refusal_has_place_cause_and_hint(
     web: Web, status: int, kind: type[MillraceError], words: str
 ) -> None:
     url = web.put("nr.faa", CONTENT)
@@ -139,14 +137,15 @@ def test_what_a_web_server_refuses_is_told_with_place_cause_and_hint(
     assert told.value.message.startswith(f"{url}: ") and words in told.value.message and told.value.hint
 
 
-def test_a_web_server_that_cuts_the_connection_is_noticed(web: Web) -> None:
+def test_cut_web_connection_is_detected(web: Web) -> None:
     url = web.put("nr.faa", CONTENT)
     web.cut = 100_000
     with pytest.raises(UnreachableError, match="no whole answer"):
         read(url, 0, len(CONTENT))
 
 
-def test_a_web_server_without_ranges_gives_the_right_part_and_says_that_it_has_none(web: Web) -> None:
+def test_web_server_without_ranges_reads_the_right_part(web: Web) -> None:
+    """Its status reports that it has no ranges."""
     url = web.put("nr.faa", CONTENT)
     web.ranges = False
     assert locations.query_file_status(url).has_ranges is False
@@ -159,13 +158,14 @@ def test_an_empty_file_is_one(web: Web) -> None:
     assert read(web.put("nothing", b""), 0, 0) == b""
 
 
-def test_the_digest_that_a_web_server_gives_is_that_of_the_file(web: Web) -> None:
+def test_digest_of_a_web_server_is_that_of_the_file(web: Web) -> None:
     url = web.put("nr.faa", CONTENT)
     web.tells_digest = True
     assert locations.query_file_status(url).checksum == f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 
 
-def test_the_digest_that_s3_gives_is_that_of_the_object_unless_it_came_in_parts(bucket: str) -> None:
+def test_digest_of_s3_is_used_unless_sent_in_parts(bucket: str) -> None:
+    """The digest of an object in parts is not that of its bytes."""
     import boto3
 
     client = boto3.client("s3")
@@ -180,7 +180,7 @@ def test_the_digest_that_s3_gives_is_that_of_the_object_unless_it_came_in_parts(
     assert read(f"{bucket}/two", 5, 10) == CONTENT[5:15]
 
 
-def test_a_password_in_netrc_opens_a_web_server(web: Web, environment: Path) -> None:
+def test_password_in_netrc_is_used(web: Web, environment: Path) -> None:
     url = web.put("nr.faa", CONTENT)
     web.login = "mark-user:mark-word"
     with pytest.raises(DeniedError):
@@ -191,7 +191,7 @@ def test_a_password_in_netrc_opens_a_web_server(web: Web, environment: Path) -> 
     assert locations.query_file_status(url).size == len(CONTENT)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(secure_web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untrusted_certificate_is_refused(secure_web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     url = secure_web.put("nr.faa", CONTENT)
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
     monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
@@ -199,7 +199,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(secure_web: Web, monke
         locations.query_file_status(url)
 
 
-def test_servers_that_are_not_there_are_named(sftp: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_servers_are_named(sftp: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     for url in ("http://127.0.0.1:9/nr.faa", "sftp://127.0.0.1:9/nr.faa", f"{bucket}/nr.faa"):
         with closing(locations.open_location(url)) as location, pytest.raises(UnreachableError) as told:
@@ -209,7 +209,7 @@ def test_servers_that_are_not_there_are_named(sftp: str, bucket: str, monkeypatc
         )
 
 
-def test_a_host_whose_key_is_not_known_is_not_believed(sftp: str, tmp_path: Path) -> None:
+def test_unknown_host_key_is_refused(sftp: str, tmp_path: Path) -> None:
     url = sftp.replace("127.0.0.1", "localhost")
     with closing(locations.open_location(f"{url}{tmp_path}")) as location, pytest.raises(DeniedError) as told:
         location.query_status()
@@ -243,7 +243,7 @@ def refuse_s3(monkeypatch: pytest.MonkeyPatch, code: str, status: int) -> None:
         ("InvalidAccessKeyId", 403, DeniedError, "permission denied"),
     ],
 )
-def test_what_s3_refuses_is_told_with_its_cause(
+def test_s3_refusal_is_reported_with_its_cause(
     bucket: str, monkeypatch: pytest.MonkeyPatch, code: str, status: int, kind: type[MillraceError], words: str
 ) -> None:
     refuse_s3(monkeypatch, code, status)
@@ -268,7 +268,7 @@ def test_what_s3_refuses_is_told_with_its_cause(
         ("sftp://-oProxyCommand=word/nr.faa", "not the name of a host"),
     ],
 )
-def test_what_is_no_place_is_refused_without_its_secrets(url: str, words: str) -> None:
+def test_invalid_location_is_refused_without_its_secrets(url: str, words: str) -> None:
     with pytest.raises(RefusedError, match=words) as told:
         locations.open_location(url)
     assert ":word" not in str(told.value) and "=word" not in str(told.value).replace("-oProxyCommand=word", "")
@@ -283,7 +283,7 @@ def test_what_is_no_place_is_refused_without_its_secrets(url: str, words: str) -
         ("hdfs://host/a", "hdfs_native", "hdfs"),
     ],
 )
-def test_a_client_that_is_not_installed_is_named_with_what_installs_it(
+def test_missing_client_is_named_with_its_pip_command(
     monkeypatch: pytest.MonkeyPatch, url: str, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, package, None)
@@ -292,15 +292,13 @@ def test_a_client_that_is_not_installed_is_named_with_what_installs_it(
     assert package in told.value.message and told.value.hint == f"pip install 'millrace[{extra}]'"
 
 
-def test_a_folder_is_no_file(sftp: str, tmp_path: Path) -> None:
+def test_folder_is_not_a_plain_file(sftp: str, tmp_path: Path) -> None:
     for url in (str(tmp_path), f"{sftp}{tmp_path}"):
         with closing(locations.open_location(url)) as location, pytest.raises(LocationError, match="not a plain file"):
             location.query_status()
 
 
-def test_what_sftp_asks_for_once_all_is_read_is_no_error(
-    sftp: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sftp_error_after_the_last_byte_is_ignored(sftp: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread of paramiko asks for pieces, and what it has not asked for when the last answer came is read without it."""
     (tmp_path / "nr").write_bytes(CONTENT)
     closed, asked, here, send = threading.Event(), itertools.count(), threading.current_thread(), Socket.send
@@ -323,7 +321,7 @@ def test_what_sftp_asks_for_once_all_is_read_is_no_error(
     assert threads and not failed
 
 
-def test_what_ends_too_early_is_not_taken_for_whole(tmp_path: Path) -> None:
+def test_early_end_of_data_is_an_error(tmp_path: Path) -> None:
     class Short(FileLocation):
         about = names = None  # type: ignore[assignment]
 
@@ -335,7 +333,8 @@ def test_what_ends_too_early_is_not_taken_for_whole(tmp_path: Path) -> None:
         Short("/x", "/x").read_bytes(0, 4, None)  # type: ignore[arg-type]
 
 
-def test_blocks_that_no_data_node_gives_are_told_without_what_is_known_of_these() -> None:
+def test_unanswered_hdfs_blocks_are_an_error_with_a_hint() -> None:
+    """The message leaves out the details of blocks and DataNodes."""
     pytest.importorskip("hdfs_native")
     from millrace.storage.clients.hdfs import HdfsLocation
 

@@ -57,7 +57,7 @@ def write(location: FileLocation, pieces: Callable[[], Iterable[bytes]], n_bytes
                 raise
 
 
-def test_what_is_written_is_there_when_it_is_whole(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_appears_at_its_url_when_complete(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "PART_BYTES", 5 << 20)
     url, pieces = f"{folder}/hits.tsv", [os.urandom(3 << 20) for _ in range(4)]
     if not folder.startswith("s3://"):  # which has no folders
@@ -91,7 +91,7 @@ def test_what_is_written_is_there_when_it_is_whole(folder: str, monkeypatch: pyt
     assert names(folder) == ["hits.tsv"]
 
 
-def test_the_output_of_a_command_goes_to_a_url(folder: str, shell: Shell) -> None:
+def test_command_output_is_sent_to_a_url(folder: str, shell: Shell) -> None:
     """A run that is killed goes on, and nothing is to be seen of it before its end."""
     url = f"{folder}/out.fa"
     shell.tool("hold", 'echo >> "$MARK/begun"; while [ ! -e "$MARK/go" ]; do sleep 0.05; done; cp "$1" "$2"')
@@ -146,7 +146,7 @@ def unfinished(folder: str) -> list[str]:
     return [name for name in names(folder) if name.endswith(".part")]
 
 
-def test_what_a_killed_sender_has_left_is_removed(folder: str, shell: Shell) -> None:
+def test_remnants_of_a_killed_sender_are_removed(folder: str, shell: Shell) -> None:
     """It goes at the next start of the same command, which says so; what another sends there stays."""
     url, note = f"{folder}/out.fa", shell.work / ".out.fa.outbox"
     cut_off(note, url)
@@ -161,7 +161,7 @@ def test_what_a_killed_sender_has_left_is_removed(folder: str, shell: Shell) -> 
     assert sorted(path.name for path in shell.work.iterdir()) == ["in.fa"]
 
 
-def test_what_cannot_be_sent_stays_and_the_same_command_sends_it(bucket: str, shell: Shell) -> None:
+def test_unsent_output_is_kept_and_sent_by_the_same_command(bucket: str, shell: Shell) -> None:
     """The bucket goes while the run lasts, and comes back."""
     import boto3
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_sent_stays_and_the_same_command_sends_it(bucket: str, sh
     assert sorted(path.name for path in shell.work.iterdir()) == ["in.fa"]
 
 
-def test_a_file_is_not_that_of_a_run_that_was_removed(bucket: str, shell: Shell) -> None:
+def test_file_of_a_removed_run_is_not_reused(bucket: str, shell: Shell) -> None:
     """A run was killed, its directory and its output were removed, and then somebody wrote a file of this name."""
     url = f"{bucket}/out.fa"
     (shell.work / ".out.fa.outbox").write_text(url)
@@ -239,7 +239,7 @@ def test_a_described_tool_writes_to_s3(bucket: str, shell: Shell) -> None:
     "write",
     ["merge", *(pytest.param(way, marks=pytest.mark.slow) for way in ("individual", "collective", "coordinator"))],
 )
-def test_several_processes_write_it_in_any_way(bucket: str, tmp_path: Path, write: str) -> None:
+def test_mpi_output_is_sent_with_each_write_strategy(bucket: str, tmp_path: Path, write: str) -> None:
     work, url = tmp_path / "work", f"{bucket}/{write}/out.fa"
     work.mkdir()
     (work / "in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(40)))
@@ -281,7 +281,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_written_is_refused_before_the_start(bucket: str, web: Web, shell: Shell, what: str) -> None:
+def test_unwritable_output_url_is_refused_before_the_start(bucket: str, web: Web, shell: Shell, what: str) -> None:
     typed, words = REFUSED[what]
     url = typed.format(web=web.url)
     shell.tool("never", 'touch "$MARK/ran"')

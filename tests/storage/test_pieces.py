@@ -37,7 +37,7 @@ def about(web: Web) -> FileStatus:
     return locations.query_file_status(web.put("db.fa", CONTENT))
 
 
-def test_a_piece_is_those_bytes_of_the_file_and_no_others_are_read(web: Web, about: FileStatus, tmp_path: Path) -> None:
+def test_piece_reads_only_its_own_bytes(web: Web, about: FileStatus, tmp_path: Path) -> None:
     url = web.put("db.fa", CONTENT)
     first = piece(url, about, 0, 300_000, tmp_path)
     second = piece(url, about, 300_000, 700_003, tmp_path)
@@ -51,7 +51,7 @@ def test_a_piece_is_those_bytes_of_the_file_and_no_others_are_read(web: Web, abo
     assert told == ["whole, and up to date"] * 3
 
 
-def test_a_piece_of_another_version_or_beyond_the_end_is_refused(web: Web, about: FileStatus, tmp_path: Path) -> None:
+def test_stale_or_out_of_range_piece_is_refused(web: Web, about: FileStatus, tmp_path: Path) -> None:
     url = web.put("db.fa", CONTENT)
     with pytest.raises(CorruptError, match="changed while it was read"):
         piece(url, about, 900_000, 200_000, tmp_path)
@@ -60,7 +60,7 @@ def test_a_piece_of_another_version_or_beyond_the_end_is_refused(web: Web, about
         piece(url, about, 0, 300_000, tmp_path)
 
 
-def test_a_piece_whose_connection_is_cut_goes_on_where_it_was(web: Web, about: FileStatus, tmp_path: Path) -> None:
+def test_cut_piece_resumes_where_it_stopped(web: Web, about: FileStatus, tmp_path: Path) -> None:
     url = web.put("db.fa", CONTENT)
     web.cut = 200_000
     assert piece(url, about, 100_000, 500_000, tmp_path).read_bytes() == CONTENT[100_000:600_000]

@@ -20,7 +20,7 @@ def rule(path: str, *at: str) -> str:
     return f"[[replica]]\npath = {json.dumps(path)}\nat = {json.dumps(at)}\n"
 
 
-def test_a_star_stands_for_the_same_letters_in_one_name() -> None:
+def test_star_matches_within_one_name() -> None:
     rules = [ReplicaRule(path="/db/nr.*", at=("s3://b/x/nr.*", "/c/nr.*")), ReplicaRule(path="/db/nr.psq", at=("/d/psq", "/db/nr.psq"))]  # fmt: skip
     assert find_replicas("/db/nr.psq", rules) == ("s3://b/x/nr.psq", "/c/nr.psq", "/d/psq")
     assert (
@@ -31,7 +31,7 @@ def test_a_star_stands_for_the_same_letters_in_one_name() -> None:
     )
 
 
-def test_the_rules_of_user_and_site_add_up_and_those_of_the_user_come_first(
+def test_replica_rules_of_user_precede_those_of_site(
     environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "site.toml").write_text("nice = 3\nslots = 2\n" + rule("/db/a", "/site/a"))
@@ -42,7 +42,7 @@ def test_the_rules_of_user_and_site_add_up_and_those_of_the_user_come_first(
     assert (found["nice"], found["slots"]) == (4, 2)
 
 
-def test_the_user_is_above_the_site_and_below_a_job_file(shell: Shell, environment: Path) -> None:
+def test_user_file_overrides_site_and_yields_to_job_file(shell: Shell, environment: Path) -> None:
     user = environment / "config" / "millrace.toml"
     user.write_text("nice = 4\nslots = 3\n" + rule("/db/a", "/user/a"))
     (shell.work / "job.toml").write_text(
@@ -53,7 +53,7 @@ def test_the_user_is_above_the_site_and_below_a_job_file(shell: Shell, environme
     assert f"{user}: nice = 4, slots = 3" in shell.run("millrace doctor").out
 
 
-def test_a_file_of_somebody_else_is_not_believed(environment: Path) -> None:
+def test_replica_file_of_another_user_is_not_used(environment: Path) -> None:
     if os.geteuid():
         pytest.skip("needs root, to give a file away")
     user = environment / "config" / "millrace.toml"
@@ -74,7 +74,7 @@ def test_a_file_of_somebody_else_is_not_believed(environment: Path) -> None:
         ("/db/nr", 3, "job.toml: replica: expected a list of words"),
     ],
 )
-def test_a_rule_that_cannot_be_followed_is_refused(path: str, at: object, words: str) -> None:
+def test_invalid_rule_is_refused(path: str, at: object, words: str) -> None:
     with pytest.raises(RefusedError) as told:
         make_job({"command": ["x"], "replica": [{"path": path, "at": at}]}, "job.toml")
     assert told.value.message.startswith(words if words.startswith("job") else f"job.toml: {words}")
@@ -99,20 +99,20 @@ def test_locate_shows_which_places_have_the_bytes(shell: Shell, environment: Pat
 
 
 @pytest.mark.parametrize("form", ["", "--json"])
-def test_what_is_nowhere_ends_locate_with_2(shell: Shell, form: str) -> None:
+def test_locate_without_a_place_exits_with_2(shell: Shell, form: str) -> None:
     ended = shell.run(f"millrace data locate {form} in.fa nowhere")
     assert ended.code == 2 and f"{shell.work}/in.fa" in ended.out and "no such file" in ended.out, ended.shown
     assert "nowhere: no place has it" in ended.err and "in.fa: no place" not in ended.err
 
 
-def test_locate_says_nothing_of_credentials(shell: Shell, web: Web) -> None:
+def test_locate_prints_no_credentials(shell: Shell, web: Web) -> None:
     web.login = "a:b"
     for url in (f"{web.url.replace('//', '//me:mark-word@')}/nr", f"{web.url}/nr?token=mark-word", f"{web.url}/nr?v=mark-word"):  # fmt: skip
         ended = shell.run(f"millrace data locate '{url}'")
         assert "mark-word" not in ended.out + ended.err and web.url in ended.out + ended.err, ended.shown
 
 
-def test_a_key_of_a_rule_that_is_not_known_is_named_with_the_nearest(shell: Shell, environment: Path) -> None:
+def test_unknown_rule_key_suggests_the_nearest_one(shell: Shell, environment: Path) -> None:
     (environment / "config" / "millrace.toml").write_text('[[replica]]\npath = "/db/*"\natt = ["https://host/*"]\n')
     ended = shell.run("millrace data locate /db/x")
     assert ended.code == 2 and "[[replica]]: unknown key 'att'" in ended.err, ended.shown

@@ -61,9 +61,7 @@ def wanted(path: Path) -> str:
     return subprocess.run(["cksum", path], capture_output=True, text=True, check=True).stdout.rstrip("\n")
 
 
-def test_a_cheaper_replica_is_copied_and_seen_under_the_path_of_the_command(
-    web: Web, shell: Shell, database: Path
-) -> None:
+def test_cheaper_replica_is_copied_to_the_path_of_command(web: Web, shell: Shell, database: Path) -> None:
     number, rest, said = run(shell, database)
     assert rest == wanted(database), "the same bytes under the same path"
     assert number != str(database.stat().st_ino), said
@@ -73,7 +71,7 @@ def test_a_cheaper_replica_is_copied_and_seen_under_the_path_of_the_command(
     assert web.n_downloads == 1, "the copy is kept"
 
 
-def test_the_plan_says_what_each_way_costs(web: Web, shell: Shell, database: Path) -> None:
+def test_plan_reports_the_cost_of_each_way(web: Web, shell: Shell, database: Path) -> None:
     done = shell.run(f"millrace plan --slots 1 --format fasta -- who {database} < in.fa")
     assert done.code == 0, done.shown
     lines = [line.partition("databases: ")[2] for line in done.out.splitlines() if "databases: " in line]

@@ -87,7 +87,7 @@ def test_a_copy_of_a_database_just_written_is_not_used_again(share: Shell) -> No
         assert "to be copied" in said and is_exact(share), said
 
 
-def test_what_somebody_measured_is_not_measured_again(share: Shell) -> None:
+def test_measured_share_is_not_measured_again(share: Shell) -> None:
     call(share, "plan", SLOW_BYTES)
     before = cost_table.read_cost_table(os.environ)
     call(share, "plan")

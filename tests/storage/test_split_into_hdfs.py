@@ -102,7 +102,7 @@ def search(folder: Path) -> bytes:
     return subprocess.run(words, cwd=folder, check=True, capture_output=True).stdout
 
 
-def test_what_is_split_into_hdfs_is_the_database(site: Site) -> None:
+def test_split_into_hdfs_equals_the_database(site: Site) -> None:
     top = site.top
     url = f"{site.uri}/{top}/prot"
     done = site.split(url)
@@ -122,7 +122,7 @@ def test_what_is_split_into_hdfs_is_the_database(site: Site) -> None:
     assert site.names(top) == ["prot"] and len(site.names(f"{top}/prot")) == len(list((site.here / "got").iterdir()))
 
 
-def test_what_cannot_be_written_is_told_before_anything_is_made(site: Site) -> None:
+def test_unwritable_target_is_refused_before_splitting(site: Site) -> None:
     top = site.top
     made = site.here / "made"
     (site.here / "bin").mkdir()
@@ -141,7 +141,7 @@ def test_what_cannot_be_written_is_told_before_anything_is_made(site: Site) -> N
     assert not made.exists() and not [name for name in site.names(top) if name != "x"]
 
 
-def test_a_killed_split_leaves_no_database_and_the_next_one_takes_its_place(site: Site) -> None:
+def test_killed_split_leaves_no_database_and_is_replaced(site: Site) -> None:
     top = site.top
     url = f"{site.uri}/{top}/prot"
     files = [str(path) for path in sorted(site.here.glob("prot.p*"))]
@@ -155,7 +155,7 @@ def test_a_killed_split_leaves_no_database_and_the_next_one_takes_its_place(site
     assert search(site.here / "got") == search(site.here)
 
 
-def test_a_write_that_comes_late_does_not_make_the_folder_again(site: Site) -> None:
+def test_late_write_does_not_recreate_the_folder(site: Site) -> None:
     """DataNodes go on with what a killed process has asked for, when the next one has removed its folder already."""
     import hdfs_native
 
@@ -168,7 +168,7 @@ def test_a_write_that_comes_late_does_not_make_the_folder_again(site: Site) -> N
         assert site.names(top) == []
 
 
-def test_groups_go_where_there_is_room_and_each_datanode_gets_as_many() -> None:
+def test_groups_are_spread_evenly_over_free_datanodes() -> None:
     nodes = [DataNode(f"n{k}", "", 10**6) for k in range(4)]
     chosen = [node.name for node in spread_groups([1000 + k % 3 for k in range(32)], nodes)]
     assert {chosen.count(node.name) for node in nodes} == {8}
@@ -177,7 +177,7 @@ def test_groups_go_where_there_is_room_and_each_datanode_gets_as_many() -> None:
     assert len(spread_groups([10**9], nodes)) == 1, "HDFS says what is too much"
 
 
-def test_datanodes_that_take_nothing_new_are_left_out() -> None:
+def test_decommissioned_datanodes_are_left_out() -> None:
     about = {"infoAddr": "10.0.0.1:9864", "infoSecureAddr": "10.0.0.1:9865", "remaining": 7, "adminState": "In Service"}
     live = json.dumps({"n1:9866": about, "n2:9866": about | {"adminState": "Decommission In Progress"}})
     assert parse_data_nodes(live, "http") == [DataNode("n1", "10.0.0.1:9864", 7)]

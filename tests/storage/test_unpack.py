@@ -75,7 +75,7 @@ def left(folder: Path) -> list[str]:
     return [name for name in names if name.startswith(".") and name != ".lock" and not name.endswith(ABOUT)]
 
 
-def test_eight_processes_that_want_the_same_archive_unpack_it_once(web: Web, tmp_path: Path) -> None:
+def test_concurrent_processes_unpack_an_archive_once(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.tar.gz", archive(a=TEXT, b=TEXT[::-1]))
     digests = [f"{name} {hashlib.sha256(text).hexdigest()}" for name, text in (("a", TEXT), ("b", TEXT[::-1]))]
     processes = [start(url, tmp_path) for _ in range(8)]
@@ -87,7 +87,7 @@ def test_eight_processes_that_want_the_same_archive_unpack_it_once(web: Web, tmp
     assert {cache_location.verify_copy(copy) for copy in found if copy.sha256} == {"whole, and up to date"}
 
 
-def test_whoever_is_killed_leaves_nothing_that_is_half(web: Web, tmp_path: Path) -> None:
+def test_killed_unpacking_leaves_no_partial_copy(web: Web, tmp_path: Path) -> None:
     packed = gzip.compress(TEXT, compresslevel=1)
     url, chance = web.put("nr.faa.gz", packed), random.Random(7)
     for _ in range(12):
@@ -107,7 +107,7 @@ def test_whoever_is_killed_leaves_nothing_that_is_half(web: Web, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["nr.faa.gz", "nr.tar.gz", "nr.faa.zst"])
-def test_what_cannot_be_unpacked_is_an_error_and_not_kept(name: str, web: Web, tmp_path: Path) -> None:
+def test_invalid_archive_is_an_error_and_not_kept(name: str, web: Web, tmp_path: Path) -> None:
     whole = archive(a=TEXT) if "tar" in name else bytes(_core.pack(TEXT)) if "zst" in name else gzip.compress(TEXT)
     spoilt = whole[:1000] + bytes(1000) + whole[2000:]
     # Of zstd's files those of the program have a checksum, these have none.
@@ -120,7 +120,7 @@ def test_what_cannot_be_unpacked_is_an_error_and_not_kept(name: str, web: Web, t
         ]
 
 
-def test_a_member_that_gave_way_is_unpacked_anew(web: Web, tmp_path: Path) -> None:
+def test_evicted_member_is_unpacked_again(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.tar.gz", archive(a=TEXT, b=b"b"))
     wanted = get(url, tmp_path)
     (victim,) = [copy.path for copy in cache_location.list_copies(NodeCache(tmp_path)) if copy.path.endswith("u-a")]

@@ -105,7 +105,7 @@ def test_a_blast_database_behind_a_url_is_all_its_files(put: Put, database: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("put", ["web"], indirect=True)
-def test_it_is_exact_in_fragments_too(put: Put, database: Path, shell: Shell, own_cache: str) -> None:
+def test_fragments_of_a_url_database_are_exact(put: Put, database: Path, shell: Shell, own_cache: str) -> None:
     url = serve(put, files_of(database, "nr.*"))
     shutil.copy(database / "q.faa", shell.work)
     wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "6")
@@ -126,9 +126,7 @@ def test_a_server_that_lists_nothing_is_asked_for_each_file(
     assert done.out == wanted.decode()
 
 
-def test_volumes_that_are_packed_as_ncbi_does_are_unpacked_once(
-    web: Web, database: Path, shell: Shell, own_cache: str
-) -> None:
+def test_packed_ncbi_volumes_are_unpacked_once(web: Web, database: Path, shell: Shell, own_cache: str) -> None:
     files = files_of(database, "nr.*")
     volumes = sorted({name[:5] for name in files if name[3:5].isdigit()})
     for volume in volumes:
@@ -150,7 +148,7 @@ def test_volumes_that_are_packed_as_ncbi_does_are_unpacked_once(
 
 
 @pytest.mark.parametrize("pack", ["gz", "bz2", "zst"])
-def test_what_is_packed_has_its_plain_name(pack: str, web: Web, shell: Shell, own_cache: str) -> None:
+def test_packed_file_has_its_unpacked_name(pack: str, web: Web, shell: Shell, own_cache: str) -> None:
     text = "".join(f">r{k}\n{'ACGT' * 50}\n" for k in range(500)).encode()
     if pack == "zst":
         from millrace import _core
@@ -171,7 +169,9 @@ def test_what_is_packed_has_its_plain_name(pack: str, web: Web, shell: Shell, ow
     assert web.n_downloads == 1
 
 
-def test_an_hmmer_database_comes_with_its_pressed_files(web: Web, shell: Shell, own_cache: str, tmp_path: Path) -> None:
+def test_hmmer_database_is_fetched_with_its_pressed_files(
+    web: Web, shell: Shell, own_cache: str, tmp_path: Path
+) -> None:
     needs("hmmscan", "hmmbuild", "hmmpress")
     folder, chance = tmp_path / "profiles", random.Random(3)
     folder.mkdir()
@@ -226,9 +226,8 @@ def test_a_run_is_resumed_with_the_same_bytes_alone(web: Web, shell: Shell, own_
     assert web.n_downloads == 2, "each version once"
 
 
-def test_a_change_during_the_run_is_told_and_the_output_is_that_of_one_version(
-    web: Web, shell: Shell, own_cache: str
-) -> None:
+def test_file_changed_during_the_run_is_reported(web: Web, shell: Shell, own_cache: str) -> None:
+    """The output is that of the version at the start."""
     url = web.put("set.fa", b">x\nACGT\n")
     shell.tool(
         "wait",
@@ -254,7 +253,7 @@ def run(shell: Shell, options: str, url: str) -> Ended:
     return shell.run(f"millrace run {options} --batch 1 --verify 0 --input in.fa --output out -- pick in.fa {url} out")
 
 
-def test_what_cannot_be_read_is_told_before_anything_starts(web: Web, shell: Shell, own_cache: str) -> None:
+def test_unreadable_url_is_reported_before_the_start(web: Web, shell: Shell, own_cache: str) -> None:
     url = web.put("set.fa", b">x\nACGT\n")
     said = {}
     for name, place, code in (
@@ -290,9 +289,8 @@ def test_what_cannot_be_read_is_told_before_anything_starts(web: Web, shell: She
 
 
 @pytest.mark.parametrize("way", some(["run", "plan", "slurm -N 1 -t 10 --dry-run"], "run"))
-def test_what_stands_behind_a_question_mark_or_hash_is_nowhere(
-    way: str, web: Web, shell: Shell, own_cache: str
-) -> None:
+def test_url_query_and_fragment_parts_are_refused_unlogged(way: str, web: Web, shell: Shell, own_cache: str) -> None:
+    """They may hold secrets."""
     url = web.put("set.fa", b">x\nACGT\n")
     options = f"{own_cache} --keep-run-dir" if way == "run" else ""
     for ending, words in (
@@ -339,7 +337,7 @@ def test_an_object_with_a_question_mark_is_fetched_by_hand(bucket: str, shell: S
     assert done.out == ">x\nACGT\n", done.shown
 
 
-def test_other_kinds_of_urls_are_refused_for_tools_that_are_known(shell: Shell) -> None:
+def test_unsupported_url_schemes_are_refused_for_known_tools(shell: Shell) -> None:
     for url, hint in (
         ("ftp://ftp.ncbi.nlm.nih.gov/blast/db/nr", "by https://"),
         ("HTTPS://host/nr", "by https://"),
@@ -352,7 +350,7 @@ def test_other_kinds_of_urls_are_refused_for_tools_that_are_known(shell: Shell) 
     assert "is not known in a command" not in done.err, "for the tool"
 
 
-def test_a_plan_shows_each_url_and_where_its_copy_is(
+def test_plan_shows_each_url_and_its_copy(
     web: Web, database: Path, shell: Shell, own_cache: str, tmp_path: Path
 ) -> None:
     url = serve(web.put, {**files_of(database, "nr.*"), **files_of(database, "q.faa")})
@@ -364,16 +362,16 @@ def test_a_plan_shows_each_url_and_where_its_copy_is(
     assert "millrace-names" not in done.out
 
 
-def test_sequences_in_the_place_of_a_database_are_told(web: Web, database: Path, shell: Shell, own_cache: str) -> None:
+def test_sequence_file_as_database_is_refused_with_a_hint(
+    web: Web, database: Path, shell: Shell, own_cache: str
+) -> None:
     url = serve(web.put, files_of(database, "q.faa"))
     done = shell.run(f"millrace run {own_cache} -- blastp -query {url}/q.faa -db {url}/q.faa")
     assert done.code == 1, done.shown
     assert "is there as one file, and not as a database" in done.err and "makeblastdb" in done.err
 
 
-def test_one_url_as_queries_and_as_what_they_are_compared_with(
-    web: Web, database: Path, shell: Shell, own_cache: str
-) -> None:
+def test_one_url_as_query_and_subject(web: Web, database: Path, shell: Shell, own_cache: str) -> None:
     url = web.put("q.faa", (database / "q.faa").read_bytes())
     wanted = serial(database, "blastp", "-query", "q.faa", "-subject", "q.faa", "-outfmt", "6")
     done = shell.run(f"millrace run {own_cache} --batch 5 -- blastp -query {url} -subject {url} -outfmt 6")
@@ -401,9 +399,7 @@ def test_credentials_are_in_no_file_message_or_list_of_processes(
     assert [path for path in files if b"mark-netrc-word" in path.read_bytes()] == []
 
 
-def test_what_is_not_searched_where_it_is_in_hdfs_is_told(
-    hdfs: Callable[[str, bytes], str], shell: Shell, own_cache: str
-) -> None:
+def test_unsupported_hdfs_search_is_reported(hdfs: Callable[[str, bytes], str], shell: Shell, own_cache: str) -> None:
     url = hdfs("whole/set.faa", b">s\nMKV\n")
     (shell.work / "q.faa").write_text(">q\nMKV\n")
     shell.tool("scan", 'cat "$1" > /dev/null && exec cat')
@@ -422,7 +418,7 @@ SEARCHED = [
 
 
 @pytest.mark.parametrize(("program", "n_blocks", "told"), SEARCHED)
-def test_sequences_in_hdfs_are_searched_block_by_block_where_that_can_be(
+def test_hdfs_sequences_are_searched_by_block_if_possible(
     hdfs: Callable[[str, bytes], str], shell: Shell, own_cache: str, program: str, n_blocks: int, told: str
 ) -> None:
     needs("hmmsearch", "hmmbuild")

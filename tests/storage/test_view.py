@@ -23,7 +23,7 @@ from web_server import Web
 CONTENT = random.Random(7).randbytes(3_000_017)
 
 
-def test_every_read_gives_the_bytes_of_the_file(web: Web, tmp_path: Path) -> None:
+def test_reads_of_a_view_return_the_bytes_of_the_file(web: Web, tmp_path: Path) -> None:
     web.put("db/nr 1.faa", CONTENT)
     web.put("db/deeper/one", b"x")
     point = tmp_path / "view"
@@ -47,7 +47,7 @@ def test_every_read_gives_the_bytes_of_the_file(web: Web, tmp_path: Path) -> Non
             (point / "new").write_bytes(b"")
 
 
-def test_what_was_read_stays_in_the_cache_of_the_node(web: Web, tmp_path: Path) -> None:
+def test_bytes_read_stay_in_the_node_cache(web: Web, tmp_path: Path) -> None:
     web.put("db/nr", CONTENT)
     sent = []
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_what_was_read_stays_in_the_cache_of_the_node(web: Web, tmp_path: Path) 
     assert sent[0] == sent[1]
 
 
-def test_a_file_that_changes_is_an_error_and_no_mixture(web: Web, tmp_path: Path) -> None:
+def test_changed_file_is_an_error_and_never_mixed(web: Web, tmp_path: Path) -> None:
     url = web.put("db/nr", CONTENT)
     with mounted(url.rpartition("/")[0], tmp_path / "view", tmp_path / "cache"):
         file = tmp_path / "view" / "nr"
@@ -68,7 +68,7 @@ def test_a_file_that_changes_is_an_error_and_no_mixture(web: Web, tmp_path: Path
             file.read_bytes()
 
 
-def test_a_view_that_died_is_told_from_other_folders(web: Web, tmp_path: Path) -> None:
+def test_dead_view_is_reported_as_such(web: Web, tmp_path: Path) -> None:
     web.put("db/nr", b"x")
     point = tmp_path / "view"
     with mounted(f"{web.url}/db", point, tmp_path / "cache") as view:
@@ -79,7 +79,7 @@ def test_a_view_that_died_is_told_from_other_folders(web: Web, tmp_path: Path) -
         assert told.returncode == 2 and f"{point}: Transport" in told.stderr and "umount it first" in told.stderr, told
 
 
-def test_what_a_view_cannot_show_is_said_once_with_its_hint(web: Web, bucket: str, tmp_path: Path) -> None:
+def test_failed_mount_is_reported_once_with_its_hint(web: Web, bucket: str, tmp_path: Path) -> None:
     def mount(url: str, point: Path) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-m", "millrace", "data", "mount", url, str(point), "--to", str(tmp_path)]
         return subprocess.run(words, capture_output=True, text=True)
@@ -96,7 +96,7 @@ def test_what_a_view_cannot_show_is_said_once_with_its_hint(web: Web, bucket: st
     assert told.stderr.count("millrace") == 1, told
 
 
-def test_an_object_with_a_question_mark_is_no_other(bucket: str, tmp_path: Path) -> None:
+def test_object_with_a_question_mark_is_distinct(bucket: str, tmp_path: Path) -> None:
     """Its name was cut there: `cat nr?1` in a view gave the bytes of `nr`."""
     import boto3
 
@@ -147,7 +147,7 @@ def serial(folder: Path, *words: str) -> bytes:
     return subprocess.run(words, cwd=folder, check=True, capture_output=True).stdout
 
 
-def test_blastp_in_a_view_gives_the_serial_bytes(put: Callable[[str, bytes], str], shell: Shell) -> None:
+def test_blastp_in_a_view_writes_serial_bytes(put: Callable[[str, bytes], str], shell: Shell) -> None:
     """A view that is killed fails the tool; the run waits for a new one, and goes on in it by itself."""
     files = database(shell.work)
     url = [put(name, content) for name, content in files.items()][-1].rpartition("/")[0]
@@ -193,7 +193,7 @@ IMPATIENT = "from millrace.node import node_limits; node_limits.MAX_ABSENCE_SECO
 
 
 @pytest.mark.parametrize("comes_back", [True, again(False)])
-def test_no_record_is_blamed_for_a_view_that_is_killed(comes_back: bool, web: Web, shell: Shell) -> None:
+def test_killed_view_quarantines_no_record(comes_back: bool, web: Web, shell: Shell) -> None:
     """What fails is tried again, in a new view where there is one by then; else the run ends, and goes on later.
 
     BLAST says that its database cannot be read, which elsewhere ends the run at once.
@@ -233,7 +233,7 @@ def test_no_record_is_blamed_for_a_view_that_is_killed(comes_back: bool, web: We
     assert (shell.work / "hits").read_bytes() == wanted
 
 
-def test_who_waits_for_a_view_can_be_stopped_and_goes_on(web: Web, shell: Shell) -> None:
+def test_run_that_waits_for_a_view_can_be_interrupted(web: Web, shell: Shell) -> None:
     web.put("db/set", b"some bytes")
     point, cache, said = (shell.root / name for name in ("view", "cache", "said"))
     shell.tool("reads", 'until [ -e "$MARK/go" ]; do : > "$MARK/begun"; sleep 0.05; done; cat "$2" > "$3" && cat "$1"')
@@ -256,7 +256,7 @@ def test_who_waits_for_a_view_can_be_stopped_and_goes_on(web: Web, shell: Shell)
 
 
 @pytest.mark.parametrize("put", ["bucket", pytest.param("hdfs", marks=pytest.mark.slow)], indirect=True)
-def test_hmmscan_in_a_view_gives_the_serial_bytes(put: Callable[[str, bytes], str], shell: Shell) -> None:
+def test_hmmscan_in_a_view_writes_serial_bytes(put: Callable[[str, bytes], str], shell: Shell) -> None:
     if missing := [name for name in ("hmmscan", "hmmbuild", "hmmpress") if not shutil.which(name)]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     chance = random.Random(5)

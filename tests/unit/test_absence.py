@@ -38,14 +38,14 @@ def story() -> Story:
 FAILED = ended(1, TaskEnding.FAILED)
 
 
-def test_without_an_absence_all_is_passed_on_as_it_is(story: Story) -> None:
+def test_tasks_are_forwarded_while_the_filesystem_is_there(story: Story) -> None:
     started = TaskStarted(TaskId(2), SlotId(1), 0.0)
     assert story.absence.filter_events([started, FAILED], 0.0) == [started, FAILED]
     assert story.n_looks == 1 and not story.said
     assert story.told(1.0, ended(2, TaskEnding.DONE)) == [(2, TaskEnding.DONE)] and story.n_looks == 1
 
 
-def test_failures_wait_and_are_nobodys_fault_when_it_is_back(story: Story) -> None:
+def test_failures_during_an_absence_are_retried_after_it(story: Story) -> None:
     story.away = "/view"
     assert story.told(5.0, FAILED, ended(2, TaskEnding.DONE)) == [(2, TaskEnding.DONE)]
     assert story.told(5.1, ended(3, TaskEnding.SPAWN), ended(4, TaskEnding.KILLED)) == [(4, TaskEnding.KILLED)]
@@ -63,7 +63,7 @@ def test_failures_wait_and_are_nobodys_fault_when_it_is_back(story: Story) -> No
     assert story.told(9.0, FAILED) == [(1, TaskEnding.FAILED)]
 
 
-def test_after_a_minute_they_are_failures_and_none_waits_again(story: Story) -> None:
+def test_failures_are_reported_after_a_minute_of_absence(story: Story) -> None:
     story.away = "/view"
     assert story.told(0.0, FAILED) == story.told(MAX_ABSENCE_SECONDS - 0.1) == []
     assert story.told(MAX_ABSENCE_SECONDS + POLL_INTERVAL_SECONDS) == [(1, TaskEnding.FAILED)]
@@ -74,12 +74,12 @@ def test_after_a_minute_they_are_failures_and_none_waits_again(story: Story) -> 
     assert story.told(MAX_ABSENCE_SECONDS + 4, FAILED) == [] and len(story.said) == 3
 
 
-def test_a_run_that_is_to_stop_waits_for_nothing(story: Story) -> None:
+def test_stopping_run_does_not_wait_for_a_filesystem(story: Story) -> None:
     story.away = "/view"
     assert story.told(0.0, FAILED) == []
     story.absence.stop_waiting()
     assert story.told(0.1) == [(1, TaskEnding.FILESYSTEM_GONE)]
 
 
-def test_no_retry_is_spent_on_an_absence() -> None:
+def test_absence_uses_no_retry() -> None:
     assert classify_failure(ended(1, TaskEnding.FILESYSTEM_GONE), fatal_statuses=[2]) is AttemptResult.FILESYSTEM_GONE

@@ -137,7 +137,7 @@ def world(needs: list[int], slots: list[int], retries: int = 1) -> World:
     retries=st.integers(0, 2),
     seed=st.integers(0, 2**32),
 )
-def test_a_record_is_put_aside_only_if_it_fails_alone(
+def test_record_is_quarantined_only_if_it_fails_alone(
     needs: list[int], slots: list[int], retries: int, seed: int
 ) -> None:
     scene = world(needs, slots, retries)
@@ -151,7 +151,7 @@ def test_a_record_is_put_aside_only_if_it_fails_alone(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_where_two_never_fit_few_are_killed(seed: int) -> None:
+def test_tasks_that_never_fit_in_pairs_are_rarely_killed(seed: int) -> None:
     scene = world([60] * 80, [8])
     scene.run(random.Random(seed))
     assert len(scene.done) == 80 and not scene.quarantined
@@ -176,7 +176,8 @@ def test_most_records_that_never_fit_stop_the_run() -> None:
     assert len(scene.quarantined) == 9
 
 
-def test_room_that_was_taken_by_one_is_given_back_when_it_is_gone() -> None:
+def test_slots_return_after_the_large_record_is_done() -> None:
+    """One record needed the memory of several slots."""
     allowance = MemoryAllowance(8, LIMIT)
     assert allowance.record_task(out_of_memory=True, side_by_side=8, peak_bytes=90)
     assert allowance.allowed == 4
@@ -186,7 +187,8 @@ def test_room_that_was_taken_by_one_is_given_back_when_it_is_gone() -> None:
     assert allowance.allowed == 8
 
 
-def test_what_takes_too_much_for_more_of_it_is_not_tried_again() -> None:
+def test_large_tasks_keep_the_number_of_slots_low() -> None:
+    """Tasks that need more than half of the memory are not run in pairs again."""
     allowance = MemoryAllowance(2, LIMIT)
     allowance.record_task(out_of_memory=True, side_by_side=2, peak_bytes=50)
     for _ in range(1000):
@@ -208,9 +210,10 @@ def test_what_takes_too_much_for_more_of_it_is_not_tried_again() -> None:
         ("4:memory:/job\n0::/", ["memory/job/memory.oom_control", "memory.events"], ("memory/job/memory.oom_control", True)),
     ],
 )  # fmt: skip
-def test_kills_are_counted_in_the_innermost_group_that_can_be_seen(
+def test_oom_kills_are_read_from_the_innermost_group(
     cgroup: str, files: list[str], found: tuple[str, bool], tmp_path: Path
 ) -> None:
+    """The innermost control group that can be seen."""
     (tmp_path / "cgroup").write_text(cgroup + "\n")
     for name in (*files, "vmstat"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

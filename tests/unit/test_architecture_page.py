@@ -10,13 +10,13 @@ PAGE = (REPO / "docs" / "architecture.md").read_text()
 PACKAGE = REPO / "python" / "millrace"
 
 
-def test_what_it_names_is_there() -> None:
+def test_files_named_on_the_page_exist() -> None:
     named = {name for name in re.findall(r"`([\w./-]+)`", PAGE) if "/" in name or name.endswith(".py")}
     assert len(named) > 40
     missing = [name for name in sorted(named) if not any((root / name).exists() for root in (PACKAGE, REPO))]
     assert not missing
 
 
-def test_no_room_is_forgotten() -> None:
+def test_each_package_folder_is_on_the_page() -> None:
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert rooms <= {name.rstrip("/") for name in re.findall(r"^\| `([\w/]+)`", PAGE, re.MULTILINE)}

@@ -39,20 +39,20 @@ def taken_up(tasks: list[Task], done: list[Task]) -> dict[tuple[int, int], dict[
     return cast(dict[tuple[int, int], dict[int, str]], {(batch.first, batch.last): batch.found for batch in found})
 
 
-def test_searches_of_unfinished_batches_are_taken_up() -> None:
+def test_searches_of_unfinished_batches_are_reused() -> None:
     done = Task(0, 3)
     tasks = [Task(0, 3, 1, "a"), Task(3, 6, 1, "b"), Task(0, 3, 2, "c"), done, Task(6, 9, 2, "d"), Task(3, 6, 2, "e")]
     assert taken_up(tasks, [done]) == {(3, 6): {1: "b", 2: "e"}, (6, 9): {2: "d"}}
 
 
-def test_of_a_batch_that_was_split_only_the_parts_count() -> None:
+def test_split_batch_counts_by_its_parts_only() -> None:
     tasks = [Task(0, 8, 1, "whole"), Task(8, 9, 1, "next"), Task(0, 4, 1, "part")]
     assert taken_up(tasks, []) == {(0, 4): {1: "part"}, (8, 9): {1: "next"}}
     given_up = Task(2, 3, quarantined=True)
     assert taken_up([Task(0, 8, 1, "whole"), given_up], [given_up]) == {}
 
 
-def test_what_was_committed_twice_counts_once() -> None:
+def test_batch_committed_twice_counts_once() -> None:
     assert taken_up([Task(0, 2, 1, "first"), Task(0, 2, 1, "again")], []) == {(0, 2): {1: "again"}}
     changed = Task(0, 2, 2, "of another input", inputs=((9, 9),))
     assert taken_up([changed, Task(0, 2, 1, "a")], []) == {(0, 2): {1: "a"}}
@@ -93,7 +93,7 @@ def extents(folder: Path, *bounds: tuple[int, int]) -> list[Task]:
     ]
 
 
-def test_batches_at_work_are_cut_as_before(tmp_path: Path) -> None:
+def test_unfinished_batches_are_cut_as_before(tmp_path: Path) -> None:
     fed = Fed(tmp_path, extents(tmp_path, (2, 4)), extents(tmp_path, (4, 7), (8, 9)))
     assert fed.cut(5) == [("cut", 0, 2)], "up to what is done"
     assert fed.cut(5) == [("skipped", 2, 4), ("cut", 4, 7)]
@@ -102,14 +102,14 @@ def test_batches_at_work_are_cut_as_before(tmp_path: Path) -> None:
     assert fed.cut(5) == [("end", 9, 9)]
 
 
-def test_another_input_than_was_searched_is_refused(tmp_path: Path) -> None:
+def test_changed_input_is_refused(tmp_path: Path) -> None:
     fed = Fed(tmp_path, [], [Task(0, 3, inputs=((24, 1),))])
     with pytest.raises(CorruptError, match="records 1 to 3 are not what they were"):
         fed.cut(9)
 
 
 @pytest.mark.parametrize(("done", "begun"), [([(0, 3), (9, 12)], []), ([(0, 3)], [(9, 12)])], ids=["done", "begun"])
-def test_an_input_that_ends_before_what_was_done_is_refused(
+def test_input_shorter_than_the_done_part_is_refused(
     tmp_path: Path, done: list[tuple[int, int]], begun: list[tuple[int, int]]
 ) -> None:
     def all_of(bounds: list[tuple[int, int]]) -> list[Task]:

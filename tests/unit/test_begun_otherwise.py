@@ -22,7 +22,7 @@ def begun(n_fragments: int, database: str = "nr", argv: tuple[str, ...] = ("blas
     )  # fmt: skip
 
 
-def test_fragments_are_told_by_what_differs() -> None:
+def test_refusal_of_fragments_names_the_difference() -> None:
     """It said "--fragments: was 1, now 1"."""
     assert describe_changes(begun(2), begun(2)) == []
     assert describe_changes(begun(4), begun(3)) == ["--fragments: was 4, now 3"]

@@ -23,13 +23,13 @@ def test_ranges_are_the_entries_or_all_others(named: list[int]) -> None:
 
 
 @given(named=ORDINALS)
-def test_ranges_travel_as_a_text(named: list[int]) -> None:
+def test_ranges_round_trip_as_text(named: list[int]) -> None:
     runs = list(group_ranges(named))
     assert unpack_ranges(pack_ranges(runs)) == runs
 
 
 @given(named=ORDINALS, n=st.integers(1, 80))
-def test_fragments_have_about_as_many_entries_that_stay(named: list[int], n: int) -> None:
+def test_fragments_have_equal_numbers_of_listed_entries(named: list[int], n: int) -> None:
     runs = ListedEntries(tuple(group_ranges(named)), len(named), 10 * len(named), 3).cut_runs([1] * n)
     parts = [sum(first <= entry < last for entry in named) for first, last, _ in runs]
     assert sum(parts) == len(named) and len(runs) <= n

@@ -68,13 +68,13 @@ def test_a_cut_is_where_a_volume_ends(tmp_path: Path) -> None:
     assert {95, 205} <= {first for first, _, _ in cut_volumes(volumes, [1] * 6)}
 
 
-def test_lengths_as_they_are_counted_anew(tmp_path: Path) -> None:
+def test_lengths_of_a_range_of_entries(tmp_path: Path) -> None:
     write(tmp_path / "db", [5, 7, 1])
     assert lengths_of(read_volume(tmp_path / "db", "p"), 1, 3) == [7, 1]
 
 
 @pytest.mark.parametrize("length", [0, 3, 11, 40, 60])
-def test_an_index_that_is_cut_off_is_refused(length: int, tmp_path: Path) -> None:
+def test_truncated_index_is_refused(length: int, tmp_path: Path) -> None:
     write(tmp_path / "db", [5, 7])
     path = tmp_path / "db.pin"
     path.write_bytes(path.read_bytes()[:length])

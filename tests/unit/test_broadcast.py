@@ -108,7 +108,7 @@ def chain(
     contents=st.lists(st.binary(min_size=1, max_size=400), min_size=1, max_size=6), n=st.integers(1, 5),
     piece=st.integers(1, 100), depth=st.integers(1, 4), in_memory=st.booleans(), place=st.sampled_from([None, "/dev/shm"]),
 )  # fmt: skip
-def test_all_get_the_same_bytes(
+def test_all_nodes_receive_the_same_bytes(
     contents: list[bytes], n: int, piece: int, depth: int, in_memory: bool, place: str | None
 ) -> None:
     with tempfile.TemporaryDirectory(dir=place) as folder:
@@ -121,7 +121,7 @@ def test_all_get_the_same_bytes(
             os.close(each_fd or 0)
 
 
-def test_a_python_with_old_headers_passes_on_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_with_old_headers_forwards_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "RWF_NOWAIT")
     relays, paths, fds = chain(tmp_path, [b"abc" * 100, b"d"], 3)
     run(relays)
@@ -131,7 +131,7 @@ def test_a_python_with_old_headers_passes_on_the_same_bytes(tmp_path: Path, monk
         os.close(each_fd or 0)
 
 
-def test_one_that_keeps_nothing_passes_everything_on(tmp_path: Path) -> None:
+def test_node_that_keeps_nothing_forwards_everything(tmp_path: Path) -> None:
     relays, paths, fds = chain(tmp_path, [b"abc" * 100], 3)
     fds[1][0] = None
     run(relays)
@@ -139,7 +139,7 @@ def test_one_that_keeps_nothing_passes_everything_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_one_that_cannot_write_passes_everything_on(tmp_path: Path, in_memory: bool) -> None:
+def test_node_that_cannot_write_forwards_everything(tmp_path: Path, in_memory: bool) -> None:
     relays, paths, fds = chain(tmp_path, [b"abc" * 100], 3, in_memory=in_memory)
     fds[1][0] = os.open(os.devnull, os.O_RDONLY)
     run(relays)
@@ -148,14 +148,14 @@ def test_one_that_cannot_write_passes_everything_on(tmp_path: Path, in_memory: b
     assert paths[2][0].read_bytes() == b"abc" * 100
 
 
-def test_bytes_that_change_on_the_way_are_found_by_all_behind(tmp_path: Path) -> None:
+def test_corrupted_bytes_are_detected_by_all_later_nodes(tmp_path: Path) -> None:
     relays, _, _ = chain(tmp_path, [b"abc" * 100], 4, wires=[Wire(), Wire(spoil=2), Wire()])
     run(relays)
     assert [bool(relay.copy_error) for relay in relays] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_a_file_that_becomes_shorter_is_an_error(tmp_path: Path, in_memory: bool) -> None:
+def test_shortened_file_is_an_error(tmp_path: Path, in_memory: bool) -> None:
     relays, _, _ = chain(tmp_path, [b"abc" * 100], 2, in_memory=in_memory)
     os.truncate(tmp_path / "source0", 290)
     with pytest.raises(CorruptError, match="it changed while it was copied"):

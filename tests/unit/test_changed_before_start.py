@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_file_that_is_one_record(folder: Path) -> None:
+def test_changed_single_record_file_is_refused(folder: Path) -> None:
     made = planner.make_plan(job("in"), folder, os.environ)
     (folder / "in/2.fa").write_text(">r2\nMK\n")
     with pytest.raises(CorruptError, match=r"input in/2\.fa: is not what it was: it changed while the run was on"):
@@ -40,6 +40,6 @@ def test_a_file_that_is_one_record(folder: Path) -> None:
     assert not (folder / "out.txt").exists()
 
 
-def test_files_that_stay_are_taken(folder: Path) -> None:
+def test_unchanged_files_are_accepted(folder: Path) -> None:
     plan_execution.run_plan(planner.make_plan(job("in"), folder, os.environ), SupervisorLink({}))
     assert (folder / "out.txt").read_text() == "".join(f">r{k}\nMKVMKV\n" for k in range(N))

@@ -16,7 +16,7 @@ tasks = st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1000), st.integers
 
 
 @given(tasks, st.integers(1, 2000))
-def test_what_records_like_those_done_need_is_always_allowed(done: list[tuple[int, float, int]], units: int) -> None:
+def test_records_like_earlier_ones_stay_below_the_limit(done: list[tuple[int, float, int]], units: int) -> None:
     limit = CpuLimit()
     for each in done:
         limit.observe_task(*each)
@@ -62,9 +62,9 @@ def limits_of(timeout: float | None) -> list[float | None]:
     return found
 
 
-def test_the_first_tasks_may_take_as_long_as_they_need() -> None:
+def test_first_tasks_have_no_limit() -> None:
     assert limits_of(None) == [None, None, None, 1600.0, 1600.0]
 
 
-def test_the_time_that_the_user_allows_is_the_only_one() -> None:
+def test_time_limit_of_the_user_replaces_the_computed_one() -> None:
     assert limits_of(5.0) == [None] * 5

@@ -27,7 +27,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("then", "now", "what", "hint"), CASES)
-def test_what_it_looks_like(then: list[bytes], now: list[bytes], what: str, hint: str) -> None:
+def test_cause_of_a_difference_is_explained(then: list[bytes], now: list[bytes], what: str, hint: str) -> None:
     look = explain_difference(then, now, repeatable=True)
     assert what in look.what and hint in look.hint
     assert "random numbers" in explain_difference(then, now, repeatable=False).what
@@ -46,6 +46,6 @@ def test_the_first_line_that_differs(one: str, other: str) -> None:
         assert before[found.line] == found.then.decode()
 
 
-def test_a_line_is_shown_on_one_line() -> None:
+def test_line_is_shown_on_one_line() -> None:
     assert format_line(b"a\tb\x00c") == "a\\tb?c"
     assert len(format_line(b"x" * 1000)) < 120 and format_line(None) == "(nothing)"

@@ -24,14 +24,14 @@ def sent(one: TaskDispatcher[str]) -> list[tuple[int, str]]:
     return [(send.node, load) for send, load in one.pop_sends()]
 
 
-def test_a_task_is_sent_with_what_it_carries_and_once() -> None:
+def test_task_is_sent_once_with_its_payload() -> None:
     one = dispatcher(1, 1)
     one.submit_task(task_of(7), "seven", 1.0, 0.0)
     assert sent(one) == [(0, "seven")]
     assert sent(one) == []
 
 
-def test_of_a_task_that_is_out_twice_the_first_result_is_told() -> None:
+def test_first_result_of_a_duplicated_task_is_reported() -> None:
     one = dispatcher(1, 1)
     for task, name in ((1, "a"), (2, "b")):
         one.submit_task(task_of(task), name, 1.0, 0.0)
@@ -49,7 +49,7 @@ def test_of_a_task_that_is_out_twice_the_first_result_is_told() -> None:
     assert sent(one) == []
 
 
-def test_nothing_is_begun_a_second_time_once_tasks_were_withdrawn() -> None:
+def test_no_duplicate_starts_after_tasks_were_withdrawn() -> None:
     """A run that is to stop would end the copy halfway, or wait for it."""
     one = dispatcher(1, 1)
     for task, name in ((1, "a"), (2, "b")):
@@ -62,7 +62,7 @@ def test_nothing_is_begun_a_second_time_once_tasks_were_withdrawn() -> None:
     assert sent(one) == []
 
 
-def test_tasks_of_a_lost_node_go_to_others() -> None:
+def test_tasks_of_a_lost_node_run_on_others() -> None:
     one = dispatcher(2, 2)
     for task in range(4):
         one.submit_task(task_of(task), str(task), 1.0, 0.0)
@@ -72,7 +72,7 @@ def test_tasks_of_a_lost_node_go_to_others() -> None:
     assert sorted(sent(one)) == [(2, "0"), (2, "2")]
 
 
-def test_what_comes_back_is_told_of_if_nobody_else_has_it() -> None:
+def test_returned_task_is_reported_if_no_other_node_has_it() -> None:
     one = dispatcher(1)
     for task in range(4):
         one.submit_task(task_of(task), str(task), 1.0, 0.0)
@@ -108,7 +108,7 @@ def test_no_slot_is_idle_while_a_task_against_any_fragment_waits(
         assert not waits or all(len(out[node]) >= many for node, many in enumerate(slots))
 
 
-def test_a_node_is_given_again_the_fragments_that_it_has() -> None:
+def test_node_gets_tasks_of_the_fragments_that_it_has() -> None:
     one = dispatcher(2, 2, 2, 2, fragments=4)
     at: dict[int, set[int]] = {}
     out: list[tuple[int, int]] = []
@@ -126,7 +126,7 @@ def test_a_node_is_given_again_the_fragments_that_it_has() -> None:
     assert len(at) == 4 and all(len(fragments) == 1 for fragments in at.values()), at
 
 
-def test_what_reads_some_of_all_volumes_goes_to_the_coordinator_and_is_not_run_twice() -> None:
+def test_task_over_all_volumes_runs_once_on_the_coordinator() -> None:
     for held, node in ((False, 1), (True, 0)):
         one = dispatcher(2, 1, fragments=1)
         if held:

@@ -33,7 +33,7 @@ def test_items_come_in_order_once_the_journal_is_on_the_disk(tmp_path: Path) -> 
     ("path", "lazy"),
     [("/home/a", True), ("/home/fast/a", False), ("/scratch", False), ("/homes", False), ("/my data/x", True)],
 )
-def test_network_filesystems_are_known_by_the_mount_that_holds_the_path(tmp_path: Path, path: str, lazy: bool) -> None:
+def test_network_filesystem_is_detected_by_its_mount(tmp_path: Path, path: str, lazy: bool) -> None:
     table = tmp_path / "mountinfo"
     lines = [
         "21 1 0:1 / / rw - ext4 /dev/sda rw",

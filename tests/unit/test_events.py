@@ -9,7 +9,7 @@ from millrace.report.event_log import EventLog
 from millrace.report.events import EndEvent, RunEvent, TaskEvent, convert_events, read_events
 
 
-def test_events_come_back_in_order_as_the_page_names_them(tmp_path: Path) -> None:
+def test_events_round_trip_in_documented_order(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with EventLog(path) as log:
         log.write(RunEvent(time="2026-01-01T00:00:00Z", argv=["blastp"], slots=2), 0.0)
@@ -36,7 +36,7 @@ def test_the_file_is_written_about_once_a_second(tmp_path: Path) -> None:
     assert len(list(read_events(path))) == 25
 
 
-def test_a_torn_last_line_is_left_out_and_the_next_run_goes_on_behind_it(tmp_path: Path) -> None:
+def test_torn_last_event_is_dropped_and_log_continues(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with EventLog(path) as log:
         log.write(RunEvent(), 0.0)
@@ -51,7 +51,7 @@ def test_a_torn_last_line_is_left_out_and_the_next_run_goes_on_behind_it(tmp_pat
         assert events[0]["records_resumed"] == 0 and events[-1]["records_resumed"] == 3
 
 
-def test_a_full_disk_silences_the_log_and_says_why(full_disk: Path) -> None:
+def test_full_disk_stops_the_log_and_is_reported(full_disk: Path) -> None:
     log = EventLog(full_disk)
     log.write(RunEvent(), 0.0)
     log.write(RunEvent(), 5.0)
@@ -59,11 +59,11 @@ def test_a_full_disk_silences_the_log_and_says_why(full_disk: Path) -> None:
     assert log.failure is not None and log.failure.strerror == "No space left on device"
 
 
-def test_events_of_a_later_version_are_passed_over() -> None:
+def test_events_of_a_later_version_are_skipped() -> None:
     events = [{"event": "run", "slots": 3, "colour": "red"}, {"event": "moonrise"}, {"event": "end", "t": 1}]
     assert [type(event).__name__ for event in convert_events(events)] == ["RunEvent", "EndEvent"]
 
 
-def test_a_folder_in_the_place_of_the_log_is_named_with_what_helps(tmp_path: Path) -> None:
+def test_folder_at_the_path_of_the_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match=r"is a folder, not the log of a run(?s:.*)--fresh"):
         EventLog(tmp_path)

@@ -19,6 +19,6 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_give_what_they_show(module: str) -> None:
+def test_docstring_examples_match_their_output(module: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(module))
     assert tried and not failed

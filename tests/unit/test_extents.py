@@ -36,7 +36,8 @@ def only(writes: list[RankWrite[Bytes]]) -> RankWrite[Bytes]:
     return write
 
 
-def test_merge_in_turn_lets_the_holder_of_most_write_and_the_next_fetch_and_wait() -> None:
+def test_merge_in_turn_writes_on_the_rank_with_most_bytes() -> None:
+    """The next rank fetches, and waits for its turn."""
     output = MergedExtents[Bytes](range(3), in_turn=True)
     for kilobytes, holder in ((100, 1), (300, 2), (150, 1)):
         output.add_block(block(kilobytes), holder)
@@ -62,7 +63,7 @@ def test_merge_in_turn_lets_the_holder_of_most_write_and_the_next_fetch_and_wait
     assert output.release_writes() == [third]
 
 
-def test_what_no_running_rank_holds_goes_to_who_has_written_least() -> None:
+def test_blocks_of_lost_ranks_go_to_the_least_used_writer() -> None:
     output = MergedExtents[Bytes](range(2))
     for expected in (0, 1, 0, 1):
         output.add_block(block(10), None)
@@ -71,7 +72,7 @@ def test_what_no_running_rank_holds_goes_to_who_has_written_least() -> None:
         output.mark_written(write.number)
 
 
-def test_individual_lets_each_rank_write_its_own_side_by_side() -> None:
+def test_individual_lets_each_rank_write_its_own_blocks() -> None:
     output = IndividualExtents[Bytes](range(3))
     for holder in (1, 2, 1):
         output.add_block(block(10), holder)
@@ -79,7 +80,7 @@ def test_individual_lets_each_rank_write_its_own_side_by_side() -> None:
     assert [(write.rank, [at >> 10 for at, _ in write.pieces]) for write in writes] == [(1, [0, 20]), (2, [10])]
 
 
-def test_collective_lets_every_rank_take_part_in_every_round() -> None:
+def test_collective_includes_every_rank_in_every_round() -> None:
     output = CollectiveExtents[Bytes](range(3))
     output.add_block(block(10), 1)
     writes = output.issue_writes(0.0, last=True)
@@ -101,7 +102,7 @@ def test_an_extent_ends_when_it_is_large_enough() -> None:
     assert len(only(output.issue_writes(0.0)).pieces) == n
 
 
-def test_merge_side_by_side_shares_what_has_piled_up() -> None:
+def test_merge_side_by_side_shares_the_backlog() -> None:
     output = MergedExtents[Bytes](range(4))
     for k in range(40):
         output.add_block(block(1024), k % 3)
@@ -125,7 +126,7 @@ WAYS: dict[str, Callable[[range], WriteExtents[Bytes]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @given(data=st.data())
-def test_the_file_is_whole_whoever_is_lost_when(way: str, data: st.DataObject) -> None:
+def test_file_is_complete_whichever_rank_is_lost(way: str, data: st.DataObject) -> None:
     ranks = range(data.draw(st.integers(1, 4), "ranks"))
     output = WAYS[way](ranks)
     alive, expected, now = set(ranks), b"", 0.0

@@ -9,7 +9,7 @@ import pytest
 from millrace.planning import result_fingerprint
 
 
-def test_content_counts_and_nothing_else(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_content_alone(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     first.write_bytes(b">r\nACGT\n")
     second.write_bytes(b">r\nACGT\n")
@@ -33,5 +33,5 @@ def test_a_large_file_is_sampled_at_both_ends(tmp_path: Path, monkeypatch: pytes
     assert result_fingerprint.fingerprint_content(path) != before
 
 
-def test_a_pipe_has_none(tmp_path: Path) -> None:
+def test_pipe_has_no_fingerprint(tmp_path: Path) -> None:
     assert result_fingerprint.fingerprint_content(Path("/dev/null")) == "not a regular file"

@@ -42,7 +42,7 @@ def auto(base: DatabaseFacts, seen: QueryEstimate | None, slots: int, memory_byt
     return decide_fragments((0, 0), base, seen, slots, memory_bytes, PASSES)
 
 
-def test_queries_that_keep_the_slots_busy_are_not_searched_in_fragments() -> None:
+def test_queries_that_fill_the_slots_make_one_fragment() -> None:
     assert auto(database(GB), queries(10_000, 300), 128) == FragmentDecision(
         why="10,000 queries keep 128 slots busy, and the database fits into memory"
     )
@@ -57,7 +57,8 @@ def test_one_long_query_gets_rounds_of_ever_shorter_tasks() -> None:
     assert auto(database(100 * GB), queries(3, 2000), 8).sizes[:6] == (256, 256, 256, 128, 128, 128)
 
 
-def test_one_query_among_many_that_is_much_longer_than_all_others_together() -> None:
+def test_one_dominant_query_is_searched_in_fragments() -> None:
+    """It is longer than all others together."""
     # It is six times as long as what a slot has to do: six slots work at it.
     assert auto(database(10 * GB), queries(100, 400, longest=30_000), 8).sizes[:7] == (16, 16, 16, 16, 16, 16, 8)
 
@@ -67,7 +68,7 @@ def test_more_slots_than_a_search_can_be_cut_for_get_equal_parts() -> None:
     assert decision.sizes == (1,) * 6 and "6 fragments make that 6 times faster at best" in decision.why
 
 
-def test_queries_of_one_pass_are_one_search_however_many_they_are() -> None:
+def test_queries_of_one_pass_are_one_search() -> None:
     short = QueryEstimate(records=6, units=5091, longest=1200, ends=(800, 1600, 2400, 3600, 4800, 5091))
     found = decide_fragments((0, 0), database(GB), short, 16, 64 * GB, PASSES, pass_residues=10_002)
     assert found.n >= 16 and "6 queries in 1 pass with 5.1 k residues" in found.why
@@ -80,19 +81,20 @@ def test_queries_of_one_pass_are_one_search_however_many_they_are() -> None:
     assert decide_fragments((0, 0), database(GB), many, 128, GB * 64, PASSES, pass_residues=10_002).n > 1
 
 
-def test_fragments_that_take_more_work_have_to_gain_more() -> None:
+def test_costly_fragments_need_a_larger_gain() -> None:
     one, base = queries(1, 5000), database(GB)
     for work, slots, pays in ((1.3, 2, True), (1.7, 2, False), (1.7, 4, True)):
         assert (auto(replace(base, work=work), one, slots).n > 1) is pays, (work, slots)
     assert "too short" in auto(replace(base, least=5000 * GB), one, 8).why
 
 
-def test_a_search_that_is_over_at_once_is_left_alone() -> None:
+def test_short_search_is_not_fragmented() -> None:
     assert "too short" in auto(database(3_000_000), queries(1, 300), 8).why
     assert auto(database(GB), queries(1, 2000), 1).n == 1
 
 
-def test_a_database_larger_than_memory_is_cut_so_that_what_is_at_work_fits() -> None:
+def test_large_database_is_cut_to_fit_the_memory() -> None:
+    """The fragments at work fit, not all of them."""
     decision = auto(database(100 * GB), queries(5000, 400), 16, 32 * GB)
     assert decision.n == 6 and "memory" in decision.why
     # One pass reads everything once, in fragments or not.
@@ -101,7 +103,7 @@ def test_a_database_larger_than_memory_is_cut_so_that_what_is_at_work_fits() -> 
     assert "read it again" in auto(database(GB // 4), queries(200, 400), 2, GB // 8).why
 
 
-def test_what_is_asked_for_is_done_as_far_as_there_are_entries() -> None:
+def test_requested_fragments_are_limited_by_entries() -> None:
     def asked(number: int, size: int, entries: int = 1000) -> int:
         return decide_fragments((number, size), database(GB, entries), None, 4, GB, PASSES).n
 
@@ -109,12 +111,13 @@ def test_what_is_asked_for_is_done_as_far_as_there_are_entries() -> None:
     assert asked(0, 1 << 10, 10**6) == MAX_FRAGMENTS
 
 
-def test_nothing_is_decided_for_a_pipe_or_nothing() -> None:
+def test_pipe_or_empty_input_is_not_fragmented() -> None:
     assert "pipe" in auto(database(GB), None, 8).why
     assert auto(database(GB), queries(0, 0), 8).n == 1
 
 
-def test_fragments_for_memory_and_for_slots_are_equal_so_that_the_largest_fits() -> None:
+def test_fragments_for_memory_and_slots_are_equal_sized() -> None:
+    """So the largest fits."""
     decision = auto(database(100 * GB), queries(150, 400), 128, 32 * GB)
     assert decision.n > 100 * GB / (32 * GB) and set(decision.sizes) == {1}
 
@@ -124,7 +127,7 @@ def test_fragments_for_memory_and_for_slots_are_equal_so_that_the_largest_fits()
     mean=st.integers(1, 100_000), slots=st.integers(1, 20_000), free=st.integers(1 << 28, 1 << 42),
     longer=st.integers(1, 1000),
 )  # fmt: skip
-def test_decisions_hold_what_they_promise(
+def test_fragment_decisions_keep_their_bounds(
     size: int, entries: int, records: int, mean: int, slots: int, free: int, longer: int
 ) -> None:
     base, seen = database(size, entries), queries(records, mean, mean * min(longer, records))
@@ -156,7 +159,7 @@ def test_fragments_get_smaller_and_the_last_are_worth_a_search(together: int, af
         assert len(sizes) % together == 0
 
 
-def test_queries_are_counted_or_estimated_from_the_beginning(tmp_path: Path) -> None:
+def test_queries_are_counted_or_estimated_from_the_start(tmp_path: Path) -> None:
     item = InputUse(path="q.fa", format="fasta")
     (tmp_path / "q.fa").write_text(">a\nMKV\n>b\nMKVMKV\n")
     assert sample_queries(item, tmp_path) == QueryEstimate(records=2, units=9, longest=6, ends=(3, 9))

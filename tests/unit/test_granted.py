@@ -48,7 +48,7 @@ def read(path: str) -> str:
         ({"NCPUS": "0", "NSLOTS": "undefined"}, 0, ""),
     ],
 )  # fmt: skip
-def test_what_is_granted_on_n1(environ: dict[str, str], cores: int, source: str) -> None:
+def test_granted_cores_on_the_first_node(environ: dict[str, str], cores: int, source: str) -> None:
     found = find_granted_cores(environ, "n1.site", read)
     assert found is None if not cores else found and found[0] == cores and source in found[1]
 
@@ -62,7 +62,7 @@ def test_what_is_granted_on_n1(environ: dict[str, str], cores: int, source: str)
         ({"PBS_NODEFILE": "pro", "NCPUS": "8"}, {"n1.site": 8, "n2.site": 8}),
     ],
 )
-def test_other_nodes_of_the_job_are_told_what_is_theirs(environ: dict[str, str], handed: dict[str, int]) -> None:
+def test_other_nodes_get_their_own_grant(environ: dict[str, str], handed: dict[str, int]) -> None:
     told = make_grant_variable(environ, read)
     assert bool(told) == bool(handed)
     for host, cores in handed.items():
@@ -71,7 +71,7 @@ def test_other_nodes_of_the_job_are_told_what_is_theirs(environ: dict[str, str],
     assert not handed or find_granted_cores(told, "elsewhere", read) is None
 
 
-def test_a_grant_is_never_more_than_there_is() -> None:
+def test_grant_is_limited_to_the_cores_of_the_machine() -> None:
     machine = (2, "cores of this machine")
     assert choose_least_limit([machine, (400, "granted by Slurm")]) == machine
     assert choose_least_limit([machine, (1, "CPU quota"), (2, "granted by Slurm")])[0] == 1

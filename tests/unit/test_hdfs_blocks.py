@@ -33,13 +33,13 @@ OLD = {
 }  # fmt: skip
 
 
-def test_both_answers_say_the_same() -> None:
+def test_answers_of_both_protocols_are_parsed_alike() -> None:
     found = hdfs_blocks.parse_block_locations(NEW)
     assert found == hdfs_blocks.parse_block_locations(OLD)
     assert hdfs_blocks.sum_bytes_by_host([found]) == {"n1.site": 8, "10.0.0.1": 8, "n2.site": 12, "10.0.0.2": 12}
 
 
-def test_a_node_is_found_by_any_of_its_names_if_it_has_half_of_a_volume() -> None:
+def test_node_with_half_of_a_volume_holds_it_by_any_name() -> None:
     held = hdfs_blocks.sum_bytes_by_host([hdfs_blocks.parse_block_locations(NEW)])
     by_name = {1: frozenset({"n1"}), 2: frozenset({"n2.site"}), 3: frozenset({"n3"})}
     assert find_volume_holders(held, 12, by_name) == {1: 0.7, 2: 1.0}
@@ -48,7 +48,7 @@ def test_a_node_is_found_by_any_of_its_names_if_it_has_half_of_a_volume() -> Non
     assert find_volume_holders({}, 0, by_name) == {}
 
 
-def test_what_is_read_of_a_block_that_is_not_here_came_over_the_network() -> None:
+def test_bytes_of_remote_blocks_are_counted() -> None:
     found = hdfs_blocks.parse_block_locations(NEW)
     assert hdfs_blocks.count_bytes_elsewhere(found, [(0, 12)], frozenset({"n1"})) == 4
     assert hdfs_blocks.count_bytes_elsewhere(found, [(6, 10), (11, 12)], frozenset({"10.0.0.1"})) == 3
@@ -72,14 +72,14 @@ def test_addresses_come_from_the_settings_of_hadoop(tmp_path: Path) -> None:
     assert hdfs_blocks.read_hadoop_settings({}) == {}
 
 
-def test_nobody_who_answers_is_told_with_what_would_help() -> None:
+def test_unanswered_namenode_is_reported_with_a_hint() -> None:
     with pytest.raises(MillraceError, match="where its blocks are cannot be told") as error:
         hdfs_blocks.locate_blocks(["hdfs://127.0.0.1:1/x"], {"HADOOP_CONF_DIR": "/no/such/folder"})
     assert "dfs.namenode.http-address" in error.value.hint
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 10)), max_size=20), st.integers(0, 40), st.integers(0, 12))
-def test_what_lacks_is_what_was_not_added(parts: list[tuple[int, int]], first: int, length: int) -> None:
+def test_lacking_extents_are_those_not_added(parts: list[tuple[int, int]], first: int, length: int) -> None:
     there, line = FilledExtents(), set()
     for begin, n in parts:
         there.add_extent(begin, begin + n)
@@ -89,7 +89,7 @@ def test_what_lacks_is_what_was_not_added(parts: list[tuple[int, int]], first: i
     assert all(begin < end for begin, end in lacking)
 
 
-def test_a_copy_is_read_to_the_end_of_what_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_is_read_to_the_end_of_the_wanted_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millrace.node.node_volumes.PIECE_BYTES", 7)
     whole, holes = tmp_path / "whole", tmp_path / "holes"
     whole.write_bytes(bytes(range(1, 101)))
@@ -99,7 +99,7 @@ def test_a_copy_is_read_to_the_end_of_what_is_wanted(tmp_path: Path, monkeypatch
     assert holes.read_bytes() == bytes(at + 1 if 3 <= at < 40 or at == 50 else 0 for at in range(100))
 
 
-def test_a_copy_that_is_short_does_not_count_as_filled_in(tmp_path: Path) -> None:
+def test_short_copy_does_not_count_as_filled(tmp_path: Path) -> None:
     file = FetchedFile(name="short", place="hdfs://127.0.0.1:1/short", key="k", size=100, version="1", mtime_ns=0)
     (tmp_path / "short").write_bytes(b"x" * 20)
     made = SparseFile(tmp_path / "holes", file, hdfs_blocks.HdfsLocality())

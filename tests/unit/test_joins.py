@@ -12,7 +12,7 @@ PARAMETERS = {"blast-tabular": "columns=1,delim=09", "blast-comments": "columns=
 
 
 @pytest.mark.parametrize("name", joins.OF_ONE_TOOL)
-def test_each_join_of_one_tool_is_there(name: str) -> None:
+def test_each_tool_join_exists(name: str) -> None:
     assert isinstance(_core.join(":".join(filter(None, (name, PARAMETERS.get(name)))), []), bytes)
 
 
@@ -28,7 +28,7 @@ def test_parts_are_composed() -> None:
         _core.join(spec, [(1, b"h\n-\na\n#x\n")])
 
 
-def test_what_the_user_may_say_is_of_the_same_parts() -> None:
+def test_user_joins_are_composed_of_the_same_parts() -> None:
     assert (
         joins.make_header_join(2).partition(":")[0] in joins.WAYS
         and joins.make_footer_join("x").partition(":")[0] in joins.WAYS

@@ -15,7 +15,7 @@ from millrace.run.resume import select_tasks
 RUN = bytes(16)
 
 
-def test_what_was_committed_is_found_again_and_a_torn_tail_is_cut(tmp_path: Path) -> None:
+def test_committed_tasks_are_read_and_a_torn_tail_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "journal.mrj"
     journal = _core.Journal.create(str(path), RUN)
     journal.quarantine(3, 4, 1, [(10, 20)])
@@ -37,7 +37,7 @@ def test_another_runs_journal_is_refused(tmp_path: Path) -> None:
         _core.Journal.open(path, bytes(15) + b"x")
 
 
-def test_what_was_given_up_counts_until_it_is_to_be_tried_again(tmp_path: Path) -> None:
+def test_quarantined_record_counts_until_its_retry(tmp_path: Path) -> None:
     journal = _core.Journal.create(str(tmp_path / "journal.mrj"), RUN)
     tasks = [journal.quarantine(first, first + 1, 1, []) for first in (2, 0, 1)]
     assert [task.first for task in select_tasks(tasks, retry_quarantined=False)] == [0, 1, 2]
@@ -51,9 +51,7 @@ def test_what_was_given_up_counts_until_it_is_to_be_tried_again(tmp_path: Path) 
         pytest.param(lambda journal: journal.found(0, 1, 1, [], bytes(100)), id="found"),
     ],
 )
-def test_other_threads_go_on_while_one_appends(
-    append: Callable[[_core.Journal], _core.TaskRef], tmp_path: Path
-) -> None:
+def test_append_does_not_block_other_threads(append: Callable[[_core.Journal], _core.TaskRef], tmp_path: Path) -> None:
     """Python hands over only where a call lets it go, so that the other thread runs during an append or not at all."""
     journal = _core.Journal.create(str(tmp_path / "journal.mrj"), RUN)
     begin, went_on = threading.Lock(), []

@@ -43,16 +43,16 @@ def test_a_packed_list_of_nodes_is_unpacked(text: str, names: list[str]) -> None
 
 
 @pytest.mark.parametrize("text", ["", ",", "a b", "-rf", "a,$(x)"])
-def test_what_is_no_host_is_refused(text: str) -> None:
+def test_invalid_host_is_refused(text: str) -> None:
     with pytest.raises(RefusedError):
         parse_hosts(text)
 
 
-def test_named_hosts_beat_the_job() -> None:
+def test_named_hosts_override_the_job() -> None:
     assert find_node_allocation(("a,b", "a"), SLURM) == NodeAllocation("hosts", ("a", "b"))
 
 
-def test_a_slurm_job_of_several_nodes_is_found() -> None:
+def test_slurm_job_of_several_nodes_is_detected() -> None:
     assert find_node_allocation((), SLURM) == NodeAllocation("slurm", ("n1", "n2", "n3"))
 
 
@@ -92,7 +92,7 @@ def test_heterogeneous_job_is_used_whole() -> None:
     assert core_allocation.make_grant_variable(PARTS, lambda _: "") == {core_allocation.GRANTED: "n1=1 n2=4 n3=4"}
 
 
-def test_hosts_of_other_batch_systems_are_found(tmp_path: Path) -> None:
+def test_hosts_of_other_batch_systems_are_detected(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("a 2 all.q@a UNDEFINED\nb 1 all.q@b UNDEFINED\nb 1 big.q@b UNDEFINED\n")
     engine = {"JOB_ID": "3", "PE_HOSTFILE": str(hosts), "NSLOTS": "4"}
@@ -113,7 +113,7 @@ def test_hosts_of_other_batch_systems_are_found(tmp_path: Path) -> None:
     )
 
 
-def test_task_of_hyperqueue_stays_where_it_is() -> None:
+def test_hyperqueue_task_stays_on_its_node() -> None:
     assert find_node_allocation((), {**SLURM, "HQ_TASK_ID": "0", "HQ_CPUS": "2,3"}) is None
 
 
@@ -173,7 +173,7 @@ def test_file_of_output_is_recorded_before_its_first_byte(tmp_path: Path) -> Non
     assert (tmp_path / "to").read_bytes() == b"one, two"
 
 
-def test_family_that_not_all_nodes_have_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_address_family_missing_on_a_node_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"both": (AF_INET, AF_INET6), "four": (AF_INET,), "six": (AF_INET6,)}
     monkeypatch.setattr("socket.getaddrinfo", lambda name, *_, **__: [(family,) for family in known[name]])
     found = [
@@ -196,7 +196,8 @@ def test_each_node_gets_one_rank(kind: launch_commands.Kind) -> None:
     assert ("BLASTDB" in words) == (kind == "openmpi")
 
 
-def test_the_users_variables_reach_the_ranks_but_not_those_of_the_session() -> None:
+def test_user_variables_are_forwarded_to_the_ranks() -> None:
+    """Those of the session are not."""
     environ = {
         "BLASTDB": "/db",
         "PATH": "/bin",
@@ -208,7 +209,7 @@ def test_the_users_variables_reach_the_ranks_but_not_those_of_the_session() -> N
     assert launch_commands.list_forwarded_variables(environ) == ["BLASTDB", "PATH"]
 
 
-def test_output_is_passed_on_once_though_it_is_written_again(tmp_path: Path) -> None:
+def test_repeated_output_is_forwarded_once(tmp_path: Path) -> None:
     path = tmp_path / "stdout"
     reader, writer = os.pipe()
     output = StdoutRelay(path, writer)
@@ -220,7 +221,8 @@ def test_output_is_passed_on_once_though_it_is_written_again(tmp_path: Path) -> 
         assert file.read() == b"one two three"
 
 
-def test_what_a_launcher_says_of_its_end_is_kept_for_the_worst_case() -> None:
+def test_exit_message_of_the_launcher_is_kept_for_errors() -> None:
+    """The relay hides it, and quotes it if the start fails."""
     reader, writer = os.pipe()
     words = LauncherOutputRelay(writer, all_of_it=False)
     frame = b"-" * 76 + b"\n"
@@ -250,7 +252,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return shown
 
 
-def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, now: list[float]) -> None:
+def test_silence_is_counted_from_the_last_heartbeat(tmp_path: Path, now: list[float]) -> None:
     signs = CoordinatorSigns(tmp_path)
     signs.reset_for_start()
     signs.read_heartbeat()
@@ -268,9 +270,7 @@ def test_silence_is_counted_from_the_last_sign_of_life(tmp_path: Path, now: list
     assert not signs.get_excessive_silence(4, 1.0)
 
 
-def test_while_mpi_starts_on_many_nodes_the_coordinator_may_be_silent_for_longer(
-    tmp_path: Path, now: list[float]
-) -> None:
+def test_silence_limit_grows_with_nodes_during_mpi_start(tmp_path: Path, now: list[float]) -> None:
     signs = CoordinatorSigns(tmp_path)
     signs.reset_for_start()
     beating = heartbeat.CoordinatorHeartbeat(signs.environ["MILLRACE_HEARTBEAT"])
@@ -287,7 +287,7 @@ def test_while_mpi_starts_on_many_nodes_the_coordinator_may_be_silent_for_longer
     assert signs.get_excessive_silence(1000, 1.0)
 
 
-def test_mpi_that_does_not_start_ends_the_start_though_the_coordinator_beats(tmp_path: Path, now: list[float]) -> None:
+def test_mpi_start_over_its_limit_ends_despite_heartbeats(tmp_path: Path, now: list[float]) -> None:
     signs = CoordinatorSigns(tmp_path)
     signs.reset_for_start()
     beating = heartbeat.CoordinatorHeartbeat(signs.environ["MILLRACE_HEARTBEAT"])
@@ -317,9 +317,7 @@ def test_mpi_that_does_not_start_ends_the_start_though_the_coordinator_beats(tmp
     assert not signs.get_excessive_mpi_wait(1, 1.0), "it was of another start"
 
 
-def test_a_coordinator_that_has_not_begun_long_after_others_is_frozen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_coordinator_late_after_the_others_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     signs = CoordinatorSigns(tmp_path)
@@ -334,7 +332,7 @@ def test_a_coordinator_that_has_not_begun_long_after_others_is_frozen(
         assert signs.get_excessive_silence(1, 1.0)
 
 
-def test_the_end_is_what_the_coordinator_says_it_is(tmp_path: Path) -> None:
+def test_exit_code_is_that_of_the_coordinator(tmp_path: Path) -> None:
     signs = CoordinatorSigns(tmp_path)
     signs.reset_for_start()
     assert signs.read_exit_code() is None
@@ -346,7 +344,7 @@ def test_the_end_is_what_the_coordinator_says_it_is(tmp_path: Path) -> None:
     assert signs.read_exit_code() is None and signs.is_restart_requested()
 
 
-def test_signals_are_passed_on_one_a_line(tmp_path: Path) -> None:
+def test_signals_are_forwarded_one_per_line(tmp_path: Path) -> None:
     signs = CoordinatorSigns(tmp_path)
     signs.reset_for_start()
     signs.pass_on_signals([10])
@@ -354,7 +352,7 @@ def test_signals_are_passed_on_one_a_line(tmp_path: Path) -> None:
     assert (tmp_path / "stop").read_text() == "10\n10\n"
 
 
-def test_memory_that_a_process_has_is_not_removed(tmp_path: Path) -> None:
+def test_mapped_shared_memory_is_not_removed(tmp_path: Path) -> None:
     for name in ("held", "dead", "young"):
         (tmp_path / name).write_bytes(b"x" * 4096)
         if name != "young":
@@ -363,9 +361,7 @@ def test_memory_that_a_process_has_is_not_removed(tmp_path: Path) -> None:
         assert sweep.find_unused_segments(sorted(tmp_path.iterdir())) == [tmp_path / "dead"]
 
 
-def test_shared_memory_of_mpich_loses_its_name_and_nothing_else_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_shared_memory_of_mpich_is_unlinked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "(deleted)").write_text("the user's")
     gone, there = (Path(f"/dev/shm/mpich_shm_{os.urandom(8).hex()}") for _ in range(2))
@@ -380,7 +376,7 @@ def test_shared_memory_of_mpich_loses_its_name_and_nothing_else_does(
     assert (tmp_path / "(deleted)").exists()
 
 
-def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) -> None:
+def test_sweep_ends_only_processes_with_the_token(tmp_path: Path) -> None:
     token = os.urandom(8).hex()
     by_environment = subprocess.Popen(["sleep", "600"], env={**os.environ, sweep.NAME: token})
     by_argument = subprocess.Popen(
@@ -398,7 +394,7 @@ def test_a_sweep_ends_what_carries_the_token_and_nothing_else(tmp_path: Path) ->
             process.communicate()
 
 
-def test_the_heart_beats_before_what_takes_long_is_imported(tmp_path: Path) -> None:
+def test_heartbeat_starts_before_slow_imports(tmp_path: Path) -> None:
     beats = tmp_path / "heartbeat"
     code = (
         "import os, sys, time\nfrom millrace.launch import heartbeat\nassert heartbeat.start_heartbeat(os.environ)\n"
@@ -414,7 +410,7 @@ def test_the_heart_beats_before_what_takes_long_is_imported(tmp_path: Path) -> N
     assert re.fullmatch(r"\d+ 0", beat)
 
 
-def test_only_the_coordinator_has_a_heart(tmp_path: Path) -> None:
+def test_only_the_coordinator_has_a_heartbeat(tmp_path: Path) -> None:
     environ = {**CoordinatorSigns(tmp_path).environ, "PMI_RANK": "3", "PMI_SIZE": "4"}
     assert heartbeat.start_heartbeat(environ) is None
     assert heartbeat.start_heartbeat({}) is None

@@ -12,7 +12,7 @@ def learnt(largest: int) -> CostSums:
     return CostSums(sums=(1.0,) * 5, plain=(1.0,) * 4, shortest=0.5, largest=largest)
 
 
-def test_the_latest_are_remembered(tmp_path: Path) -> None:
+def test_latest_tools_are_remembered(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path)}
     for number in range(MAX_TOOLS + 5):
         remember_learnt_cost(f"tool{number}", learnt(number + 1), environ)
@@ -23,7 +23,7 @@ def test_the_latest_are_remembered(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "millrace").iterdir()] == ["learnt.json"]
 
 
-def test_numbers_that_no_run_writes_are_not_believed(tmp_path: Path) -> None:
+def test_implausible_learnt_numbers_are_ignored(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path)}
     remember_learnt_cost("tool", learnt(7), environ)
     path = tmp_path / "millrace" / "learnt.json"

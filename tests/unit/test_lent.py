@@ -21,7 +21,7 @@ class Lender:
         self.said.append((wanted, running))
 
 
-def test_a_pool_uses_what_is_lent_and_what_memory_is_there_for() -> None:
+def test_pool_uses_leased_slots_within_the_memory_limit() -> None:
     lender, allowed = Lender(), list[int]()
     share = SlotLease(lender, allowed.append, 4)
     assert lender.allow and allowed == [0], "nothing before it is lent"
@@ -36,7 +36,7 @@ def test_a_pool_uses_what_is_lent_and_what_memory_is_there_for() -> None:
     assert lender.said[-3:] == [(1, 0), (1, 1), (0, 0)]
 
 
-def test_what_is_lent_to_a_pool_that_is_closed_is_no_error() -> None:
+def test_lease_for_a_closed_pool_is_no_error() -> None:
     """As by the thread that hears the workflow, while the phase ends."""
     lender, closed = Lender(), False
 

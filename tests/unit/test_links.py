@@ -15,14 +15,14 @@ from millrace.cluster.failure_detection import (
 )
 
 
-def test_who_is_alone_is_given_up_soon() -> None:
+def test_last_missing_process_is_left_out_soon() -> None:
     muster = StartupDeadline(10.0, 4)
     assert not muster.is_late(13.0, 2)
     assert not muster.is_late(10.0 + MIN_STARTUP_WAIT_SECONDS, 3)
     assert muster.is_late(10.5 + MIN_STARTUP_WAIT_SECONDS, 3)
 
 
-def test_in_vain_is_followed_by_more_patience() -> None:
+def test_wait_doubles_after_a_failed_start() -> None:
     for patience, limit in (
         (1.0, MIN_STARTUP_WAIT_SECONDS),
         (2.0, 2 * MIN_STARTUP_WAIT_SECONDS),
@@ -35,14 +35,14 @@ def test_in_vain_is_followed_by_more_patience() -> None:
         assert muster.is_late(limit + 0.1, 3)
 
 
-def test_before_half_are_there_all_may_be_slow() -> None:
+def test_all_processes_may_be_slow_before_half_are_ready() -> None:
     muster = StartupDeadline(0.0, 4)
     assert not muster.is_late(MAX_SILENCE_AT_START_SECONDS - 1, 1)
     assert muster.is_late(MAX_SILENCE_AT_START_SECONDS + 1, 1)
 
 
 @given(st.integers(1, 2000), st.floats(0, 100), st.floats(0, 200))
-def test_the_others_have_some_times_as_long_as_half(n: int, half: float, later: float) -> None:
+def test_deadline_is_a_multiple_of_the_time_of_half(n: int, half: float, later: float) -> None:
     muster = StartupDeadline(0.0, n)
     muster.is_late(half, (n + 1) // 2)
     now = half + later

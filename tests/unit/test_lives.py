@@ -181,7 +181,7 @@ def a_lives(slots: int = 2, retries: int = 1, *, proven: bool = False) -> BatchL
 
 @settings(max_examples=150)
 @given(st.data())
-def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose: st.DataObject) -> None:
+def test_each_record_ends_once_and_bad_ones_are_quarantined(choose: st.DataObject) -> None:
     n_records = choose.draw(st.integers(1, 60), "records")
     bad = choose.draw(
         st.dictionaries(st.integers(0, n_records - 1), st.sampled_from(["a", "b", "c"]), max_size=8), "bad"
@@ -210,7 +210,7 @@ def test_every_record_ends_once_and_exactly_the_bad_ones_are_quarantined(choose:
 
 
 @pytest.mark.parametrize("proven", [True, False])
-def test_a_batch_for_which_something_was_away_is_run_again_as_it_is(proven: bool) -> None:
+def test_batch_without_its_filesystem_runs_again_unchanged(proven: bool) -> None:
     """However often, even if nothing is to be tried again and nothing has succeeded yet."""
     lives = a_lives(retries=0, proven=proven)
     lives.request_batches(None)
@@ -227,9 +227,8 @@ SIZES = st.lists(st.one_of(st.integers(1, 50), st.integers(1, 5000)), min_size=1
 @settings(max_examples=100)
 @given(st.data())
 @pytest.mark.parametrize("fixed", [(0, 0), (1, 0), (7, 0)])
-def test_every_record_of_any_size_ends_once_and_of_what_waits_the_largest_goes_first(
-    fixed: tuple[int, int], choose: st.DataObject
-) -> None:
+def test_records_of_any_size_end_once_largest_batch_first(fixed: tuple[int, int], choose: st.DataObject) -> None:
+    """Of the batches that wait, the largest starts first."""
     sizes = choose.draw(SIZES, "units of the records")
     slots = choose.draw(st.integers(1, 4), "slots")
     retries = choose.draw(st.integers(0, 1), "retries")
@@ -267,7 +266,7 @@ def cut(lives: BatchLifecycle, units: list[int], remaining: float) -> tuple[list
     return runs, []
 
 
-def test_of_the_last_batches_the_largest_go_first() -> None:
+def test_largest_of_the_last_batches_start_first() -> None:
     lives = measured(1, fixed=(1, 0))
     runs, left = cut(lives, [500, 600, 100, 900, 200, 800], 3000)
     assert [run.batch for run in runs] == [0, 1] and not left
@@ -293,9 +292,7 @@ def test_of_the_last_batches_the_largest_go_first() -> None:
         (1, "residues", 7000, 5000, "nobody waits"),
     ],
 )
-def test_what_is_left_is_not_cut_beforehand_if(
-    slots: int, unit: str, remaining: float | None, longest: int, why: str
-) -> None:
+def test_tail_is_not_cut_in_advance_if(slots: int, unit: str, remaining: float | None, longest: int, why: str) -> None:
     lives = measured(slots, unit, longest=longest)
     for number in range(2 * slots):
         assert lives.request_batches(remaining) is not None
@@ -303,7 +300,8 @@ def test_what_is_left_is_not_cut_beforehand_if(
     assert lives.request_batches(remaining) is None, why
 
 
-def test_a_record_far_longer_than_the_batch_runs_alone_and_before_those_that_wait() -> None:
+def test_record_longer_than_a_batch_runs_alone_and_first() -> None:
+    """It goes before the batches that wait."""
     lives = measured(2)
     limits = lives.request_batches(30_000.0)
     assert limits and limits.units == 8000  # much is left, so this is not the end
@@ -315,7 +313,7 @@ def test_a_record_far_longer_than_the_batch_runs_alone_and_before_those_that_wai
     assert ended(lives, 2, AttemptResult.FAILED, "x") == [RunBatch(2, 2, urgent=True)]  # it has its retries
 
 
-def test_a_batch_that_is_to_stay_whole_is_not_split_for_its_size() -> None:
+def test_unsplittable_batch_is_not_split_for_its_size() -> None:
     lives = measured(2)
     assert lives.request_batches(30_000.0)
     assert lives.add_cut_batch(part(1, 5, 40_000), stays_whole=True) == [RunBatch(1, 1)]
@@ -323,7 +321,7 @@ def test_a_batch_that_is_to_stay_whole_is_not_split_for_its_size() -> None:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_failures_by_chance_quarantine_nothing_that_a_retry_can_do(choose: st.DataObject) -> None:
+def test_retryable_failures_quarantine_nothing(choose: st.DataObject) -> None:
     n_records = choose.draw(st.integers(1, 40), "records")
     flaky = choose.draw(st.integers(1, 30), "the execution that fails by chance")
     world = World(a_lives(), n_records, flaky=frozenset({flaky}))
@@ -335,7 +333,7 @@ def test_failures_by_chance_quarantine_nothing_that_a_retry_can_do(choose: st.Da
 @settings(max_examples=100)
 @given(st.data())
 @pytest.mark.parametrize("ways", ["alike", "each in its own way", "timeout"])
-def test_a_tool_that_never_works_is_stopped_soon(ways: str, choose: st.DataObject) -> None:
+def test_always_failing_tool_is_stopped_soon(ways: str, choose: st.DataObject) -> None:
     n_records = choose.draw(st.integers(20, 300), "records")
     bad = {record: "x" if ways != "each in its own way" else f"x{record}" for record in range(n_records)}
     slots = choose.draw(st.integers(1, 8), "slots")
@@ -349,7 +347,8 @@ def test_a_tool_that_never_works_is_stopped_soon(ways: str, choose: st.DataObjec
 
 @settings(max_examples=50)
 @given(st.data())
-def test_records_without_units_are_no_witnesses_against_a_tool_that_works(choose: st.DataObject) -> None:
+def test_empty_records_do_not_count_against_a_tool(choose: st.DataObject) -> None:
+    """A tool may fail for each record without residues and work for all others."""
     n_empty = choose.draw(
         st.integers(MIN_FAILURES_TO_BLAME_TOOL, 2 * MIN_MIXED_FAILURES_TO_BLAME_TOOL),
         "empty records, before one that is not",
@@ -366,7 +365,7 @@ def test_records_without_units_are_no_witnesses_against_a_tool_that_works(choose
 
 @settings(max_examples=5)
 @given(st.data())
-def test_few_records_that_fail_each_in_its_own_way_are_quarantined_one_by_one(choose: st.DataObject) -> None:
+def test_few_different_failures_are_quarantined(choose: st.DataObject) -> None:
     world = World(a_lives(slots=1), 2, {0: "a", 1: "b"})
     world.run(choose)
     assert not world.stopped
@@ -380,7 +379,7 @@ def test_a_fatal_status_stops_at_once() -> None:
     assert ended(lives, 1, AttemptResult.FATAL) == [StopRun(1, StopReason.TOOL, TaskFailure(AttemptResult.FATAL))]
 
 
-def test_stop_on_failure_ends_at_the_first_record_given_up() -> None:
+def test_stop_on_failure_ends_at_the_first_failed_record() -> None:
     lives = lives_of(1, CostHint(unit="bytes"), 0, (1, 0), stop_on_failure=True, proven=True)
     lives.request_batches(None)
     lives.add_cut_batch(part(1, 1, 1))
@@ -389,7 +388,7 @@ def test_stop_on_failure_ends_at_the_first_record_given_up() -> None:
     ]
 
 
-def test_a_failing_batch_is_tried_again_before_it_is_split() -> None:
+def test_failing_batch_is_retried_before_it_is_split() -> None:
     lives = a_lives(proven=True)
     lives.request_batches(None)
     assert lives.add_cut_batch(part(1, 4, 4)) == [RunBatch(1, 1)]

@@ -60,7 +60,7 @@ class Run:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_with_two_replicas_nearly_all_searches_are_where_their_fragment_is(rule: str) -> None:
+def test_two_replicas_keep_most_searches_local(rule: str) -> None:
     for seed in range(10):
         chance = random.Random(seed)
         replicas = {fragment: [fragment % 4, (fragment + chance.choice([1, 2, 3])) % 4] for fragment in range(1, 33)}
@@ -73,7 +73,8 @@ def test_with_two_replicas_nearly_all_searches_are_where_their_fragment_is(rule:
         assert n_sent == 32 and n_local >= 30, (rule, seed, n_local)
 
 
-def test_the_searches_of_several_batches_stay_where_the_first_one_fetched_the_fragment() -> None:
+def test_searches_follow_the_first_fetch_of_a_fragment() -> None:
+    """Searches of several batches against one fragment run where it is."""
     run = Run([1, 1], {1: [], 2: []})
     run.submit([1, 1, 1, 2, 2, 2])
     assert {*run.out} >= {(0, TaskId(1)), (1, TaskId(4))}, "what nobody has comes first"
@@ -84,7 +85,7 @@ def test_the_searches_of_several_batches_stay_where_the_first_one_fetched_the_fr
     assert run.one.n_local == (6, 4), "each fragment is fetched once"
 
 
-def test_a_replica_that_moved_is_searched_at_its_new_node() -> None:
+def test_moved_replica_is_searched_at_its_new_node() -> None:
     run = Run([1, 1], {1: [0], 2: [0], 3: [0], 4: [0]})
     run.one.set_replicas({3: [1], 4: [1]})
     run.submit([1, 2, 3, 4])
@@ -92,7 +93,7 @@ def test_a_replica_that_moved_is_searched_at_its_new_node() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_of_its_own_a_node_first_takes_that_of_which_it_holds_most(rule: str) -> None:
+def test_node_prefers_the_fragment_that_it_holds_most_of(rule: str) -> None:
     run = Run([1, 1], {1: [], 2: [], 3: [], 4: []}, rule)
     run.one.set_replicas({1: {0: 1.0, 1: 0.8}, 2: {0: 0.8, 1: 1.0}, 3: {0: 0.8, 1: 1.0}, 4: {0: 1.0, 1: 0.8}})
     run.submit([1, 2, 3, 4])
@@ -103,7 +104,7 @@ def test_of_its_own_a_node_first_takes_that_of_which_it_holds_most(rule: str) ->
 
 
 @given(st.integers(0, 1 << 32))
-def test_whatever_is_lost_each_search_is_done_once(seed: int) -> None:
+def test_each_search_is_done_once_after_any_loss(seed: int) -> None:
     chance = random.Random(seed)
     n_nodes, n = chance.randint(1, 5), chance.randint(1, 12)
     nodes = range(n_nodes)
@@ -124,7 +125,8 @@ def test_whatever_is_lost_each_search_is_done_once(seed: int) -> None:
     assert sorted(run.done) == [*range(1, len(tasks) + 1)]
 
 
-def test_a_node_that_was_lost_comes_back_with_its_replicas_and_without_its_copies() -> None:
+def test_restored_node_has_its_replicas_but_no_copies() -> None:
+    """The copies that it had fetched were lost with it."""
     holders = FragmentHolders({1: [0], 2: [1]})
     holders.add_copy(2, 0)
     assert holders.nodes_of == {1: (0,), 2: (0, 1)}
@@ -134,7 +136,7 @@ def test_a_node_that_was_lost_comes_back_with_its_replicas_and_without_its_copie
     assert holders.nodes_of == {1: (0,), 2: (1,)}
 
 
-def test_withdrawn_searches_are_forgotten() -> None:
+def test_withdrawn_searches_are_dropped() -> None:
     run = Run([1], {1: [0], 2: [0], 3: [0]})
     run.submit([1, 2, 3, 1, 2, 3])
     n_out = len(run.out)

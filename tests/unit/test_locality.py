@@ -14,9 +14,7 @@ from millrace.scheduler.fragment_holders import FragmentAffinity
     st.integers(1, 12), st.lists(st.integers(1, 8), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 5)), max_size=200),
 )  # fmt: skip
-def test_a_node_is_home_to_its_share_of_what_it_searched(
-    n: int, slots: list[int], sends: list[tuple[int, int]]
-) -> None:
+def test_node_is_home_to_its_share_of_fragments(n: int, slots: list[int], sends: list[tuple[int, int]]) -> None:
     homes = FragmentAffinity(n)
     for node, own in enumerate(slots):
         homes.add_node(node, own)
@@ -32,7 +30,7 @@ def test_a_node_is_home_to_its_share_of_what_it_searched(
         assert sum(enough) * n < sum(slots), "none is kept by more nodes than it needs"
 
 
-def test_nodes_share_the_fragments_evenly_and_again_when_one_is_lost() -> None:
+def test_fragments_are_shared_evenly_after_a_lost_node() -> None:
     homes = FragmentAffinity(4)
     for node in (1, 2):
         homes.add_node(node, 8)

@@ -39,7 +39,7 @@ def is_refused(message: bytes | bytearray, sender: int = 1, receiver: int = 0, t
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=2000)), max_size=9))
-def test_messages_of_several_senders_are_opened_in_order(messages: list[tuple[int, bytes]]) -> None:
+def test_messages_of_several_senders_open_in_order(messages: list[tuple[int, bytes]]) -> None:
     senders = [MessageSeal(KEY, rank) for rank in range(4)]
     receiver = MessageSeal(KEY, 9)
     for sender, content in messages:
@@ -63,7 +63,7 @@ def test_a_shorter_or_longer_message_is_refused(content: bytes, end: int) -> Non
     assert is_refused(message + message[: end % len(message) + 1])
 
 
-def test_what_holds_elsewhere_is_refused() -> None:
+def test_message_for_another_rank_or_tag_is_refused() -> None:
     assert not is_refused(sealed(b"done"))
     assert is_refused(sealed(b"done"), sender=2), "in the name of another"
     assert is_refused(sealed(b"done", receiver=3)), "for another"
@@ -80,14 +80,14 @@ def test_a_repeated_message_is_refused() -> None:
         receiver.open_message(1, TAG, message)
 
 
-def test_a_forgery_does_not_disturb_what_is_genuine() -> None:
+def test_forged_message_does_not_disturb_genuine_ones() -> None:
     receiver = MessageSeal(KEY, 0)
     with pytest.raises(CorruptError):
         receiver.open_message(1, TAG, sealed(b"done", key=bytes(KEY_BYTES)))
     assert receiver.open_message(1, TAG, sealed(b"done")) == b"done"
 
 
-def test_keys_differ_by_secret_and_by_what_was_handed() -> None:
+def test_keys_differ_by_secret_and_inherited_key() -> None:
     keys = {
         derive_start_key(secret, handed)
         for secret in (bytes(32), bytes([1] * 32))

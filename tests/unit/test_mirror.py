@@ -48,7 +48,7 @@ def test_paths_above_the_working_directory_are_mirrored_too(tmp_path: Path) -> N
     assert layout.inputs[0].path == "in.fa" and layout.outputs[0].path == "b/out"
 
 
-def test_an_absolute_path_lies_in_the_slot_and_is_put_back(tmp_path: Path) -> None:
+def test_absolute_path_is_in_the_slot_and_is_restored(tmp_path: Path) -> None:
     cwd = tmp_path / "cwd"
     cwd.mkdir()
     layout, argv = built(a_use(str(tmp_path / "in.fa"), "out"), cwd, tmp_path / "slot")
@@ -56,7 +56,7 @@ def test_an_absolute_path_lies_in_the_slot_and_is_put_back(tmp_path: Path) -> No
     assert (argv[2], os.fsencode(tmp_path / "in.fa")) in layout.substitutions
 
 
-def test_the_skeleton_is_all_that_was_made(tmp_path: Path) -> None:
+def test_skeleton_lists_all_created_paths(tmp_path: Path) -> None:
     cwd = tmp_path / "cwd"
     (cwd / "sub").mkdir(parents=True)
     (cwd / "db").write_text("")

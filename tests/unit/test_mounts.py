@@ -20,7 +20,7 @@ def possible(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.usefixtures("possible")
-def test_a_copy_is_seen_in_the_place_of_its_file_also_by_links(tmp_path: Path) -> None:
+def test_copy_is_visible_at_the_path_and_links_of_its_file(tmp_path: Path) -> None:
     for name in ("a b", "file", "other"):
         (tmp_path / name).write_text(name)
     (tmp_path / "link").symlink_to("file")
@@ -37,7 +37,7 @@ def test_a_copy_is_seen_in_the_place_of_its_file_also_by_links(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("possible")
-def test_what_cannot_be_mounted_is_an_error_with_a_reason(tmp_path: Path) -> None:
+def test_failed_mount_is_an_error_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         CopyMounts([(str(tmp_path / "absent"), str(tmp_path / "file"))])
     assert os.listdir(tmp_path) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from millrace.node import url_view
 
 
-def test_processes_of_one_host_may_make_the_same_folder_at_once(tmp_path: Path) -> None:
+def test_concurrent_processes_create_one_folder(tmp_path: Path) -> None:
     view = url_view.plan_view(["cat", "set.bin"], tmp_path, [])
 
     def make(turn: int) -> None:
@@ -27,7 +27,7 @@ def test_processes_of_one_host_may_make_the_same_folder_at_once(tmp_path: Path) 
         shutil.rmtree(view.root, ignore_errors=True)
 
 
-def test_folders_of_others_may_go_while_they_are_looked_at(tmp_path: Path) -> None:
+def test_folder_removed_by_others_does_not_fail_a_view(tmp_path: Path) -> None:
     view = url_view.plan_view(["cat", "set.bin"], tmp_path, [])
 
     def make(turn: int) -> None:
@@ -45,7 +45,8 @@ def test_folders_of_others_may_go_while_they_are_looked_at(tmp_path: Path) -> No
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_what_stands_for_a_file_that_is_elsewhere_is_the_same_for_all_processes(tmp_path: Path) -> None:
+def test_placeholder_of_a_remote_file_is_equal_everywhere(tmp_path: Path) -> None:
+    """All processes make the same one."""
     copy = tmp_path / "copy"
     copy.write_bytes(b">a\nAC\n")
     view = url_view.plan_view(["cat", "db.fa"], tmp_path, [])

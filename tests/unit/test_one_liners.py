@@ -310,7 +310,7 @@ def scripts_of(table: dict[str, str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("tool", "script"), scripts_of(BELIEVED))
-def test_believed_script_gives_same_bytes_in_parts(tool: str, script: str) -> None:
+def test_accepted_script_writes_same_bytes_in_parts(tool: str, script: str) -> None:
     assert believes(tool, script)
     assert is_same_in_parts(tool, script)
 
@@ -318,11 +318,11 @@ def test_believed_script_gives_same_bytes_in_parts(tool: str, script: str) -> No
 @pytest.mark.parametrize(
     ("tool", "script"), [*scripts_of(CARRIED), *((tool, each) for tool, some in DOUBTFUL.items() for each in some)]
 )
-def test_script_outside_the_grammar_is_not_believed(tool: str, script: str) -> None:
+def test_script_outside_the_grammar_is_rejected(tool: str, script: str) -> None:
     assert not believes(tool, script)
 
 
-def test_options_and_files_are_read_as_tools_do(tmp_path: Path) -> None:
+def test_options_and_files_are_parsed_as_by_the_tools(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("s/a/b/\n/x/d\n")
     (tmp_path / "p.awk").write_text("# names\n/r/ {\n  print $1\n}\n")
     (tmp_path / "late").write_text("/a/q\n")
@@ -361,7 +361,7 @@ PIECES = {
 
 
 @pytest.mark.parametrize("tool", sorted(PIECES))
-def test_random_script_is_believed_only_if_parts_agree(tool: str) -> None:
+def test_random_script_is_accepted_only_if_parts_agree(tool: str) -> None:
     """Draw scripts from pieces, some of which count or keep; those that are believed and run must agree in parts."""
     assert shutil.which(tool), f"{tool} is not installed"
     n_believed = 0

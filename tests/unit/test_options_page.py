@@ -76,7 +76,7 @@ def parse(text: str) -> None:
     command.make_parser(context).parse_args(left)
 
 
-def test_each_command_in_the_docs_has_verbs_and_options_that_there_are() -> None:
+def test_documented_commands_have_known_verbs_and_options() -> None:
     shown = list(commands())
     assert len(shown) > 80
     wrong = []
@@ -88,7 +88,7 @@ def test_each_command_in_the_docs_has_verbs_and_options_that_there_are() -> None
     assert wrong == []
 
 
-def test_a_command_of_no_verb_or_option_is_found() -> None:
+def test_unknown_verb_or_option_is_detected() -> None:
     for text in ("db split -n 32 nr", "walk -- cat", "pack --nothing | cat"):
         with pytest.raises(click.UsageError):
             parse(text)

@@ -30,7 +30,7 @@ def test_batches_leave_in_input_order_as_soon_as_they_can(sizes: list[int], rand
     assert ordered.next == first
 
 
-def test_the_one_batch_of_an_empty_input_leaves_once() -> None:
+def test_single_batch_of_an_empty_input_leaves_once() -> None:
     ordered: ReorderBuffer[str] = ReorderBuffer()
     assert list(ordered.push(0, 0, "header")) == [(0, 0, "header")]
     assert ordered.waiting == 0
@@ -42,7 +42,7 @@ def task(fragment: int) -> _core.TaskRef:
 
 
 @given(st.integers(1, 5), st.data())
-def test_slices_count_when_all_are_there_in_their_order(n: int, data: st.DataObject) -> None:
+def test_slices_count_once_complete_and_in_order(n: int, data: st.DataObject) -> None:
     codes = [encode_task_kind(SliceTask(number, n)) for number in range(n)]
     # A fragment, ranks, and most of another cut.
     others = [

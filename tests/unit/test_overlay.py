@@ -46,13 +46,13 @@ def test_input_behind_a_link_lies_where_the_link_leads(cwd: Path) -> None:
 
 
 @pytest.mark.parametrize("more", ["in", "./in", "--all=in", "whole"])
-def test_input_that_is_read_whole_has_batches_elsewhere(cwd: Path, more: str) -> None:
+def test_input_read_whole_has_its_batches_elsewhere(cwd: Path, more: str) -> None:
     (cwd / "whole").symlink_to("in")
     layout = slot_view.lay_out_overlays(a_use("in", "out", more), cwd)
     assert layout.inputs[0].path == "_millrace/in0/in"
 
 
-def test_output_that_is_a_device_keeps_its_way(cwd: Path) -> None:
+def test_device_output_keeps_its_name(cwd: Path) -> None:
     assert slot_view.lay_out_overlays(a_use("in", "/dev/null"), cwd).outputs[0].path == "_millrace/out0/null"
 
 
@@ -75,5 +75,5 @@ def test_masks_hide_outputs_and_show_names(cwd: Path, tmp_path: Path) -> None:
     assert (mask / "copy").is_symlink() and (mask / "sub").stat().st_mtime == (cwd / "sub").stat().st_mtime
 
 
-def test_names_of_mount_points_are_read_as_they_are() -> None:
+def test_escaped_names_of_mount_points_are_decoded() -> None:
     assert "/proc" in folder_view.list_mount_points()

@@ -9,7 +9,7 @@ from millrace.scheduler.message_timing import MAX_INTERVAL_SECONDS, MIN_INTERVAL
 
 
 @given(st.integers(1, 64), st.integers(0, 300), st.lists(st.floats(1e-4, 100), min_size=1, max_size=20))
-def test_what_waits_lasts_longer_than_the_rest(slots: int, here: int, times: list[float]) -> None:
+def test_poll_interval_is_below_the_time_to_an_idle_slot(slots: int, here: int, times: list[float]) -> None:
     pace = PollInterval(slots)
     pace.add_tasks(here + len(times))
     for seconds in times:
@@ -22,7 +22,7 @@ def test_what_waits_lasts_longer_than_the_rest(slots: int, here: int, times: lis
     assert rest * slots * SAFETY <= max(here - slots, 0) * max(times) * 1.001
 
 
-def test_without_a_measure_nobody_rests() -> None:
+def test_poll_interval_without_a_measure_is_zero() -> None:
     pace = PollInterval(2)
     pace.add_tasks(10)
     assert pace.compute_interval() == 0

@@ -8,7 +8,7 @@ from millrace import _core
 from millrace.scheduler.message_timing import MIN_MESSAGE_BYTES, MIN_TIMED_BYTES, MessageCompression
 
 
-def test_what_is_packed_comes_back() -> None:
+def test_packed_message_round_trips() -> None:
     text = b">seq\nMKVLAAGIVGLLLAQ\n" * 5000
     packed = _core.pack(text)
     assert len(packed) < len(text) // 10
@@ -18,7 +18,7 @@ def test_what_is_packed_comes_back() -> None:
         _core.unpack(b"no frame")
 
 
-def test_a_slow_network_is_worth_it_and_a_fast_one_is_not() -> None:
+def test_packing_pays_on_a_slow_network_only() -> None:
     packing = MessageCompression()
     assert not packing.should_compress(1 << 30), "nothing is known"
     packing.observe_send(4 << 20, (4 << 20) / 1e9)
@@ -33,7 +33,7 @@ def test_a_slow_network_is_worth_it_and_a_fast_one_is_not() -> None:
     assert not slow.should_compress(4 << 20), "it only had to wait"
 
 
-def test_bytes_that_do_not_shrink_are_soon_sent_as_they_are() -> None:
+def test_incompressible_bytes_are_soon_sent_unpacked() -> None:
     packing = MessageCompression()
     packing.observe_send(4 << 20, 0.05)
     tries = 0

@@ -47,7 +47,8 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
         found.writer.close()
 
 
-def test_blocks_are_put_where_they_belong_and_told_when_they_are_on_disk(site: Site) -> None:
+def test_blocks_are_written_at_their_offsets(site: Site) -> None:
+    """They are reported once they are on disk."""
     large = len(CONTENTS[3])
     site.writer.add_part(OutputPart(0, 1, [(large, site.block(0)), (large + 6, site.block(2))]))
     site.writer.add_part(OutputPart(1, 2, [(0, site.block(0)), (6, site.block(1)), (6, site.block(0))]))
@@ -64,7 +65,7 @@ def test_blocks_are_put_where_they_belong_and_told_when_they_are_on_disk(site: S
     assert (site.folder / "other").read_bytes() == 2 * CONTENTS[0]
 
 
-def test_a_part_that_is_held_is_written_when_its_turn_comes(site: Site) -> None:
+def test_held_part_is_written_in_its_turn(site: Site) -> None:
     large = len(CONTENTS[3])
     site.writer.add_part(OutputPart(0, 2, [(large, site.block(0)), (large + 6, site.block(2))], held=True))
     site.writer.add_part(OutputPart(0, 1, [(0, site.block(3))]))
@@ -81,14 +82,14 @@ def test_a_part_that_is_held_is_written_when_its_turn_comes(site: Site) -> None:
     assert (site.folder / "out").read_bytes() == CONTENTS[3] + CONTENTS[0] + CONTENTS[2]
 
 
-def test_a_block_that_is_not_what_was_committed_is_an_error(site: Site) -> None:
+def test_block_unlike_the_committed_one_is_an_error(site: Site) -> None:
     site.writer.add_part(OutputPart(0, 1, [(0, site.block(0, checksum=1))]))
     site.wait()
     assert isinstance(site.writer.error, CorruptError)
     assert "checksum" in str(site.writer.error)
 
 
-def test_nothing_is_written_when_the_coordinator_was_not_heard_for_too_long(site: Site) -> None:
+def test_nothing_is_written_after_a_silent_coordinator(site: Site) -> None:
     site.writer.renew_lease(0.0)
     site.writer.add_part(OutputPart(0, 1, [(0, site.block(0))]))
     site.wait()
@@ -114,7 +115,7 @@ def test_only_plain_files_beside_the_run_directory_are_shared(tmp_path: Path) ->
     assert "another filesystem" in explain_lone_writer(OUTPUTS[0], tmp_path, Path("/proc"))
 
 
-def test_a_file_is_known_by_its_number(tmp_path: Path) -> None:
+def test_file_is_identified_by_its_inode(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     (tmp_path / "b").touch()
     (tmp_path / "link").symlink_to("a")

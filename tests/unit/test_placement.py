@@ -197,7 +197,7 @@ def test_tasks_go_to_idle_slots_first_and_spread_evenly() -> None:
     assert placement.n_waiting == 1
 
 
-def test_an_urgent_task_is_next() -> None:
+def test_urgent_task_starts_next() -> None:
     placement = TaskPlacement(0.0)
     placement.add_node(1, 1, 0.0)
     assert placement.add_task(0, 1.0, 0.0) == [SendTask(1, 0)]
@@ -207,7 +207,7 @@ def test_an_urgent_task_is_next() -> None:
     assert placement.end_task(1, 2, 1.0, 2.0) == [SendTask(1, 1)]
 
 
-def test_a_lost_node_gives_its_tasks_back_before_all_others() -> None:
+def test_tasks_of_a_lost_node_restart_before_all_others() -> None:
     placement = TaskPlacement(0.0)
     placement.add_node(1, 2, 0.0)
     placement.add_node(2, 1, 0.0)
@@ -220,7 +220,7 @@ def test_a_lost_node_gives_its_tasks_back_before_all_others() -> None:
     assert placement.end_task(2, 2, 1.0, 3.0) == [SendTask(2, 3)]
 
 
-def test_tasks_of_a_lost_node_spread_over_the_idle_slots_of_all_others() -> None:
+def test_tasks_of_a_lost_node_spread_over_idle_slots() -> None:
     placement = TaskPlacement(1.0)
     placement.add_node(1, 4, 0.0)
     for task in range(4):
@@ -231,7 +231,7 @@ def test_tasks_of_a_lost_node_spread_over_the_idle_slots_of_all_others() -> None
     assert sorted(send.node for send in sends) == [2, 2, 3, 3]
 
 
-def test_a_preferred_node_is_taken_where_that_leaves_no_slot_idle() -> None:
+def test_preferred_node_is_used_unless_a_slot_is_idle() -> None:
     placement = TaskPlacement(0.01)
     for node in (1, 2):
         placement.add_node(node, 1, 0.0)
@@ -244,7 +244,7 @@ def test_a_preferred_node_is_taken_where_that_leaves_no_slot_idle() -> None:
     assert placement.end_task(2, 0, 0.1, 0.1) == [SendTask(2, 3)]
 
 
-def test_a_preference_passes_others_over_for_a_while_only() -> None:
+def test_preference_delays_other_tasks_for_a_limited_time() -> None:
     placement = TaskPlacement(0.0)
     for node in (1, 2):
         placement.add_node(node, 1, 0.0)
@@ -269,7 +269,7 @@ def test_the_queue_hides_the_measured_delay() -> None:
     assert 4 + 2 < placement.get_depth(1) <= 4 + 8
 
 
-def test_a_copy_that_failed_leaves_the_other_one_to_be_waited_for() -> None:
+def test_original_task_is_awaited_after_its_copy_failed() -> None:
     placement = TaskPlacement(0.0)
     for node in (1, 2):
         placement.add_node(node, 1, 0.0)
@@ -282,7 +282,7 @@ def test_a_copy_that_failed_leaves_the_other_one_to_be_waited_for() -> None:
     assert placement.remove_node(1, 11.0) == ([0], [SendTask(2, 0)])
 
 
-def test_what_waits_at_a_node_that_stands_still_is_copied_too() -> None:
+def test_tasks_queued_at_a_frozen_node_are_duplicated() -> None:
     placement = TaskPlacement(2.0)  # longer than a task, so that a new run seems to take longer than a short wait
     for node in (1, 2):
         placement.add_node(node, 1, 0.0)
@@ -303,7 +303,7 @@ def test_what_waits_at_a_node_that_stands_still_is_copied_too() -> None:
     assert copied == set(held[1]), "a task is lost with its node"
 
 
-def test_a_partition_gets_a_task_ahead_for_each_of_its_nodes() -> None:
+def test_partition_gets_one_task_ahead_per_node() -> None:
     placement = TaskPlacement(0.001)
     placement.add_node(1, 96, 0.0, members=8)
     placement.add_node(2, 96, 0.0)
@@ -326,7 +326,8 @@ def test_no_slot_waits_for_the_network(delay: float) -> None:
     assert Cluster(TaskPlacement(), dict.fromkeys(range(8), 1.0), 8, delay).run(tasks) < 1.02 * at_once + 4 * delay
 
 
-def test_a_slow_node_gets_less_and_its_last_tasks_are_run_elsewhere() -> None:
+def test_slow_node_gets_fewer_tasks() -> None:
+    """Its last tasks run again on other nodes."""
     speeds = {0: 1.0, 1: 1.0, 2: 0.1}
     plain = Cluster(TaskPlacement(0.001), speeds, 4, 0.001).run([1.0] * 200)
     cluster = Cluster(TaskPlacement(0.001), speeds, 4, 0.001)
@@ -344,7 +345,7 @@ def test_nodes_share_the_work_by_their_measured_speed() -> None:
     assert ended < 1.05 * sum(tasks) / (8 * sum(speeds.values()))
 
 
-def test_nothing_is_copied_where_all_go_well() -> None:
+def test_steady_nodes_duplicate_no_task() -> None:
     cluster = Cluster(TaskPlacement(0.001), dict.fromkeys(range(4), 1.0), 4, 0.001)
     cluster.run([1.0] * 160, straggling=True)
     assert sum(cluster.ran.values()) == 160
@@ -352,7 +353,7 @@ def test_nothing_is_copied_where_all_go_well() -> None:
 
 @settings(max_examples=30)
 @given(st.integers(1, 20), st.integers(1, 8), st.lists(st.floats(0.01, 100), min_size=1, max_size=300), st.booleans())
-def test_every_task_runs_whatever_its_time(nodes: int, slots: int, tasks: list[float], straggling: bool) -> None:
+def test_every_task_runs_whatever_its_duration(nodes: int, slots: int, tasks: list[float], straggling: bool) -> None:
     cluster = Cluster(TaskPlacement(), {node: 1.0 + node % 3 for node in range(nodes)}, slots, 0.01)
     ended = cluster.run(tasks, straggling=straggling)
     assert set(cluster.ran) == set(range(len(tasks)))

@@ -46,7 +46,7 @@ def test_each_architecture_has_its_name_for_the_program(programs: ClusterProgram
         programs.choose_program_name("c", "pdp11")
 
 
-def test_one_file_on_each_architecture(programs: ClusterPrograms, tmp_path: Path) -> None:
+def test_same_program_file_on_each_architecture(programs: ClusterPrograms, tmp_path: Path) -> None:
     same = own(tmp_path)
     programs.check_same_programs(
         [("a", HERE, same), ("b", "vax", NodeReady("t", "V", "")), ("c", "vax", NodeReady("t", "V", ""))]
@@ -57,7 +57,7 @@ def test_one_file_on_each_architecture(programs: ClusterPrograms, tmp_path: Path
         programs.check_same_programs([("c", "vax", NodeReady("t", "W", ""))])  # the same as in the earlier start
 
 
-def test_one_release_on_all(programs: ClusterPrograms) -> None:
+def test_same_program_release_on_all_architectures(programs: ClusterPrograms) -> None:
     with pytest.raises(ToolError, match="b: tool-vax: is tool 2, the coordinator's"):
         programs.check_same_programs([("b", "vax", NodeReady("tool-vax", "V", "tool 2"))])
 
@@ -66,6 +66,6 @@ def test_one_release_on_all(programs: ClusterPrograms) -> None:
     ("arch", "words"),
     [({"vax": {"exe": ""}}, "arch"), ({"vax": {"ex": "t"}}, "ex"), ({"vax": "tool"}, "arch"), ({"vax": {}}, "exe")],
 )
-def test_a_program_must_be_named(arch: object, words: str) -> None:
+def test_program_without_a_name_is_refused(arch: object, words: str) -> None:
     with pytest.raises(RefusedError, match=words):
         make_job({"command": "tool", "arch": arch})

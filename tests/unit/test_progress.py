@@ -43,7 +43,8 @@ def snapshot(elapsed: float, done: int, **fields: Any) -> ProgressSnapshot:
     return ProgressSnapshot(elapsed=elapsed, records_done=done, **{**known, **fields})
 
 
-def test_plain_writes_a_line_at_once_and_at_each_tenth_and_no_more() -> None:
+def test_plain_progress_writes_a_line_per_tenth() -> None:
+    """And one at the start."""
     stream = io.StringIO()
     with make_progress("plain", stream) as progress:
         for step in range(1001):
@@ -57,7 +58,8 @@ def test_plain_writes_a_line_at_once_and_at_each_tenth_and_no_more() -> None:
     assert lines[-1].startswith("millrace: 100 %, 1,000 records, 1 min 40 s elapsed")
 
 
-def test_plain_is_quiet_in_a_fast_run_and_speaks_once_a_minute_in_a_slow_one() -> None:
+def test_plain_progress_is_rate_limited() -> None:
+    """Two lines in a fast run, one a minute in a slow one."""
     fast, slow = io.StringIO(), io.StringIO()
     with make_progress("plain", fast) as progress:
         for step in range(1001):
@@ -93,7 +95,7 @@ def test_json_lines_are_objects_with_all_fields() -> None:
         ("none", True, "xterm", False),
     ],
 )
-def test_a_bar_only_where_it_can_be_drawn(
+def test_bar_is_drawn_only_on_a_capable_terminal(
     monkeypatch: pytest.MonkeyPatch, mode: ProgressMode, terminal: bool, term: str, bar: bool
 ) -> None:
     monkeypatch.setenv("TERM", term)
@@ -119,7 +121,7 @@ def test_bar_shows_counts_and_messages_and_cleans_up(monkeypatch: pytest.MonkeyP
     assert shown.endswith("\x1b[?25h") or "\x1b[?25h" in shown[-40:]
 
 
-def test_a_narrow_terminal_shows_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_terminal_shows_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
@@ -142,7 +144,7 @@ def test_no_color_keeps_the_bar_and_drops_the_colour(monkeypatch: pytest.MonkeyP
     assert "\x1b[32m" not in stream.getvalue() and "\x1b[36m" not in stream.getvalue()
 
 
-def test_without_a_known_size_there_is_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_size_shows_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     for stream, mode in ((Terminal(), "bar"), (io.StringIO(), "plain")):
         with make_progress(mode, stream) as progress:  # type: ignore[arg-type]
@@ -151,7 +153,7 @@ def test_without_a_known_size_there_is_no_share(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("mode", ["bar", "plain", "json"])
-def test_a_lost_terminal_does_not_hurt(monkeypatch: pytest.MonkeyPatch, mode: ProgressMode) -> None:
+def test_lost_terminal_is_ignored(monkeypatch: pytest.MonkeyPatch, mode: ProgressMode) -> None:
     monkeypatch.setenv("TERM", "xterm")
     with make_progress(mode, Gone()) as progress:
         for step in range(10):
@@ -167,13 +169,13 @@ def test_rich_is_loaded_only_for_a_bar() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_nothing_is_said_before_something_is_known() -> None:
+def test_no_estimate_is_shown_before_a_measurement() -> None:
     assert estimate_remaining([], 10) is None
     assert estimate_remaining([(0, 0), (5, 1), (10, 2)], 10) is None
     assert estimate_remaining([(0, 0), (1, 1), (2, 2), (3, 3)], 3) == (0, 0, 0)
 
 
-def test_an_uneven_rate_gives_a_wider_range() -> None:
+def test_uneven_rate_widens_the_range() -> None:
     even = estimate_remaining([(t, 10 * t) for t in range(25)], 1000)
     uneven = estimate_remaining([(t, 10 * t + (t % 5) * 8) for t in range(25)], 1000)
     assert even and uneven
@@ -181,19 +183,19 @@ def test_an_uneven_rate_gives_a_wider_range() -> None:
     assert uneven[2] - uneven[0] > 2 * (even[2] - even[0])
 
 
-def test_a_slowing_run_reaches_beyond_its_mean_rate() -> None:
+def test_slowing_run_reaches_beyond_its_mean_rate() -> None:
     history = [(float(t), 100 * t**0.6) for t in range(1, 60)]
     found = estimate_remaining(history, 100 * 120**0.6)
     assert found and found[0] < 61 < found[2]
 
 
-def test_a_resumed_run_counts_only_what_it_did_itself() -> None:
+def test_resumed_run_estimates_from_its_own_work() -> None:
     fresh = estimate_remaining([(t, 10 * t) for t in range(20)], 190 + 500)
     resumed = estimate_remaining([(t, 5000 + 10 * t) for t in range(20)], 5000 + 190 + 500)
     assert fresh == pytest.approx(resumed)
 
 
-def test_the_truth_lies_in_the_range_most_of_the_time() -> None:
+def test_estimated_range_contains_the_actual_end() -> None:
     """Heavy-tailed batches on four slots; the range is looked at after 20, 40, 60 and 80 %."""
     rng = random.Random(1)
     inside = asked = 0

@@ -32,32 +32,34 @@ def given_up(limit: QuarantineLimit, n_done: int, ways: int) -> int:
         (QuarantineLimit(share=0.02), 99, 1, 10_000),
     ],
 )
-def test_a_run_stops_when_too_many_are_given_up(limit: QuarantineLimit, n_done: int, ways: int, expected: int) -> None:
+def test_run_with_too_many_quarantined_records_stops(
+    limit: QuarantineLimit, n_done: int, ways: int, expected: int
+) -> None:
     assert given_up(limit, n_done, ways) == expected
 
 
 @pytest.mark.parametrize(("ways", "n_done"), [(1, 0), (2, 0), (1, 1)])
-def test_a_run_stops_when_nothing_but_the_same_failures_comes_any_more(ways: int, n_done: int) -> None:
+def test_run_with_only_equal_failures_stops(ways: int, n_done: int) -> None:
     """Though a million records went well before; each record that is done begins a new row."""
     limit = QuarantineLimit()
     limit.count_done(1_000_000)
     assert given_up(limit, n_done, ways) == (10_000 if n_done else 49 * ways)
 
 
-def test_what_an_earlier_run_gave_up_counts() -> None:
+def test_quarantined_records_of_an_earlier_run_count() -> None:
     limit = QuarantineLimit(most=5)
     limit.add_resumed(4, 4)
     assert [limit.count_given_up("x"), limit.count_given_up("x")] == [False, True]
 
 
-def test_what_earlier_starts_have_done_counts() -> None:
+def test_finished_records_of_earlier_starts_count() -> None:
     limit = QuarantineLimit(share=0.1)
     limit.add_resumed(545, 35)
     assert limit.n_done == 510
     assert not limit.count_given_up("no"), "36 of 546"
 
 
-def test_a_run_stops_when_the_tool_dies_on_several_records() -> None:
+def test_tool_killed_on_several_records_stops_the_run() -> None:
     limit = QuarantineLimit()
     limit.count_done(100)
     assert [limit.count_given_up(f"way {each}", died=True) for each in range(3)] == [False, False, True]

@@ -40,11 +40,13 @@ def learnt(seconds_per_unit: float) -> CostSums:
         ((use("hmmer"), (0, 0), QUERIES, 4, 4), 250),
     ],
 )
-def test_reads_of_a_node(asked: tuple[ToolUse, tuple[int, int], QueryEstimate | None, int, int], wanted: int) -> None:
+def test_reads_of_a_node_are_batches_times_passes(
+    asked: tuple[ToolUse, tuple[int, int], QueryEstimate | None, int, int], wanted: int
+) -> None:
     assert estimate_database_reads(*asked) == wanted
 
 
-def test_what_takes_longer_is_cut_into_more_batches() -> None:
+def test_slower_tool_is_cut_into_more_batches() -> None:
     quick, slow = (estimate_database_reads(use(learnt=learnt(rate)), (0, 0), QUERIES, 4) for rate in (1e-6, 1e-2))
     assert 1 <= quick < slow <= QUERIES.records
     assert slow >= 300_000 * 1e-2 / 30, "a batch takes 30 s at most"

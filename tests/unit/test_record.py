@@ -91,7 +91,7 @@ def test_table_names_the_formats_of_the_reader(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("record_format", BELOW_A_HEADER)
-def test_each_batch_begins_with_the_header(record_format: str, tmp_path: Path) -> None:
+def test_each_batch_starts_with_the_header(record_format: str, tmp_path: Path) -> None:
     header, *records = BELOW_A_HEADER[record_format]
     path = tmp_path / "input"
     path.write_bytes(b"".join([header, *records]))
@@ -112,7 +112,7 @@ def test_a_header_has_its_limit(tmp_path: Path) -> None:
         reader([path], "vcf").cut(str(tmp_path / "batch"), 1, 0, 0)
 
 
-def test_variants_are_told_by_name_and_first_line(tmp_path: Path) -> None:
+def test_variants_are_named_by_name_and_first_line(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(BELOW_A_HEADER["vcf"][0]))
     assert record_formats.detect_format(str(path)) == record_formats.find_format_by_suffix("x.vcf.gz") == "vcf"
@@ -168,7 +168,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.parametrize("members", [1, 3])
-def test_compressed_input_is_told_by_its_bytes(codec: str, members: int, tmp_path: Path) -> None:
+def test_compressed_input_is_detected_by_its_bytes(codec: str, members: int, tmp_path: Path) -> None:
     data, path = proteins(300), tmp_path / "q.txt"
     size = len(data) // members + 1
     path.write_bytes(b"".join(COMPRESS[codec](data[at : at + size]) for at in range(0, len(data), size)))
@@ -193,7 +193,7 @@ def test_the_part_of_a_compressed_file_that_was_read_is_known(codec: str, n_reco
 
 @pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.parametrize("members", [1, 2])
-def test_cut_off_compressed_data_is_an_error_at_every_byte(codec: str, members: int, tmp_path: Path) -> None:
+def test_truncated_compressed_data_is_an_error_at_every_byte(codec: str, members: int, tmp_path: Path) -> None:
     data, path = proteins(20), tmp_path / "q.gz"
     half = len(data) // 2
     parts = [data] if members == 1 else [data[:half], data[half:]]
@@ -268,7 +268,7 @@ def test_several_sources_are_one_stream(tmp_path: Path) -> None:
     assert source.offset == source.total == sum(len(part) for part in data)
 
 
-def test_skip_resumes_and_tells_changed_input_by_its_checksum(tmp_path: Path) -> None:
+def test_skip_resumes_and_detects_changed_input(tmp_path: Path) -> None:
     data, path, dest = proteins(100), tmp_path / "q.fa", tmp_path / "batch"
     path.write_bytes(data)
     first = [batch for batch, _ in cut_all(reader([path]), dest, 17, 0, 0)]
@@ -346,7 +346,7 @@ def test_fastq_fault_names_place_and_read(tmp_path: Path) -> None:
         assert not dest.exists()
 
 
-def test_wrong_use_is_told(tmp_path: Path, full_disk: Path) -> None:
+def test_wrong_use_is_an_error(tmp_path: Path, full_disk: Path) -> None:
     path = tmp_path / "x"
     path.touch()
     for arguments, words in (
@@ -415,7 +415,8 @@ def test_real_data(name: str, record_format: str, n_records: int, data: Path, tm
     assert source.records == n_records
 
 
-def test_mol2_with_comments_and_blank_lines_reads_as_open_babel_reads_it(data: Path, tmp_path: Path) -> None:
+def test_mol2_with_comments_is_read_as_by_open_babel(data: Path, tmp_path: Path) -> None:
+    """Blank lines, too."""
     if shutil.which("obabel") is None:
         pytest.skip("obabel: not installed")
     molecules = (data / "ligands.mol2").read_text().split("@<TRIPOS>MOLECULE\n")[1:6]
@@ -438,7 +439,7 @@ def test_mol2_with_comments_and_blank_lines_reads_as_open_babel_reads_it(data: P
     assert b"-4" in joined and source.records == 5
 
 
-def test_detect_trusts_the_name_but_for_text_and_sequences(tmp_path: Path) -> None:
+def test_detect_uses_the_name_except_for_text_and_sequences(tmp_path: Path) -> None:
     def detect(name: str, content: bytes) -> str | None:
         path = tmp_path / name
         path.write_bytes(content)
@@ -459,7 +460,7 @@ def test_detect_trusts_the_name_but_for_text_and_sequences(tmp_path: Path) -> No
     assert record_formats.detect_format(str(tmp_path / "missing.faa")) == "fasta"
 
 
-def test_parse_input_takes_a_format_from_the_end_of_a_name(tmp_path: Path) -> None:
+def test_parse_input_reads_a_format_suffix(tmp_path: Path) -> None:
     for name in "q.fa", "a:b", "odd:lines", "both", "both:lines":
         (tmp_path / name).touch()
     assert record_formats.parse_input("q.fa", tmp_path) == ("q.fa", "")
@@ -486,7 +487,7 @@ CELLS = st.text(st.sampled_from("ab 1.,;\t\n\r\"'é-"), max_size=6)
     rows=st.lists(st.lists(CELLS, min_size=2, max_size=4), min_size=1, max_size=8), separator=st.sampled_from(",;\t"),
     end=st.sampled_from(["\n", "\r\n"]),
 )  # fmt: skip
-def test_rows_are_those_that_a_writer_of_csv_has_written(rows: list[list[str]], separator: str, end: str) -> None:
+def test_quoted_rows_are_those_of_a_csv_writer(rows: list[list[str]], separator: str, end: str) -> None:
     """Whatever separates the cells, and whatever stands in them."""
     written = []
     for row in rows:

@@ -15,7 +15,7 @@ TOLD_APART = {
 
 
 @pytest.mark.parametrize("family", TOLD_APART)
-def test_the_adapter_knows_the_programs_that_it_is_given_and_no_others(family: str) -> None:
+def test_adapter_covers_exactly_the_listed_programs(family: str) -> None:
     assert set(registry.FAMILIES[family]) == TOLD_APART[family]
 
 

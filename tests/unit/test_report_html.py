@@ -56,7 +56,7 @@ def test_the_page_names_no_address_and_forbids_loading(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_names_and_words_of_tools_stay_text(tmp_path: Path) -> None:
+def test_names_and_tool_output_are_escaped(tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script><img src=x>"
     page = report(
         tmp_path,
@@ -84,7 +84,7 @@ def test_every_task_is_a_bar_and_runs_follow_one_another(tmp_path: Path) -> None
     assert sum(start < resumed for start in kinds["done"]["start"]) < n_tasks / 2
 
 
-def test_work_in_the_charts_is_the_work_that_was_done(tmp_path: Path) -> None:
+def test_charts_add_up_to_the_work_done(tmp_path: Path) -> None:
     runs = load_runs(read_events(write(tmp_path / "events.jsonl", story(n_tasks=300))))
     along = charts.make_axis(runs)
     through = charts.make_throughput(runs, along)
@@ -109,7 +109,7 @@ def test_very_many_tasks_make_a_small_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("events", [[RunEvent(slots=4)], story(1, 1, None, 0), [TaskEvent(t=1, last=1)]])
-def test_next_to_nothing_has_a_report_too(tmp_path: Path, events: list[AnyLogEvent]) -> None:
+def test_nearly_empty_run_has_a_report(tmp_path: Path, events: list[AnyLogEvent]) -> None:
     assert "records done" in report(tmp_path, events)
 
 
@@ -122,7 +122,7 @@ def test_no_events_is_an_error_with_a_hint(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_remark_tells_how_many_volumes_were_searched_where_they_are() -> None:
+def test_remark_counts_volumes_searched_locally() -> None:
     runs = load_runs(
         [RunEvent(), VolumesEvent(searches=32, local=31, volume_bytes=64_000_000, range_bytes=5000), EndEvent()]
     )
@@ -131,7 +131,7 @@ def test_a_remark_tells_how_many_volumes_were_searched_where_they_are() -> None:
     )
 
 
-def test_remarks_say_where_the_time_went() -> None:
+def test_remarks_name_the_largest_costs_of_time() -> None:
     def said(*tasks: TaskEvent, slots: int = 2) -> str:
         runs = load_runs({"event": "run", "slots": slots} if not task else _dict(task) for task in (None, *tasks))
         return " ".join(make_remarks(runs, summarise_runs(runs)))
@@ -156,7 +156,7 @@ def _dict(task: TaskEvent) -> dict[str, Any]:
         pytest.param([RunEvent(slots=4)], id="no task", marks=pytest.mark.slow),
     ],
 )
-def test_a_browser_draws_the_page_without_a_word_or_a_request(tmp_path: Path, events: list[AnyLogEvent]) -> None:
+def test_browser_draws_the_page_without_errors_or_requests(tmp_path: Path, events: list[AnyLogEvent]) -> None:
     report(tmp_path, events)
     command = [
         "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -174,7 +174,7 @@ def test_a_browser_draws_the_page_without_a_word_or_a_request(tmp_path: Path, ev
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
 @pytest.mark.parametrize("share", [0.01, pytest.param(0.5, marks=pytest.mark.slow), 0.99])
-def test_the_label_of_a_resume_is_seen_as_a_whole(tmp_path: Path, share: float) -> None:
+def test_resume_label_is_visible_as_a_whole(tmp_path: Path, share: float) -> None:
     """Wherever the run went on, also at the edges of the chart."""
     before, after = 1000 * share, 1000 * (1 - share)
     report(tmp_path, [

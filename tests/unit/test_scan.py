@@ -9,7 +9,7 @@ from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES, count_finish_
 from millrace.scheduler.fragment_search import SharedScan
 
 
-def test_batches_join_where_the_scan_stands() -> None:
+def test_batch_joins_at_the_current_fragment() -> None:
     scan = SharedScan(3)
     scan.add_batch(1, [1, 2, 3])
     assert [scan.pop_next_search(), scan.pop_next_search()] == [(1, 1), (1, 2)]
@@ -18,7 +18,7 @@ def test_batches_join_where_the_scan_stands() -> None:
     assert scan.pop_next_search() is None and len(scan) == 0
 
 
-def test_a_batch_that_is_dropped_is_not_searched() -> None:
+def test_dropped_batch_is_not_searched() -> None:
     scan = SharedScan(2)
     scan.add_batch(1, [1, 2])
     scan.add_batch(2, [2])
@@ -27,9 +27,7 @@ def test_a_batch_that_is_dropped_is_not_searched() -> None:
 
 
 @given(n=st.integers(1, 9), most=st.integers(1, 5), script=st.lists(st.integers(0, 2), max_size=120))
-def test_each_search_is_handed_out_once_and_none_waits_longer_than_a_round(
-    n: int, most: int, script: list[int]
-) -> None:
+def test_each_search_is_issued_once_within_one_round(n: int, most: int, script: list[int]) -> None:
     scan = SharedScan(n)
     left: dict[int, set[int]] = {}
     steps: dict[int, list[int]] = {}
@@ -54,9 +52,8 @@ def test_each_search_is_handed_out_once_and_none_waits_longer_than_a_round(
 
 
 @given(n=st.integers(1, 9), places=st.integers(1, 12), batches=st.integers(1, 6), drop=st.none() | st.integers(0, 5))
-def test_a_scan_at_several_places_hands_out_everything_once_and_keeps_them_apart(
-    n: int, places: int, batches: int, drop: int | None
-) -> None:
+def test_parallel_scan_issues_each_search_once(n: int, places: int, batches: int, drop: int | None) -> None:
+    """Each place of the scan has a fragment of its own."""
     scan = SharedScan(n, places)
     for batch in range(batches):
         scan.add_batch(batch, range(1, n + 1))
@@ -71,7 +68,7 @@ def test_a_scan_at_several_places_hands_out_everything_once_and_keeps_them_apart
 
 
 @given(n=st.integers(2, 8), batches=st.integers(1, 8))
-def test_all_batches_that_are_ready_use_a_fragment_before_the_next_one(n: int, batches: int) -> None:
+def test_all_ready_batches_use_a_fragment_before_the_next(n: int, batches: int) -> None:
     scan = SharedScan(n)
     for batch in range(batches):
         scan.add_batch(batch, range(1, n + 1))
@@ -80,7 +77,7 @@ def test_all_batches_that_are_ready_use_a_fragment_before_the_next_one(n: int, b
 
 
 @given(queries=st.integers(1, 1000), size=st.integers(0, 1 << 40), idle=st.integers(-500, 500))
-def test_candidates_are_searched_in_parts_only_by_slots_that_are_idle(queries: int, size: int, idle: int) -> None:
+def test_candidates_are_searched_in_parts_by_idle_slots(queries: int, size: int, idle: int) -> None:
     n = count_finish_parts(queries, size, idle)
     assert 1 <= n <= queries
     assert n == 1 or (n <= idle and n * MIN_SEARCH_BYTES <= size)

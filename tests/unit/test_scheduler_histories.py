@@ -46,7 +46,7 @@ def test_the_rules_hold_in_very_many_histories() -> None:
 
 @settings(max_examples=200, suppress_health_check=[*HealthCheck])
 @given(st.randoms(use_true_random=False))
-def test_the_rules_hold_whatever_is_chosen(choose: random.Random) -> None:
+def test_rules_hold_for_any_choice(choose: random.Random) -> None:
     """The same choices, made by Hypothesis, which looks for the smallest history that breaks a rule."""
     histories.Job(choose).run()
 
@@ -242,7 +242,7 @@ PLANTED: list[tuple[str, type, str, Callable[[Change], Change]]] = [
 
 
 @pytest.mark.parametrize(("what", "owner", "name", "plant"), PLANTED, ids=[each[0] for each in PLANTED])
-def test_a_planted_fault_is_found(
+def test_planted_fault_is_detected(
     what: str, owner: type, name: str, plant: Callable[[Change], Change], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, plant(getattr(owner, name)))

@@ -14,7 +14,7 @@ def block(name: str) -> _core.BlockRef:
     return cast(_core.BlockRef, name)
 
 
-def test_a_batch_is_found_when_its_last_fragment_is() -> None:
+def test_batch_is_complete_when_its_last_fragment_is() -> None:
     searches = SearchProgress(2)
     assert not searches.begin_attempt(1, 1, {})
     assert [searches.pop_next_search(), searches.pop_next_search(), searches.pop_next_search()] == [
@@ -29,7 +29,7 @@ def test_a_batch_is_found_when_its_last_fragment_is() -> None:
     assert searches.estimate_seconds(1) == 4.0
 
 
-def test_what_an_earlier_run_found_is_not_searched_again() -> None:
+def test_searches_of_an_earlier_run_are_not_repeated() -> None:
     searches = SearchProgress(3)
     assert not searches.begin_attempt(1, 1, {1: block("a"), 3: block("c")})
     assert [searches.pop_next_search(), searches.pop_next_search()] == [(1, 2), None]
@@ -40,7 +40,8 @@ def test_what_an_earlier_run_found_is_not_searched_again() -> None:
     assert searches.estimate_seconds(2) is None
 
 
-def test_a_failure_is_told_once_when_all_searches_of_the_batch_have_ended() -> None:
+def test_failure_is_reported_once_after_all_searches_ended() -> None:
+    """The searches are those of its batch."""
     searches = SearchProgress(4)
     searches.begin_attempt(1, 1, {})
     for _ in range(3):
@@ -64,7 +65,7 @@ class Sized:
     length: int
 
 
-def test_a_batch_goes_on_as_its_parts_when_all_is_found() -> None:
+def test_complete_batch_continues_as_its_parts() -> None:
     searches = SearchProgress(2)
     searches.begin_attempt(1, 2, {})
     blocks = [cast(_core.BlockRef, Sized(length)) for length in (30, 12)]
@@ -80,7 +81,7 @@ def test_a_batch_goes_on_as_its_parts_when_all_is_found() -> None:
     assert searches.begin_attempt(3, 3, {}) and searches.pop_next_search() is None
 
 
-def test_a_batch_that_is_split_is_forgotten() -> None:
+def test_split_batch_is_dropped() -> None:
     searches = SearchProgress(2)
     searches.begin_attempt(1, 1, {})
     searches.forget_batch(1)

@@ -40,7 +40,7 @@ def killed_after(monkeypatch: pytest.MonkeyPatch, n_steps: int) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["while it is set aside", "when others are in its place"])
-def test_a_run_that_was_set_aside_comes_back_whatever_is_killed(tmp_path: Path, begun: bool) -> None:
+def test_backed_up_run_is_restored_after_any_kill(tmp_path: Path, begun: bool) -> None:
     for first, second in itertools.product(range(12), range(12)):
         rundir = RunDir(tmp_path / f"{first}-{second}")
         rundir.path.mkdir()
@@ -61,7 +61,7 @@ def test_a_run_that_was_set_aside_comes_back_whatever_is_killed(tmp_path: Path, 
         assert content(rundir.path) == OLD, (first, second)
 
 
-def test_what_is_no_run_is_not_kept_for_a_fresh_start(tmp_path: Path) -> None:
+def test_incomplete_run_is_not_backed_up(tmp_path: Path) -> None:
     rundir = RunDir(tmp_path)
     (tmp_path / "lock").touch()
     (tmp_path / "job.json").mkdir()
@@ -70,7 +70,7 @@ def test_what_is_no_run_is_not_kept_for_a_fresh_start(tmp_path: Path) -> None:
     assert content(tmp_path) == {} and not paths.restore_run(rundir)
 
 
-def test_a_full_disk_leaves_no_part_of_how_outputs_were_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_partial_output_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is cut would be damage, for which nothing helps but starting over."""
 
     def full(_: int) -> None:
@@ -86,7 +86,8 @@ def test_a_full_disk_leaves_no_part_of_how_outputs_were_left(tmp_path: Path, mon
     assert not [*rundir.path.iterdir()]
 
 
-def test_a_lock_of_which_somebody_has_made_a_folder_is_no_hindrance_at_the_end(tmp_path: Path) -> None:
+def test_folder_at_the_path_of_the_lock_is_removed(tmp_path: Path) -> None:
+    """Somebody made it there; the run ends without an error."""
     rundir = RunDir(tmp_path / "out.millrace")
     (rundir.path / "lock" / "more").mkdir(parents=True)
     (rundir.path / "job.json").touch()

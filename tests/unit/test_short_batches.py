@@ -29,7 +29,7 @@ def batches(folder: Path, short: StretchChoice | None) -> list[SpooledBatch]:
     return [each for each in feeder.results if isinstance(each, SpooledBatch)]
 
 
-def test_what_is_run_again_is_little_of_a_large_input(tmp_path: Path) -> None:
+def test_little_of_a_large_input_is_verified(tmp_path: Path) -> None:
     found = batches(tmp_path, StretchChoice(SHARE, b"run"))
     assert found[0].first == 0 and found[-1].last == N
     assert all(each.bytes <= MAX_SHORT_BATCH_BYTES + len(LINE) for each in found[:2])

@@ -32,13 +32,13 @@ def alike(seconds: float = 1.0, startup: float = 0.0) -> CostTrace:
 
 
 @pytest.mark.parametrize("partition_size", [None, 1, 3])
-def test_one_core_takes_the_time_of_the_records(partition_size: int | None) -> None:
+def test_one_core_needs_the_sum_of_all_record_times(partition_size: int | None) -> None:
     found = run(SimulatedCluster(1, 1, 0.0, 0.0, partition_size), alike(), 50)
     assert found.seconds == pytest.approx(50.0)
     assert found.efficiency == pytest.approx(1.0)
 
 
-def test_records_that_fit_evenly_keep_all_cores_busy() -> None:
+def test_evenly_sized_records_keep_all_cores_busy() -> None:
     found = run(SimulatedCluster(4, 3, 0.0, 0.0, batch=1), alike(), 120)
     assert found.seconds == pytest.approx(10.0)
     assert found.tasks == 120 and found.copies == 0
@@ -59,13 +59,13 @@ def test_a_busy_coordinator_is_the_limit() -> None:
     assert found.coordinator_share == pytest.approx(1.0, rel=0.1)
 
 
-def test_larger_batches_take_the_load_from_the_coordinator() -> None:
+def test_larger_batches_unload_the_coordinator() -> None:
     fixed = run(SimulatedCluster(25, 4, 0.005, 0.02, batch=1), alike(0.1), 4000)
     sized = run(SimulatedCluster(25, 4, 0.005, 0.02), alike(0.1), 4000)
     assert sized.seconds < 0.3 * fixed.seconds
 
 
-def test_slow_nodes_do_not_hold_up_the_others() -> None:
+def test_slow_nodes_do_not_delay_the_others() -> None:
     speeds = [1.0] * 7 + [0.25]
     machine = SimulatedCluster(8, 4, speeds=speeds)
     found = run(machine, alike(0.5), 30_000)
@@ -76,7 +76,7 @@ def test_slow_nodes_do_not_hold_up_the_others() -> None:
 
 @settings(max_examples=60)
 @given(st.data())
-def test_everything_is_done_within_what_any_schedule_needs(choose: st.DataObject) -> None:
+def test_run_ends_within_the_bound_of_any_schedule(choose: st.DataObject) -> None:
     costs = choose.draw(st.lists(st.floats(0.01, 50), min_size=1, max_size=40), "seconds of the records")
     trace = CostTrace(([1 + k % 3 for k in range(len(costs))], costs), "bytes", 0.01, "drawn")
     records = choose.draw(st.integers(1, 400), "records")
@@ -97,7 +97,7 @@ def test_everything_is_done_within_what_any_schedule_needs(choose: st.DataObject
     assert all(-1e-9 <= share <= 1 for share in shares)
 
 
-def test_the_same_simulation_gives_the_same_figures() -> None:
+def test_equal_simulations_return_equal_figures() -> None:
     machine = SimulatedCluster(20, 3, partition_size=6)
     assert len({run(machine, load_cost_trace("lognormal:1,1"), 3000) for _ in range(2)}) == 1
 
@@ -106,7 +106,7 @@ def test_the_same_simulation_gives_the_same_figures() -> None:
 
 
 @pytest.mark.parametrize("partition_size", [None, 4])
-def test_a_node_that_dies_costs_what_it_had_and_what_it_would_have_done(partition_size: int | None) -> None:
+def test_lost_node_costs_its_tasks_and_its_later_share(partition_size: int | None) -> None:
     whole = SimulatedCluster(8, 4, partition_size=partition_size)
     trace = alike(0.5)
     usual, without = run(whole, trace, 8000), run(replace(whole, deaths=[(20.0, 3), (20.0, 7)]), trace, 8000)
@@ -115,20 +115,20 @@ def test_a_node_that_dies_costs_what_it_had_and_what_it_would_have_done(partitio
     assert without.quarantined == 0
 
 
-def test_all_nodes_but_the_first_may_die() -> None:
+def test_all_nodes_but_the_first_may_be_lost() -> None:
     found = run(SimulatedCluster(5, 2, deaths=[(float(node), node) for node in range(1, 5)]), alike(), 100)
     assert 100 / 2 - 5 < found.seconds < 100
 
 
 @pytest.mark.parametrize(("nodes", "partition_size", "node"), [(4, None, 0), (6, 3, 3), (4, None, 4)])
-def test_a_node_without_which_a_run_starts_again_cannot_die(nodes: int, partition_size: int | None, node: int) -> None:
+def test_node_whose_loss_restarts_the_run_cannot_be_lost(nodes: int, partition_size: int | None, node: int) -> None:
     with pytest.raises(ValueError, match=f"node {node} "):
         ClusterSimulation(SimulatedCluster(nodes, 2, partition_size=partition_size, deaths=[(1.0, node)]), alike(), 10)
 
 
 @settings(max_examples=25)
 @given(st.data())
-def test_records_that_fail_are_given_up_and_no_others(choose: st.DataObject) -> None:
+def test_only_failing_records_are_quarantined(choose: st.DataObject) -> None:
     records = choose.draw(st.integers(200, 400), "records")
     failing = choose.draw(st.sets(st.integers(0, records - 1), max_size=5), "failing")
     machine = SimulatedCluster(
@@ -143,7 +143,7 @@ def test_records_that_fail_are_given_up_and_no_others(choose: st.DataObject) -> 
     assert found.quarantined == len(failing)
 
 
-def test_a_job_that_fails_too_often_says_so() -> None:
+def test_job_with_too_many_failures_reports_so() -> None:
     with pytest.raises(ToolError, match="the run would end before its time"):
         run(SimulatedCluster(4, 4, failing=range(2000)), alike(), 2000)
 
@@ -172,7 +172,7 @@ def test_skewed_queries_need_fragments_to_end_together() -> None:
     assert compute_static_seconds(load_cost_trace("skewed"), 12_000, 96) > 1.1 * split.seconds
 
 
-def test_no_run_ends_much_before_records_taken_one_by_one_would() -> None:
+def test_run_is_close_to_one_record_at_a_time() -> None:
     trace = load_cost_trace("lognormal:1,1", seed=3)
     records = 60 * 96
     ideal = compute_in_order_seconds(trace, records, 96)
@@ -181,13 +181,15 @@ def test_no_run_ends_much_before_records_taken_one_by_one_would() -> None:
     assert 0.97 * ideal < found.seconds < 1.1 * ideal
 
 
-def test_where_length_tells_the_time_long_records_do_not_end_last() -> None:
+def test_known_lengths_prevent_a_late_long_record() -> None:
+    """Where length predicts time, the longest records start early."""
     known, unknown = load_cost_trace("lengths:1,1", seed=3), load_cost_trace("lognormal:1,1", seed=3)
     long, blind = (run(SimulatedCluster(8, 12), trace, 60 * 96) for trace in (known, unknown))
     assert long.efficiency > 0.93 > blind.efficiency + 0.04
 
 
-def test_nodes_that_are_given_again_what_they_have_read_read_less() -> None:
+def test_fragment_affinity_reduces_loads() -> None:
+    """A node gets the fragments that it has read before."""
     trace = load_cost_trace("lognormal:1,0.5")
     machine = SimulatedCluster(8, 4, batch=4, fragments=16, resident=2, load_seconds=1.0)
     found = run(machine, trace, 3000)
@@ -199,7 +201,8 @@ def test_nodes_that_are_given_again_what_they_have_read_read_less() -> None:
     assert plenty.loads <= 8 * 16
 
 
-def test_a_database_in_fragments_is_searched_whole_by_every_batch_in_partitions_too() -> None:
+def test_partitions_search_all_fragments_for_every_batch() -> None:
+    """And its candidates once more."""
     machine = SimulatedCluster(6, 2, 0.0, 0.0, 2, batch=5, fragments=3)
     found = run(machine, alike(), 60)
     assert found.tasks == 12 * (3 + 1), "with the search of the candidates"
@@ -221,7 +224,7 @@ def test_a_long_record_is_finished_in_slices(passes: int, partition_size: int | 
     assert sliced.seconds < 1000 / 16 + 100 / 2
 
 
-def test_what_many_records_have_found_is_finished_in_parts() -> None:
+def test_common_candidates_are_finished_in_parts() -> None:
     trace = CostTrace(([1], [10.0]), "records", 0.1, "alike")
     machine = SimulatedCluster(2, 4, fragments=8, finish=0.5, batch=16)
     found = run(machine, trace, 16)
@@ -231,7 +234,7 @@ def test_what_many_records_have_found_is_finished_in_parts() -> None:
 
 @settings(max_examples=25)
 @given(st.data())
-def test_slices_and_parts_end_whatever_is_lost_or_fails(choose: st.DataObject) -> None:
+def test_slices_and_parts_end_after_any_loss_or_failure(choose: st.DataObject) -> None:
     records = choose.draw(st.integers(1, 60), "records")
     failing = choose.draw(st.sets(st.integers(0, records - 1), max_size=2), "failing") if records > 20 else set[int]()
     machine = SimulatedCluster(
@@ -265,7 +268,7 @@ def test_a_run_is_replayed_with_its_own_records_in_their_order() -> None:
     assert in_parts.sum_seconds_before(2000) == pytest.approx(trace.sum_seconds_before(500))
 
 
-def test_the_event_log_of_a_run_directory_is_found(tmp_path: Path) -> None:
+def test_event_log_of_a_run_directory_is_located(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_bytes(BLASTP.read_bytes())
     assert load_cost_trace(str(tmp_path)).words == load_cost_trace(str(BLASTP)).words
 
@@ -280,7 +283,7 @@ def test_the_event_log_of_a_run_directory_is_found(tmp_path: Path) -> None:
         ("lengths:2,0.5", 2.0, 60.0),
     ],
 )
-def test_distributions_have_the_mean_that_they_say(source: str, mean: float, longest: float) -> None:
+def test_distributions_have_their_stated_mean(source: str, mean: float, longest: float) -> None:
     trace = load_cost_trace(source)
     assert trace.mean_seconds == pytest.approx(mean, rel=0.03)
     assert trace.longest_seconds <= longest
@@ -295,7 +298,7 @@ def test_fragments_share_the_time_of_a_record() -> None:
 @pytest.mark.parametrize(
     "source", ["no such file", "lognormal:1,2,3", "lognormal:a", "fixed:0", "pareto:1,0", "fixed:-1", "lognormal:0,1"]
 )
-def test_what_is_no_trace_is_refused(source: str) -> None:
+def test_invalid_trace_is_refused(source: str) -> None:
     with pytest.raises(RefusedError):
         load_cost_trace(source)
 

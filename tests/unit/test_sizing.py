@@ -120,7 +120,7 @@ def test_slots_end_together(slots: int, n_records: int, per_byte: float, start: 
 
 @pytest.mark.parametrize(("slots", "n_records"), [(2, 300), (16, 3000)])
 @pytest.mark.parametrize("place", [0.6, 0.9, 0.99, 1.0])
-def test_a_record_of_great_length_near_the_end_does_not_end_last(slots: int, n_records: int, place: float) -> None:
+def test_very_long_late_record_does_not_end_last(slots: int, n_records: int, place: float) -> None:
     rng = random.Random(2)
     sizes = [int(rng.lognormvariate(5.8, 0.7)) + 30 for _ in range(n_records)]
     sizes.insert(int(place * n_records), 20_000)
@@ -130,7 +130,7 @@ def test_a_record_of_great_length_near_the_end_does_not_end_last(slots: int, n_r
     assert played.wall < 1.06 * least
 
 
-def test_a_tool_that_takes_no_time_still_gets_batches() -> None:
+def test_instant_tool_still_gets_batches() -> None:
     # The fit from the first batches is all start and no slope, which once sent all that was left in one batch.
     n_records = 200_000
     played = play([1000] * n_records, [1e-7] * n_records, 0.002, 2, CostHint())
@@ -138,13 +138,14 @@ def test_a_tool_that_takes_no_time_still_gets_batches() -> None:
     assert len(played.batches) >= 12
 
 
-def test_a_batch_grows_only_so_far_beyond_what_was_measured() -> None:
+def test_batch_growth_is_limited_by_the_measurements() -> None:
     model = CostModel(CostHint())
     model.observe_task(1000, 0.01)
     assert compute_batch_units(model, 2, 1e9) == int(1000 * MAX_GROWTH)
 
 
-def test_before_anything_is_measured_each_slot_gets_one_small_batch() -> None:
+def test_first_batches_are_small_until_measured() -> None:
+    """One for each slot."""
     lives = lives_of(4, CostHint())
     asked = []
     while limits := lives.request_batches(1e6):
@@ -161,13 +162,16 @@ def test_batches_of_a_tool_with_passes_are_whole_passes() -> None:
 
 
 @pytest.mark.parametrize(("longest", "units"), [(0, 40_000), (1000, 40_000), (20_000, 20_000)])
-def test_near_the_end_a_batch_is_half_of_a_slots_share_if_there_are_records_worth_it(longest: int, units: int) -> None:
+def test_tail_batch_is_half_of_the_share_of_a_slot(longest: int, units: int) -> None:
+    """If the records are small enough for it."""
     model = CostModel(CostHint(unit="residues", pass_units=10_000, startup_seconds=0.06, longest=longest))
     model.observe_task(10_000, 1.06)
     assert compute_batch_units(model, 2, 100_000) == units
 
 
-def test_short_batches_wait_in_numbers_and_long_or_large_ones_do_not() -> None:
+def test_only_short_batches_are_queued_in_numbers() -> None:
+    """A long or large one waits alone."""
+
     def ready(units: int, seconds: float, unit: str = "bytes") -> int:
         model = CostModel(CostHint(unit=unit))
         assert model.n_ready == 1
@@ -182,7 +186,7 @@ def test_short_batches_wait_in_numbers_and_long_or_large_ones_do_not() -> None:
     assert ready(1, 0.02, "records") == 1  # of unknown size
 
 
-def test_many_slots_get_batches_that_a_coordinator_can_hand_out() -> None:
+def test_batches_of_many_slots_suit_the_coordinator() -> None:
     model = CostModel(CostHint(unit="records", startup_seconds=0.0))
     for _ in range(20):
         model.observe_task(10, 1.0, records=10)
@@ -197,7 +201,8 @@ def starts_long(seconds: float, start_units: int = 0) -> CostHint:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 8])
-def test_an_input_that_is_small_beside_the_start_is_one_task_a_slot(slots: int) -> None:
+def test_small_input_is_one_task_per_slot(slots: int) -> None:
+    """300 queries of DIAMOND, each task of which cost a whole start."""
     # 300 queries of DIAMOND were six tasks, each of which took as long as the whole search.
     for start, seconds in ((0.5, 0.1), (30.0, 10.0), (0.5, 2.0 * slots)):
         per_unit = seconds / (300 * 350)
@@ -209,13 +214,14 @@ def test_an_input_that_is_small_beside_the_start_is_one_task_a_slot(slots: int) 
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @pytest.mark.parametrize("start", [0.5, 10.0, 600.0])
 @pytest.mark.parametrize("guess", [0.1, 1.0, 10.0])
-def test_starts_take_a_small_part_of_a_long_run(slots: int, start: float, guess: float) -> None:
+def test_starts_are_a_small_part_of_a_long_run(slots: int, start: float, guess: float) -> None:
     n_records = 12_000 * slots  # six hundred times what takes as long as the start, for each slot
     played = play([500] * n_records, [start / 20] * n_records, start, slots, starts_long(guess * start, 10_000))
     assert start * len(played.batches) <= 0.05 * played.busy
 
 
-def test_on_a_guess_several_slots_get_no_more_than_some_starts_worth() -> None:
+def test_guessed_start_limits_batches_of_several_slots() -> None:
+    """To the work of some starts, as the guess may be wrong."""
     model = CostModel(CostHint(unit="residues", startup_seconds=0.1, start_units=100))
     assert compute_batch_units(model, 2, 3_000_000) == 4000
     assert compute_batch_units(model, 1, 30_000) == 30_000  # nobody waits for it
@@ -223,7 +229,7 @@ def test_on_a_guess_several_slots_get_no_more_than_some_starts_worth() -> None:
     assert compute_batch_units(model, 2, 6000) < 0.85 * 3000  # a record may be a large part of a share
 
 
-def test_a_start_that_nobody_knew_is_learnt_from_the_first_tasks() -> None:
+def test_unknown_start_cost_is_learnt_from_the_first_tasks() -> None:
     n_records = 40_000
     sizes = [500] * n_records
     played = play(sizes, [0.5] * n_records, 60.0, 2, CostHint(unit="residues"))
@@ -236,7 +242,7 @@ def test_a_start_that_nobody_knew_is_learnt_from_the_first_tasks() -> None:
     assert model.max_batch_seconds == pytest.approx(40 * 60.0, rel=0.01)
 
 
-def test_records_of_very_different_cost_are_not_taken_for_a_start() -> None:
+def test_records_of_uneven_cost_are_no_start_cost() -> None:
     rng = random.Random(3)
     model = CostModel(CostHint(startup_seconds=0.0))
     for units in (1600, 1600, 7000, 7000):
@@ -244,7 +250,7 @@ def test_records_of_very_different_cost_are_not_taken_for_a_start() -> None:
     assert model.max_batch_seconds == 30.0
 
 
-def test_bytes_in_memory_are_bounded_whatever_the_start_costs() -> None:
+def test_batch_bytes_are_bounded_at_any_start_cost() -> None:
     for slots in (1, 2, 7, 100):
         short, long = (CostModel(starts_long(start, 1 << 40)) for start in (0.01, 600.0))
         assert short.compute_max_bytes(slots) == MAX_BATCH_BYTES
@@ -254,7 +260,7 @@ def test_bytes_in_memory_are_bounded_whatever_the_start_costs() -> None:
         assert limits and limits.bytes == long.compute_max_bytes(slots)
 
 
-def test_what_was_learnt_spares_the_next_run_its_probes() -> None:
+def test_learnt_costs_spare_the_next_run_its_probes() -> None:
     sizes, seconds = [350] * 3000, [0.01] * 3000
     first = lives_of(2, CostHint(unit="residues"))
     for units in (1000, 1000, 4000, 4000, 160_000):
@@ -273,7 +279,7 @@ def test_what_was_learnt_spares_the_next_run_its_probes() -> None:
     assert model.per_unit == pytest.approx(1e-3, rel=0.4)
 
 
-def test_one_slot_gets_as_few_batches_as_may_be() -> None:
+def test_one_slot_gets_the_fewest_batches() -> None:
     model = CostModel(CostHint(startup_seconds=0.01))
     for units in (1000, 100_000):
         model.observe_task(units, 0.01 + units * 1e-4)
@@ -283,9 +289,7 @@ def test_one_slot_gets_as_few_batches_as_may_be() -> None:
 
 
 @pytest.mark.parametrize(("learnt", "slots", "remaining"), [(True, 2, 400.0), (True, 1, 1000.0), (False, 2, 1000.0)])
-def test_the_first_of_several_slots_gets_no_more_than_its_share_where_the_cost_is_known(
-    learnt: bool, slots: int, remaining: float
-) -> None:
+def test_first_slot_gets_its_share_if_the_cost_is_known(learnt: bool, slots: int, remaining: float) -> None:
     """A file has more bytes than units, which only reading it tells."""
     known = CostSums(sums=(4.0, 4e3, 4.0, 4e6, 4e3), plain=(4.0, 4e3, 4.0, 40.0), shortest=1.0, largest=1000)
     assert InputMeter(CostHint(learnt=known if learnt else None), 1000, slots).remaining_units == remaining
@@ -300,7 +304,7 @@ def known_to_take(seconds_per_unit: float, start: float, largest: int) -> CostSu
     return model.cost_sums
 
 
-def test_what_is_counted_before_the_run_is_left_until_it_is_read() -> None:
+def test_counted_units_decrease_as_the_input_is_read() -> None:
     intake = InputMeter(CostHint(unit="residues", units=700, counted=True), 1000, 2)
     assert intake.remaining_units == 700.0
     intake.count_part(SpooledBatch(0, 2, 300, 340, (), (), (), 340), 300)
@@ -309,14 +313,14 @@ def test_what_is_counted_before_the_run_is_left_until_it_is_read() -> None:
     assert intake.remaining_units == 0.0
 
 
-def test_what_was_estimated_before_the_run_is_of_use_until_something_is_read() -> None:
+def test_estimated_size_is_used_until_records_are_read() -> None:
     intake = InputMeter(CostHint(unit="records", units=12), 1000, 2)
     assert intake.remaining_units == 12.0
     intake.count_part(SpooledBatch(0, 2, 2, 250, (), (), (), 250), 2)
     assert intake.remaining_units == 6.0
 
 
-def test_a_small_input_of_known_size_is_a_task_for_each_slot() -> None:
+def test_small_input_of_known_size_is_a_task_per_slot() -> None:
     """Bytes are no measure of residues: the first batch was much too small, and others had to make up for it."""
     sizes = [1000] * 40
     hint = CostHint(
@@ -329,7 +333,7 @@ def test_a_small_input_of_known_size_is_a_task_for_each_slot() -> None:
     assert play(sizes, [0.01] * 40, 0.06, 2, hint, is_file=True).batches == [20_000, 20_000]
 
 
-def test_a_long_record_at_the_end_of_a_small_input_is_begun_first() -> None:
+def test_long_last_record_of_a_small_input_starts_first() -> None:
     sizes, hint = (
         [200, 800, 400, 1400, 1900],
         CostHint(unit="residues", longest=1900, learnt=known_to_take(1e-3, 0.0, 2000)),
@@ -343,9 +347,7 @@ def test_a_long_record_at_the_end_of_a_small_input_is_begun_first() -> None:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 400), st.data())
-def test_a_batch_ends_with_the_record_that_is_nearest_to_its_size(
-    sizes: list[int], units: int, data: st.DataObject
-) -> None:
+def test_batch_ends_nearest_to_its_target_size(sizes: list[int], units: int, data: st.DataObject) -> None:
     ends = [*accumulate(sizes)]
     begun = data.draw(st.sampled_from([0, *ends]), "units cut before")
     remaining = ends[-1] - begun
@@ -358,7 +360,7 @@ def test_a_batch_ends_with_the_record_that_is_nearest_to_its_size(
         assert got in lengths and abs(got - units) == min(abs(length - units) for length in lengths)
 
 
-def test_a_start_that_is_known_in_units_follows_what_the_options_make_of_it() -> None:
+def test_start_cost_in_units_follows_the_options() -> None:
     model = CostModel(CostHint(unit="residues", startup_seconds=1.0, start_units=2_000_000))
     assert model.startup == 1.0
     model.observe_task(48_000_000, 100.0)  # --sensitive: four times as long as the hint says

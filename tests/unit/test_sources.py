@@ -52,7 +52,7 @@ def question(here: ReadSource = SHARED, size: int = GB, nodes: int = 4, **more: 
         (question(ReadSource(place="/nfs", cost=line(2e8)), size=8_000_000), IN_PLACE),
     ],
 )
-def test_the_cheapest_way(asked: ReadQuestion, way: str) -> None:
+def test_cheapest_read_way_is_chosen(asked: ReadQuestion, way: str) -> None:
     assert rank_read_ways(asked)[0].name == way
 
 
@@ -60,9 +60,10 @@ def test_the_cheapest_way(asked: ReadQuestion, way: str) -> None:
     size=st.integers(1, 10**12), reads=st.integers(1, 100), nodes=st.integers(1, 200),
     rate=st.floats(1e5, 1e10), start=st.floats(0, 1), lacking=st.floats(0, 1),
 )  # fmt: skip
-def test_more_nodes_never_make_a_shared_place_faster_and_one_reader_is_never_slower_than_all(
+def test_more_readers_never_make_a_shared_place_faster(
     size: int, reads: int, nodes: int, rate: float, start: float, lacking: float
 ) -> None:
+    """And one reader is never slower than all."""
     source = ReadSource(place="/nfs", cost=line(rate, start))
     asked = question(source, size, nodes, reads=reads, lacking=int(lacking * size))
     found = {way.name: way.seconds for way in rank_read_ways(asked)}
@@ -83,7 +84,7 @@ def test_more_nodes_never_make_a_shared_place_faster_and_one_reader_is_never_slo
         )
 
 
-def test_three_lines_say_why() -> None:
+def test_read_ways_are_explained_in_three_lines() -> None:
     lines = describe_read_ways(question())
     assert lines == [
         "databases: 1.0 GB, of which each of 4 nodes lacks 1.0 GB and reads all about 8 times",
@@ -93,13 +94,13 @@ def test_three_lines_say_why() -> None:
     ]
 
 
-def test_first_line_says_what_is_read_again() -> None:
+def test_read_way_reports_repeated_reads() -> None:
     assert describe_read_ways(question(is_kept=False))[0].endswith(
         "about 8 times; what is read in place does not stay in memory"
     )
 
 
-def test_a_transfer_corrects_what_was_measured_by_a_part_of_what_it_missed() -> None:
+def test_transfer_corrects_the_cost_by_part_of_its_error() -> None:
     cost = line(1e8, 0.0)
     assert correct_read_cost(cost, 10**8, 2.0, 0.3).predict_seconds(10**8, 1) == pytest.approx(1.3)
     assert correct_read_cost(cost, 10**8, 1.0, 0.3).predict_seconds(10**8, 1) == pytest.approx(1.0)

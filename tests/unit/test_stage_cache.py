@@ -37,7 +37,7 @@ def names(cache: NodeCache) -> list[str]:
     return sorted(path.name.partition("-")[2] for path in cache.folder.iterdir() if not path.name.startswith("."))
 
 
-def test_a_copy_is_there_for_the_next_job_with_the_times_of_its_file(tmp_path: Path) -> None:
+def test_copy_is_reused_with_the_times_of_its_file(tmp_path: Path) -> None:
     first = NodeCache(tmp_path)
     assert first.hold_and_survey([file("a")]).held == frozenset()
     fill(first, file("a"))
@@ -49,7 +49,7 @@ def test_a_copy_is_there_for_the_next_job_with_the_times_of_its_file(tmp_path: P
     assert (about.st_mtime_ns, about.st_mode & 0o777, about.st_size) == (123_000_000_000, 0o640, 1000)
 
 
-def test_without_flock_copies_are_used_and_never_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_without_flock_are_used_and_never_evicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(descriptor: int, how: int) -> None:
         raise OSError(errno.ENOSYS, "no locks")
 
@@ -64,7 +64,7 @@ def test_without_flock_copies_are_used_and_never_taken_away(tmp_path: Path, monk
     assert names(first) == [file("a").key.partition("-")[2]]
 
 
-def test_a_copy_that_is_not_whole_is_nobodys(tmp_path: Path) -> None:
+def test_incomplete_copy_is_not_used(tmp_path: Path) -> None:
     cache, other = NodeCache(tmp_path), NodeCache(tmp_path)
     (part,) = cache.start_copies([file("a")], MUCH)
     there = other.hold_and_survey([file("a")])
@@ -74,7 +74,7 @@ def test_a_copy_that_is_not_whole_is_nobodys(tmp_path: Path) -> None:
     assert other.hold_and_survey([file("a")]).busy == 0
 
 
-def test_what_a_killed_process_left_half_done_is_swept_away(tmp_path: Path) -> None:
+def test_incomplete_copy_of_a_killed_process_is_swept(tmp_path: Path) -> None:
     code = f"""
 import sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -99,7 +99,7 @@ time.sleep(600)
     assert not list(cache.folder.glob(f".*{PART}"))
 
 
-def test_the_longest_unused_go_first_and_those_in_use_stay(tmp_path: Path) -> None:
+def test_least_recently_used_idle_copies_are_evicted_first(tmp_path: Path) -> None:
     old = NodeCache(tmp_path)
     for name in ("a", "b", "c"):
         fill(old, file(name))
@@ -115,7 +115,7 @@ def test_the_longest_unused_go_first_and_those_in_use_stay(tmp_path: Path) -> No
     assert names(cache) == ["a", "new"]
 
 
-def test_two_jobs_that_copy_the_same_file_end_with_one(tmp_path: Path) -> None:
+def test_concurrent_copies_of_a_file_end_as_one(tmp_path: Path) -> None:
     one, two = NodeCache(tmp_path), NodeCache(tmp_path)
     (first,), (second,) = one.start_copies([file("a")], MUCH), two.start_copies([file("a")], MUCH)
     one.publish_part(first)
@@ -150,7 +150,7 @@ def test_a_database_may_have_more_files_than_a_process_may_open(tmp_path: Path) 
     "spoil", [lambda folder: folder.chmod(0o777), lambda folder: (folder.rmdir(), folder.symlink_to("/tmp"))],
     ids=["open to others", "a link"],
 )  # fmt: skip
-def test_a_folder_that_others_could_write_is_not_used(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+def test_folder_writable_by_others_is_not_used(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
     usual = NodeCache(tmp_path).folder
     spoil(usual)
     found = NodeCache(tmp_path).folder

@@ -39,7 +39,7 @@ def test_a_changed_file_has_another_key() -> None:
     assert "/" not in file().key
 
 
-def test_databases_go_to_memory_where_they_fit_and_to_disk_where_they_do_not() -> None:
+def test_databases_go_to_memory_if_they_fit_else_to_disk() -> None:
     small = node("small", memory=2 * GB - 2, disk=place())
     roomy, none = staging_choice.choose_staging_places(
         "auto", [file()], [node(), msgspec.structs.replace(small, disk=None)]
@@ -51,7 +51,7 @@ def test_databases_go_to_memory_where_they_fit_and_to_disk_where_they_do_not() -
     assert staging_choice.choose_staging_places("auto", [file()], [small])[0].place == "disk"
 
 
-def test_memory_in_use_by_others_is_not_counted_on() -> None:
+def test_memory_used_by_others_is_not_planned() -> None:
     files = [file(size=3 * GB)]
     assert staging_choice.choose_staging_places("ram", files, [node(ram=place(busy=6 * GB))])[0].place == ""
     assert staging_choice.choose_staging_places("ram", files, [node(ram=place(busy=4 * GB))])[0].place == "ram"
@@ -62,13 +62,13 @@ def test_memory_in_use_by_others_is_not_counted_on() -> None:
     assert staging_choice.choose_staging_places("ram", files, [node(available=GB)])[0].place == ""
 
 
-def test_a_place_that_has_the_files_already_comes_first() -> None:
+def test_place_with_existing_copies_is_preferred() -> None:
     kept = node(ram=place(), disk=place(0, 0, 0, file()))
     (choice,) = staging_choice.choose_staging_places("auto", [file()], [kept])
     assert (choice.place, choice.missing) == ("disk", frozenset())
 
 
-def test_a_node_where_nothing_can_be_mounted_reads_in_place() -> None:
+def test_node_without_mounts_reads_in_place() -> None:
     nodes = [node("a"), node("b", why_not="not permitted"), node("c")]
     choices = staging_choice.choose_staging_places("ram", [file()], nodes)
     assert [choice.place for choice in choices] == ["ram", "", "ram"]
@@ -82,7 +82,7 @@ def test_a_node_where_nothing_can_be_mounted_reads_in_place() -> None:
     sizes=st.lists(st.integers(1, 4 * GB), min_size=1, max_size=5), memory=st.integers(1, 20 * GB),
     free=st.integers(0, 20 * GB), busy=st.integers(0, 8 * GB), idle=st.integers(0, 8 * GB), n_held=st.integers(0, 5),
 )  # fmt: skip
-def test_copies_never_fill_more_than_their_share_of_the_memory(
+def test_copies_are_limited_to_a_share_of_the_memory(
     sizes: list[int], memory: int, free: int, busy: int, idle: int, n_held: int
 ) -> None:
     files = [file(f"db{k}", size) for k, size in enumerate(sizes)]
@@ -96,7 +96,7 @@ def test_copies_never_fill_more_than_their_share_of_the_memory(
         assert choice.why
 
 
-def test_files_are_found_once_without_links_and_folders(tmp_path: Path) -> None:
+def test_files_are_listed_once_without_links_and_folders(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"x" * 10)
     (tmp_path / "bigger").write_bytes(b"x" * 20)
     (tmp_path / "empty").touch()
@@ -106,7 +106,7 @@ def test_files_are_found_once_without_links_and_folders(tmp_path: Path) -> None:
     assert [each.path for each in found] == [str(tmp_path / "bigger"), str(tmp_path / "real")]
 
 
-def test_a_place_that_is_none_is_refused() -> None:
+def test_invalid_place_is_refused() -> None:
     check_stage("/scratch")
     with pytest.raises(RefusedError, match="--stage rma"):
         check_stage("rma")

@@ -56,9 +56,7 @@ def run(
 
 
 @given(sizes, shares, st.randoms(use_true_random=False))
-def test_both_ends_are_always_looked_at_and_nothing_is_kept(
-    sizes: list[int], share: float | None, shuffle: random.Random
-) -> None:
+def test_both_ends_are_always_verified(sizes: list[int], share: float | None, shuffle: random.Random) -> None:
     stretches = VerificationStretches(share, b"run")
     assert stretches.is_start_open == (share != 0.0)
     found = run(stretches, sizes, shuffle)
@@ -78,7 +76,7 @@ def test_both_ends_are_always_looked_at_and_nothing_is_kept(
 
 
 @given(sizes)
-def test_what_is_cut_short_is_what_is_looked_at(sizes: list[int]) -> None:
+def test_shortened_batches_are_the_verified_ones(sizes: list[int]) -> None:
     stretches, short = VerificationStretches(None, b"run"), StretchChoice(SHARE, b"run")
     assert [short.add_batch(first) for first, _ in extents_of(sizes)] == [
         stretches.add_batch(*each) for each in extents_of(sizes)
@@ -94,21 +92,21 @@ def test_the_choice_does_not_depend_on_the_order_of_commits(
     }
 
 
-def test_a_share_is_a_share() -> None:
+def test_share_of_verified_batches_is_as_asked() -> None:
     for share in (0.1, 0.5):
         stretches = VerificationStretches(share, b"key")
         run(stretches, [1] * 4000, random.Random(1))
         assert 0.8 * share < len(stretches.checked) / 4000 < 1.2 * share
 
 
-def test_what_nobody_asked_for_costs_little() -> None:
+def test_default_verification_costs_little() -> None:
     stretches = VerificationStretches(None, b"key")
     found = run(stretches, [1] * 4000, random.Random(1), seconds=5.0)
     spent = sum(5.0 * len(batches) for batches in found[1:-1])
     assert 0 < spent <= MAX_COST_SHARE * 4000 * 5.0 + FREE_SECONDS
 
 
-def test_what_was_given_up_is_not_waited_for() -> None:
+def test_quarantined_records_are_not_awaited() -> None:
     stretches = VerificationStretches(1.0, b"key")
     for first in (0, 2, 4, 6):
         stretches.add_batch(first, first + 2)
@@ -119,9 +117,10 @@ def test_what_was_given_up_is_not_waited_for() -> None:
 
 
 @given(sizes, st.sampled_from([0.01, 3.0]), st.randoms(use_true_random=False))
-def test_the_start_is_more_than_a_few_records_unless_these_take_long(
+def test_start_covers_more_records_unless_they_are_slow(
     sizes: list[int], seconds: float, shuffle: random.Random
 ) -> None:
+    """More than a few records."""
     stretches = VerificationStretches(None, b"run")
     extents = extents_of(sizes)
     found = run(stretches, sizes, shuffle, seconds)
@@ -135,7 +134,7 @@ def test_the_start_is_more_than_a_few_records_unless_these_take_long(
     assert len(start) == 2 or start[-2][1] < MAX_START_RECORDS or start[-1][1] == extents[-1][1]
 
 
-def test_the_start_goes_up_to_what_was_given_up() -> None:
+def test_start_extends_to_the_quarantined_record() -> None:
     for first in (1, 4):
         stretches = VerificationStretches(None, b"run")
         for at in range(6):
@@ -151,7 +150,7 @@ def test_the_start_goes_up_to_what_was_given_up() -> None:
         assert stretches.is_start_open == (first != 1)
 
 
-def test_the_start_does_not_wait_for_what_does_not_come() -> None:
+def test_start_waits_for_missing_batches_only_for_a_while() -> None:
     stretches = VerificationStretches(None, b"run")
     for at in range(3):
         stretches.add_batch(at, at + 1)
@@ -178,9 +177,7 @@ def test_pieces_cover_the_stretch_at_other_boundaries(
 
 
 @given(sizes.filter(lambda sizes: len(sizes) > 1), st.data(), st.randoms(use_true_random=False))
-def test_each_border_is_within_a_stretch_if_all_is_checked(
-    sizes: list[int], data: st.DataObject, shuffle: random.Random
-) -> None:
+def test_full_check_covers_each_batch_border(sizes: list[int], data: st.DataObject, shuffle: random.Random) -> None:
     extents = extents_of(sizes)
     found = run(VerificationStretches(1.0, b"run"), sizes, shuffle)
     border = extents[data.draw(st.integers(1, len(extents) - 1))][0]

@@ -13,7 +13,7 @@ def _summary(path: Path, *events: object) -> RunSummary:
     return summarise_events(read_events(write(path / "events.jsonl", list(events))))  # type: ignore[arg-type]
 
 
-def test_figures_of_a_run_done_by_hand(tmp_path: Path) -> None:
+def test_figures_match_a_run_computed_by_hand(tmp_path: Path) -> None:
     summary = _summary(
         tmp_path,
         RunEvent(tool="blast", slots=2, unit="residues"),
@@ -31,13 +31,13 @@ def test_figures_of_a_run_done_by_hand(tmp_path: Path) -> None:
     assert (summary.slowest[0].first, summary.slowest[0].seconds) == (0, 4)
 
 
-def test_the_one_batch_of_an_empty_input_is_not_among_the_slowest(tmp_path: Path) -> None:
+def test_batch_of_an_empty_input_is_not_among_the_slowest(tmp_path: Path) -> None:
     summary = _summary(tmp_path, RunEvent(), TaskEvent(start=0, t=1, slot=0, first=0, last=0), EndEvent(t=1))
     assert summary.slowest == ()
     assert "slowest" not in format_summary(summary)
 
 
-def test_a_slot_of_several_threads_gives_all_of_them(tmp_path: Path) -> None:
+def test_slot_of_several_threads_counts_all_of_them(tmp_path: Path) -> None:
     summary = _summary(tmp_path, RunEvent(threads=4), TaskEvent(start=0, t=5, first=0, last=9, cpu=15), EndEvent(t=5))
     assert summary.efficiency == 15 / 20
     assert "tool CPU 75 % of slots x threads x time" in format_summary(summary)
@@ -78,7 +78,7 @@ def test_a_record_done_by_a_later_run_is_no_longer_quarantined(tmp_path: Path) -
     assert [record.name for record in summary.quarantined] == ["b"]
 
 
-def test_words_are_aligned_and_name_records_from_one(tmp_path: Path) -> None:
+def test_text_is_aligned_and_counts_records_from_one(tmp_path: Path) -> None:
     summary = summarise_events(read_events(write(tmp_path / "events.jsonl", story(n_tasks=100))))
     lines = format_summary(summary).splitlines()
     assert lines[0] == "status       done, except for quarantined records"

@@ -16,7 +16,7 @@ from millrace.rundir import run_history
 N = 60_000
 
 
-def test_a_log_of_very_many_tasks_is_small_and_tells_the_same(tmp_path: Path) -> None:
+def test_log_of_many_tasks_is_small_with_equal_figures(tmp_path: Path) -> None:
     """Slots of different speed, one task in a thousand slow, and one in ten thousand failing before it is done."""
     events: list[RunEvent | TaskEvent | EndEvent] = [RunEvent(slots=8, tool="x", unit="residues")]
     free = [0.0] * 8

@@ -46,7 +46,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def test_input_and_output_stand_where_the_user_put_them(desk: Desk) -> None:
+def test_input_and_output_are_taken_from_the_arguments(desk: Desk) -> None:
     use = desk.understand_command(
         "blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6", "-out", "r.tsv", "-evalue", "1"
     )
@@ -87,7 +87,7 @@ def test_without_query_the_input_is_stdin(desk: Desk, query: tuple[str, ...]) ->
     assert use.outputs[0].join == "blast-tabular:columns=1,delim=09"
 
 
-def test_no_query_and_a_terminal_is_refused(desk: Desk) -> None:
+def test_missing_query_at_a_terminal_is_refused(desk: Desk) -> None:
     with pytest.raises(RefusedError, match="no queries"):
         desk.understand_command("blastp", "-db", "db")
 
@@ -129,7 +129,7 @@ def test_records_without_a_name_run_on(desk: Desk, fmt: str, join: str, nameless
     assert desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", fmt).outputs[0].join == join
 
 
-def test_nameless_records_that_cannot_be_told_are_refused(desk: Desk) -> None:
+def test_ambiguous_nameless_records_are_refused(desk: Desk) -> None:
     (desk.folder / "q.fa").write_bytes(FASTA + b">\nMK\n>Query_7 x\nMK\n")
     with pytest.raises(RefusedError, match="record 3 has no name"):
         desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "6")
@@ -166,13 +166,13 @@ def test_nameless_records_that_cannot_be_told_are_refused(desk: Desk) -> None:
         ["-evalue"],
     ],
 )
-def test_refused_with_a_reason_and_a_way_out(desk: Desk, arguments: list[str]) -> None:
+def test_refusal_has_a_reason_and_an_alternative(desk: Desk, arguments: list[str]) -> None:
     with pytest.raises(RefusedError) as error:
         desk.understand_command("psiblast", "-query", "q.fa", "-db", "db", *arguments)
     assert error.value.message and error.value.hint
 
 
-def test_the_hint_for_a_number_that_is_no_format_names_all_that_are_joined(desk: Desk) -> None:
+def test_hint_for_an_unknown_format_lists_the_joined_ones(desk: Desk) -> None:
     with pytest.raises(RefusedError) as error:
         desk.understand_command("blastp", "-query", "q.fa", "-db", "db", "-outfmt", "99")
     named = re.findall("[0-9]+", error.value.hint)
@@ -193,19 +193,19 @@ def test_the_hint_for_a_number_that_is_no_format_names_all_that_are_joined(desk:
         (b">a\nMK\n>?100\nMK\n", "gap"),
     ],
 )
-def test_queries_that_cannot_be_cut_are_refused(desk: Desk, content: bytes, says: str) -> None:
+def test_uncuttable_queries_are_refused(desk: Desk, content: bytes, says: str) -> None:
     (desk.folder / "q.fa").write_bytes(content)
     with pytest.raises(RefusedError, match=says):
         desk.understand_command("blastp", "-query", "q.fa", "-db", "db")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\n \r\n>a\nMK\n"])
-def test_empty_lines_before_the_first_record_are_fine(desk: Desk, content: bytes) -> None:
+def test_empty_lines_before_the_first_record_are_skipped(desk: Desk, content: bytes) -> None:
     (desk.folder / "q.fa").write_bytes(content)
     assert desk.understand_command("blastp", "-query", "q.fa", "-db", "db").inputs[0].path == "q.fa"
 
 
-def test_missing_query_or_database_is_said_in_blasts_words(desk: Desk) -> None:
+def test_missing_query_or_database_has_the_error_of_blast(desk: Desk) -> None:
     with pytest.raises(RefusedError, match=r'Argument "query"\. File is not accessible:  `nofile'):
         desk.understand_command("blastp", "-query", "nofile", "-db", "db")
     desk.environ["BLASTDB"] = "/a:/b"
@@ -221,7 +221,7 @@ def test_missing_query_or_database_is_said_in_blasts_words(desk: Desk) -> None:
         desk.understand_command("tblastn", "-query", "q.fa", "-db", "db")
 
 
-def test_files_of_all_databases_are_found(desk: Desk) -> None:
+def test_files_of_all_databases_are_listed(desk: Desk) -> None:
     elsewhere = desk.folder / "elsewhere"
     elsewhere.mkdir()
     for name in ("vol.00.pin", "vol.00.psq", "vol.01.pin", "unrelated.pin", "vol.00.nin"):
@@ -282,7 +282,8 @@ def test_passes_are_kept_whole_where_neighbours_matter(desk: Desk, command: str,
 
 
 @pytest.mark.parametrize(("program", "stays"), [("blastp", True), ("rpsblast", True), ("psiblast", False)])
-def test_an_empty_query_stays_with_its_neighbour_but_for_psiblast(desk: Desk, program: str, stays: bool) -> None:
+def test_empty_query_stays_with_its_neighbour(desk: Desk, program: str, stays: bool) -> None:
+    """Except for psiblast."""
     assert desk.understand_command(program, "-query", "q.fa", "-db", "db").inputs[0].content == (
         RequiredContent() if stays else None
     )
@@ -308,7 +309,7 @@ def test_passes_are_kept_whole_for_long_or_unknown_proteins(desk: Desk) -> None:
         "deltablast -db db",
     ],
 )
-def test_passes_that_cannot_be_known_are_refused(desk: Desk, command: str) -> None:
+def test_unknown_passes_are_refused(desk: Desk, command: str) -> None:
     (desk.folder / "q.fa").write_bytes(FASTA + b">c\n" + b"ACGT" * 2000 + b"\n")
     with pytest.raises(RefusedError) as error:
         desk.understand_command(*command.split(), "-query", "q.fa")
@@ -344,7 +345,7 @@ def test_names_that_are_parsed_cannot_come_from_a_pipe(desk: Desk, outfmt: str) 
     desk.understand_command("blastp", "-db", "db", "-outfmt", outfmt)
 
 
-def test_options_as_blast_reads_them() -> None:
+def test_options_are_parsed_as_by_blast() -> None:
     assert parse_options(("blastp", "-remote", "-query", "-", "-outfmt=6 std", "-new", "x")) == {
         "remote": "",
         "query": "-",
@@ -353,7 +354,7 @@ def test_options_as_blast_reads_them() -> None:
     }
 
 
-def test_columns_as_blast_reads_them() -> None:
+def test_columns_are_parsed_as_by_blast() -> None:
     assert parse_format("6 sseqid std sseqid").columns[:3] == ("sseqid", "qaccver", "saccver")
     assert parse_format("10").delim == ","
     assert parse_format("6 qseqid delim=;").delim == "\t"

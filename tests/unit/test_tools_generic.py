@@ -33,7 +33,8 @@ def test_filter_from_stdin_to_stdout(cwd: Path) -> None:
     assert "one after another" in use.notes[0]
 
 
-def test_a_name_for_each_record_may_be_cut_short_in_the_arguments(cwd: Path) -> None:
+def test_per_record_output_name_may_be_shortened(cwd: Path) -> None:
+    """In the arguments alone: the tool adds the ending."""
     (cwd / "in").mkdir()
     (cwd / "in" / "a.fa").write_text(">x\nMK\n")
     outputs = ("out/{stem}.tree", "out/{stem}.log")
@@ -42,7 +43,7 @@ def test_a_name_for_each_record_may_be_cut_short_in_the_arguments(cwd: Path) -> 
     assert [out.path for out in use.outputs] == [*outputs, "-"]
 
 
-def test_named_files_are_found_in_the_arguments(cwd: Path) -> None:
+def test_named_files_are_recognised_in_the_arguments(cwd: Path) -> None:
     use = understand(
         cwd,
         "mytool -i q.fa --mate=r.fq -o out.txt --log=sub/out.txt of=x",

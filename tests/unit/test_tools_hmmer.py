@@ -115,14 +115,14 @@ def test_standard_input_stays_a_dash(folder: Path) -> None:
     assert use.inputs[0].stdin
 
 
-def test_dev_null_is_left_to_the_tool(folder: Path) -> None:
+def test_dev_null_output_is_not_replaced(folder: Path) -> None:
     use = understand(folder, "hmmscan -o /dev/null --tblout t p.hmm q.faa")
     assert use.argv[1:3] == ("-o", "/dev/null")
     assert [output.name for output in use.outputs] == ["tblout"]
 
 
 @pytest.mark.parametrize(("line", "environ"), [("--cpu 3", {}), ("", {"HMMER_NCPU": "3"})])
-def test_threads_that_the_user_wants_are_left_alone(folder: Path, line: str, environ: dict[str, str]) -> None:
+def test_thread_option_of_the_user_is_kept(folder: Path, line: str, environ: dict[str, str]) -> None:
     use = understand(folder, f"hmmscan {line} p.hmm q.faa", **environ)
     assert (use.threads, use.env, use.outputs[0].join) == (3, {}, "hmmer-report")
 
@@ -223,20 +223,20 @@ def test_refusals(folder: Path, line: str, words: str) -> None:
         ("--cut", 'Abbreviated option "--cut" is ambiguous'),
     ],
 )
-def test_the_tools_own_words_on_options(folder: Path, options: str, words: str) -> None:
+def test_option_errors_are_those_of_the_tool(folder: Path, options: str, words: str) -> None:
     shutil.copy(str(shutil.which("hmmsearch")), folder / "bin" / "hmmsearch")
     with pytest.raises(RefusedError, match="hmmsearch does not take these options: ") as caught:
         understand(folder, f"hmmsearch {options} plain.hmm db.faa")
     assert words in caught.value.message
 
 
-def test_exact_names_win_over_longer_ones() -> None:
+def test_exact_names_are_preferred_to_longer_ones() -> None:
     arguments = {"seed_max_depth": True, "seed": True, "h": False}
     parsed = parse_command_line(("nhmmer", "--seed", "3", "--", "q", "db"), arguments)
     assert (parsed.options[0].name, parsed.get_value("seed"), parsed.files) == ("seed", "3", (4, 5))
 
 
-def test_option_arguments_come_from_the_help_page() -> None:
+def test_option_arguments_match_the_help_page() -> None:
     shown = parse_help_options(HELP)
     assert shown["tblout"] and not shown["acc"] and shown["mx"]
 
@@ -247,9 +247,8 @@ def test_c_integer() -> None:
 
 @pytest.mark.parametrize("program", ["hmmsearch", "nhmmer"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_profiles_of_several_alphabets_are_refused_wherever_they_stand(
-    folder: Path, program: str, packed: bool
-) -> None:
+def test_profiles_of_mixed_alphabets_are_refused(folder: Path, program: str, packed: bool) -> None:
+    """Wherever in the file the second alphabet starts."""
     one, other = (b"HMMER3/f [3.3.2]\nNAME  x\nLENG  1\nALPH  %s\nHMM\n//\n" % name for name in (b"DNA", b"RNA"))
     # The line lies across the end of what is read at once.
     filled = (one * ((1 << 20) // len(one) + 1))[: (1 << 20) - other.index(b"PH")]

@@ -32,7 +32,7 @@ def test_equal_targets_make_equal_fragments(n: int, size: int) -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 50))
-def test_fragments_have_the_sizes_that_were_asked_for(shares: list[int], size: int) -> None:
+def test_fragments_have_the_requested_sizes(shares: list[int], size: int) -> None:
     fragments = cut_targets([(k, k * size) for k in range(1, sum(shares) + 1)], shares)
     assert [part for _, _, part in fragments] == [share * size for share in shares]
 
@@ -46,7 +46,8 @@ def targets(source: Path, *begins: int) -> FragmentPlan:
     return FragmentPlan(fragments=fragments, found=found, finish=(), database="db.fa", about=about)
 
 
-def test_places_of_names_are_whole_for_all_processes_that_make_or_read_them(tmp_path: Path) -> None:
+def test_name_offsets_are_complete_for_all_processes(tmp_path: Path) -> None:
+    """They make or read them at the same time."""
     source, shared = tmp_path / "db.fa", tmp_path / "names"
     source.write_text("".join(f">s{k}\nAC\n" for k in range(4)))
 

@@ -43,7 +43,7 @@ def test_template_names_each_alignment(families: Path) -> None:
 
 
 @pytest.mark.parametrize("out", ["-out all.afa", ""])
-def test_one_output_gets_all_alignments_in_order(families: Path, out: str) -> None:
+def test_one_output_has_all_alignments_in_order(families: Path, out: str) -> None:
     use = understand(families, f"muscle3 -in families {out}")
     assert [(each.layout, each.join) for each in use.outputs] == [("file", "concat")]
     assert use.outputs[0].stdout == (not out)
@@ -55,7 +55,7 @@ def test_several_names_and_lists(families: Path) -> None:
     assert understand(families, "muscle3 -in families/*.faa -out aln/").inputs[0].path == "families/*.faa"
 
 
-def test_version_5_gets_one_thread_unless_told(families: Path) -> None:
+def test_version_5_gets_one_thread_by_default(families: Path) -> None:
     use = understand(families, "muscle -align families -output aln/")
     assert use.argv[-2:] == ("-threads", "1")
     use = understand(families, "muscle -align families -output aln/ -threads 4")

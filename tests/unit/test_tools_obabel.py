@@ -39,7 +39,7 @@ def understand(cwd: Path, *argv: str) -> ToolUse:
         ),
     ],
 )
-def test_input_and_output_are_found(
+def test_input_and_output_are_recognised(
     cwd: Path, argv: tuple[str, ...], expected: tuple[object, ...], form: str, join: str
 ) -> None:
     use = understand(cwd, *argv)
@@ -56,7 +56,7 @@ def test_several_files_are_records(cwd: Path) -> None:
     assert understand(cwd, "pdbs/*.pdb", "-osmi").inputs[0].path == "pdbs/*.pdb"
 
 
-def test_molecules_are_counted_unless_e_is_given(cwd: Path) -> None:
+def test_molecules_are_counted_unless_e_is_set(cwd: Path) -> None:
     assert not understand(cwd, "d.smi", "-osmi", "-e").records_said
 
 

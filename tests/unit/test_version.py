@@ -25,7 +25,7 @@ def kept(home: Path) -> list[str]:
     return [path.read_text() for path in home.rglob("*") if path.is_file()]
 
 
-def test_a_program_is_asked_once_and_again_when_it_changes(home: Path, tmp_path: Path) -> None:
+def test_program_version_is_asked_once_per_build(home: Path, tmp_path: Path) -> None:
     echo = shutil.which("echo")
     assert echo
     exe = Path(shutil.copy(echo, tmp_path / "tool"))
@@ -38,7 +38,7 @@ def test_a_program_is_asked_once_and_again_when_it_changes(home: Path, tmp_path:
     assert asked(exe, "tool 1.0") == "tool 1.0"
 
 
-def test_a_script_is_always_asked(home: Path, tmp_path: Path) -> None:
+def test_script_version_is_always_asked(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "tool"
     script.touch(mode=0o755)
     for version in ("1", "2"):
@@ -48,7 +48,7 @@ def test_a_script_is_always_asked(home: Path, tmp_path: Path) -> None:
     assert not kept(home)
 
 
-def test_a_program_that_fails_is_asked_again(home: Path, tmp_path: Path) -> None:
+def test_failed_version_query_is_repeated(home: Path, tmp_path: Path) -> None:
     false = shutil.which("false")
     assert false
     exe = Path(shutil.copy(false, tmp_path / "tool"))

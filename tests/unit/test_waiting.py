@@ -31,28 +31,28 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     yield found
 
 
-def test_what_is_there_is_returned_without_a_nap(clock: Clock) -> None:
+def test_ready_value_is_returned_without_a_pause(clock: Clock) -> None:
     assert wait_until(lambda: "here", 0.0, nap=1.0) == "here"
     assert clock.slept == []
 
 
-def test_waiting_ends_with_the_time_after_one_look_more(clock: Clock) -> None:
+def test_timeout_ends_the_wait_after_a_last_check(clock: Clock) -> None:
     assert wait_until(lambda: None, 3.0, nap=1.0) is None
     assert clock.slept == [1.0, 1.0, 1.0]
 
 
-def test_naps_grow_up_to_the_longest(clock: Clock) -> None:
+def test_pauses_grow_up_to_the_maximum(clock: Clock) -> None:
     wait_until(lambda: clock.now >= 120.0, nap=PollBackoff(1.0, 4.0))
     assert clock.slept[:4] == [1.0, 2.0, 4.0, 4.0]
 
 
-def test_nobody_naps_who_wants_no_more(clock: Clock) -> None:
+def test_wait_ends_without_a_pause_once_enough(clock: Clock) -> None:
     asked = iter([False, True])
     assert not wait_until(lambda: 0, nap=1.0, enough=lambda: next(asked))
     assert clock.slept == [1.0]
 
 
-def test_what_makes_waiting_useless_is_raised(clock: Clock) -> None:
+def test_error_of_the_condition_is_raised(clock: Clock) -> None:
     def look() -> bool:
         raise RuntimeError("node lost")
 
@@ -60,7 +60,7 @@ def test_what_makes_waiting_useless_is_raised(clock: Clock) -> None:
         wait_until(look, nap=1.0)
 
 
-def test_a_deadline_begins_anew_when_something_has_moved(clock: Clock) -> None:
+def test_deadline_restarts_on_progress(clock: Clock) -> None:
     deadline = WaitDeadline(2.0)
     clock.now += 1.5
     deadline.restart()
@@ -70,7 +70,7 @@ def test_a_deadline_begins_anew_when_something_has_moved(clock: Clock) -> None:
     assert deadline.is_over
 
 
-def test_naps_are_short_again_when_something_came() -> None:
+def test_pauses_are_short_again_after_an_event() -> None:
     naps = PollBackoff(1.0, 8.0)
     naps.lengthen_pause()
     naps.lengthen_pause()

@@ -14,7 +14,8 @@ from millrace.report.events import RetryEvent, RunEvent, TaskEvent
 from millrace.report.logged_runs import load_runs, summarise_nodes
 
 
-def test_a_tail_gives_whole_lines_once_also_of_a_file_that_is_removed(tmp_path: Path) -> None:
+def test_tail_reads_each_complete_line_once(tmp_path: Path) -> None:
+    """Also of a file that is removed while it is read."""
     path = tmp_path / "log"
     tail = FileTail(path)
     assert tail.read_lines() == []
@@ -29,7 +30,7 @@ def test_a_tail_gives_whole_lines_once_also_of_a_file_that_is_removed(tmp_path: 
     tail.close()
 
 
-def test_a_file_in_the_place_of_another_is_read_from_its_begin(tmp_path: Path) -> None:
+def test_replaced_file_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a\n")
     tail = FileTail(path)
@@ -51,7 +52,7 @@ def test_tasks_belong_to_the_node_of_their_slot() -> None:
     assert [each.slots for each in summarise_nodes(load_runs([RunEvent(slots=7)])[0])] == [7]
 
 
-def test_the_time_left_comes_from_what_was_done_when() -> None:
+def test_remaining_time_follows_from_the_finish_times() -> None:
     head = RunEvent(slots=1, bytes_total=1000)
     tasks = [TaskEvent(t=n + 1, start=n, first=n, last=n + 1, bytes=100) for n in range(5)]
     view = WatchView("o.millrace", "running", load_runs([head, *tasks]))
@@ -67,12 +68,12 @@ def test_the_time_left_comes_from_what_was_done_when() -> None:
     assert over.left is None and (over.code, WatchView("", "done").code, WatchView("", "quarantined").code) == (1, 0, 3)
 
 
-def test_a_resumed_run_counts_what_was_done_before() -> None:
+def test_resumed_run_counts_earlier_records() -> None:
     view = WatchView("o.millrace", "quarantined", load_runs(story()))
     assert view.records_done == 1997 and view.n_quarantined == 3 and view.failures
 
 
-def test_phases_that_were_killed_and_resumed_have_a_bar_for_each_time() -> None:
+def test_resumed_phases_have_a_bar_per_start() -> None:
     lines = [
         PhaseLogLine(10, "a", "begun"), PhaseLogLine(14, "a", "ended"), PhaseLogLine(11, "b", "begun"),
         PhaseLogLine(20, "a", "begun"), PhaseLogLine(21, "a", "ended"), PhaseLogLine(20, "b", "begun"), PhaseLogLine(25, "b", "ended", 3),

@@ -109,12 +109,12 @@ def spelled(value: Any) -> Any:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @settings(max_examples=FEW)
 @given(data=st.data())
-def test_each_message_arrives_as_it_was(kind: type, data: st.DataObject) -> None:
+def test_each_message_round_trips(kind: type, data: st.DataObject) -> None:
     message = data.draw(values_of(kind))
     assert spelled(message_encoding.decode_message(message_encoding.encode_message(message))) == spelled(message)
 
 
-def test_text_of_another_encoding_arrives_as_it_was() -> None:
+def test_text_of_another_encoding_round_trips() -> None:
     name = os.fsdecode(b"Pr\xfcfung \xff.fa")
     assert "\udcfc" in name
     message = say.ForwardedFromMember(
@@ -175,7 +175,7 @@ None SpooledBatch first last units bytes digests spooled files offset has_member
 """
 
 
-def test_numbers_and_fields_on_the_wire_are_frozen() -> None:
+def test_numbers_and_fields_of_the_protocol_are_frozen() -> None:
     others = (
         message_encoding.BytewiseMessage,
         *typing.get_args(tasks.TaskKind),
@@ -190,7 +190,7 @@ def test_numbers_and_fields_on_the_wire_are_frozen() -> None:
     assert found == ON_THE_WIRE.split("\n")[1:-1]
 
 
-def test_hello_of_any_release_can_be_read() -> None:
+def test_hello_of_any_release_is_readable() -> None:
     hello = say.ProcessJoined("n1", 2, 3, "cores", "x86_64", "9.0")
     content = b"\x97\x21\xa2n1\x02\x03\xa5cores\xa6x86_64\xa39.0"
     assert message_encoding.encode_message(hello) == content and message_encoding.decode_message(content) == hello
@@ -220,7 +220,7 @@ def test_a_pickle_is_no_message(
 
 
 @given(st.binary(max_size=300))
-def test_bytes_that_nobody_meant_are_refused_or_a_message(content: bytes) -> None:
+def test_random_bytes_are_refused_or_a_message(content: bytes) -> None:
     with suppress(CorruptError):
         assert isinstance(message_encoding.decode_message(content), KINDS)
 
@@ -250,13 +250,13 @@ def test_a_message_with_a_changed_byte_is_refused_or_a_message(data: st.DataObje
         ([64, [41, "\u1234"]], "latin-1"),
     ],
 )
-def test_what_does_not_fit_the_types_is_refused_by_name(values: list[Any], words: str) -> None:
+def test_value_of_a_wrong_type_is_refused_by_name(values: list[Any], words: str) -> None:
     with pytest.raises(CorruptError, match="is not understood") as refused:
         message_encoding.decode_message(msgspec.msgpack.encode(values))
     assert words in str(refused.value)
 
 
-def test_values_that_do_not_travel_are_an_error_where_they_are_sent() -> None:
+def test_unserialisable_value_is_an_error_at_its_sender() -> None:
     with pytest.raises(NotImplementedError, match="object does not travel"):
         message_encoding.encode_message(say.ProcessLost(object(), 1))  # type: ignore[arg-type]
     assert isinstance(
@@ -273,7 +273,7 @@ SETUP: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", say.AgentFailed.ERRORS.values(), ids=lambda kind: kind.__name__)
-def test_an_error_arrives_as_what_it_was(kind: type[MillraceError]) -> None:
+def test_error_round_trips_with_its_class(kind: type[MillraceError]) -> None:
     error = kind("no room", "make some")
     arrived = message_encoding.decode_message(message_encoding.encode_message(say.AgentFailed.from_error(error)))
     assert isinstance(arrived, say.AgentFailed)
@@ -282,7 +282,7 @@ def test_an_error_arrives_as_what_it_was(kind: type[MillraceError]) -> None:
     assert (again.message, again.hint) == ("n1 (rank 1): no room", "make some")
 
 
-def test_an_error_of_no_known_kind_is_told_as_the_nearest() -> None:
+def test_unknown_error_arrives_as_its_nearest_known_class() -> None:
     class OwnError(UnequalError):
         exit_code = ExitCode.TOOL
 

@@ -34,7 +34,7 @@ def dead(place: Path) -> Path:
     return path
 
 
-def test_it_is_private_and_made_when_the_watchdog_runs(places: list[Path]) -> None:
+def test_work_directory_is_private_and_watched(places: list[Path]) -> None:
     work = work_dir.choose_work_dir(places[0])
     assert work.path.parent == places[0] and work.secret in work.path.name
     assert not work.path.exists(), "made only when the watchdog runs"
@@ -43,7 +43,7 @@ def test_it_is_private_and_made_when_the_watchdog_runs(places: list[Path]) -> No
     assert work.path.stat().st_mode & 0o77 == 0
 
 
-def test_dead_ones_are_swept_from_every_place_and_live_ones_stay(places: list[Path]) -> None:
+def test_dead_work_directories_are_swept_and_live_ones_kept(places: list[Path]) -> None:
     live = work_dir.choose_work_dir(places[0])
     live.make_folder()
     left = [dead(place) for place in places]
@@ -54,14 +54,15 @@ def test_dead_ones_are_swept_from_every_place_and_live_ones_stay(places: list[Pa
     assert live.spool.is_dir() and other.is_dir()
 
 
-def test_one_that_is_swept_while_it_is_made_is_an_error_not_a_surprise(places: list[Path]) -> None:
+def test_work_directory_that_cannot_be_made_is_an_error(places: list[Path]) -> None:
+    """Another run may sweep it while it is made."""
     work = work_dir.choose_work_dir(places[0])
     work.path.mkdir()
     with pytest.raises(MillraceError, match="cannot be made"):
         work.make_folder()
 
 
-def test_processes_that_carry_the_token_end_with_it(places: list[Path]) -> None:
+def test_processes_with_the_token_end_with_the_run(places: list[Path]) -> None:
     left = dead(places[0])
     environ = {**os.environ, work_dir.TOKEN_NAME: left.name.removeprefix(work_dir.build_name_prefix())}
     program = "import sys; print(flush=True); sys.stdin.read()"

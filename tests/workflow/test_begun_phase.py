@@ -25,7 +25,8 @@ with StopSignals():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_phase_hears_a_signal_that_comes_before_its_own_ways_are_set(number: int) -> None:
+def test_phase_handles_a_signal_before_its_own_handlers(number: int) -> None:
+    """A phase is a fork of the workflow."""
     script = BEGINS.format(number=int(number))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(done.stdout) == -number, done.stderr

@@ -40,7 +40,7 @@ def test_options_for_all_hold_for_each() -> None:
         ("phase = 3", "expected tables"),
     ],
 )
-def test_what_is_wrong_is_refused_by_name(text: str, words: str) -> None:
+def test_invalid_description_is_refused_by_name(text: str, words: str) -> None:
     with pytest.raises(RefusedError) as caught:
         described(text)
     assert words in str(caught.value)

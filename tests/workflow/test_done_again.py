@@ -46,7 +46,7 @@ def times(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def test_job_that_is_done_and_typed_again_says_done(state: Shell) -> None:
+def test_repeated_finished_job_reports_that_it_is_done(state: Shell) -> None:
     finish_job(state)
     before = times(state.work)
     again = state.run("millrace run job.toml")
@@ -65,7 +65,7 @@ def test_job_that_is_done_and_typed_again_says_done(state: Shell) -> None:
         "export OTHER=1", "sed -i 's/filter = \"cat\"/filter = \"cat -u\"/' job.toml", "echo >> some.py", "rm -rf $MARK/state",
     ],
 )  # fmt: skip
-def test_job_of_which_something_has_changed_is_not_called_done(state: Shell, change: str) -> None:
+def test_changed_job_is_not_reported_as_done(state: Shell, change: str) -> None:
     finish_job(state)
     again = state.run(f"{change}; millrace run job.toml")
     assert again.code == 2 and "there are files in it already" in again.err and "rm -r" in again.err, again.shown
@@ -73,7 +73,7 @@ def test_job_of_which_something_has_changed_is_not_called_done(state: Shell, cha
     assert anew.code == 0 and anew.err == "millrace: 3 phases done\n", anew.shown
 
 
-def test_job_that_prints_is_done_again(state: Shell) -> None:
+def test_job_that_prints_runs_again(state: Shell) -> None:
     (state.work / "job.toml").write_text('[phase.a]\ncommand = "cat"\nstdin = "in.fa"\nformat = "fasta"\n')
     for _ in range(2):
         ended = state.run("millrace run job.toml")
@@ -96,7 +96,7 @@ output = "second.txt"
 """
 
 
-def test_phase_reads_one_of_two_folders_that_another_writes(shell: Shell) -> None:
+def test_phase_reads_one_of_two_output_folders(shell: Shell) -> None:
     for name in ("in", "a", "b"):
         (shell.work / name).mkdir()
     for number in range(30):

@@ -24,7 +24,7 @@ output = "all.fa"
 
 
 @pytest.mark.parametrize("line", ["cat", "cat | tr a-z A-Z", "exec 3<&0; cat <&3 & wait"])
-def test_a_filter_over_files_in_another_order_ends_with_all_that_it_has_started(shell: Shell, line: str) -> None:
+def test_filter_over_reordered_files_ends_its_processes(shell: Shell, line: str) -> None:
     (shell.work / "some.py").write_text("def files(records):\n    yield 'b.fa', b'1'\n    yield 'a.fa', b'2'")
     (shell.work / "job.toml").write_text(FILES.format(line=line))
     done = shell.run("millrace run job.toml")
@@ -33,7 +33,7 @@ def test_a_filter_over_files_in_another_order_ends_with_all_that_it_has_started(
     assert wait_until(lambda: not shell.processes())
 
 
-def test_a_filter_over_files_waits_for_the_phase_that_makes_their_folder(tmp_path: Path) -> None:
+def test_filter_over_files_waits_for_their_folder(tmp_path: Path) -> None:
     """Whichever process is the first to run."""
     from millrace.core.job import JobSpec
     from millrace.extensions.workflow.filter_input import FilterInput, locate_file_list
@@ -88,7 +88,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("kind", ENDS)
-def test_a_phase_whose_process_ends_without_a_word_was_not_done(shell: Shell, kind: str) -> None:
+def test_phase_that_exits_silently_is_not_done(shell: Shell, kind: str) -> None:
     text, words = ENDS[kind]
     (shell.work / "some.py").write_text(
         "import os\ndef ends(records):\n    yield next(records)\n    yield next(records)\n    os._exit(0)\n"
@@ -105,7 +105,7 @@ def test_a_phase_whose_process_ends_without_a_word_was_not_done(shell: Shell, ki
 
 
 @pytest.mark.parametrize("status", ["", "0", "'no more'"])
-def test_a_function_that_calls_exit_has_failed(shell: Shell, status: str) -> None:
+def test_function_that_calls_exit_fails(shell: Shell, status: str) -> None:
     text = f"import sys\ndef ends(records):\n    yield next(records)\n    sys.exit({status})\n"
     (shell.work / "some.py").write_text(text)
     (shell.work / "job.toml").write_text('[phase.a]\npython = "some.py:ends"\ninput = "in.fa"\noutput = "a.fa"\n')

@@ -51,7 +51,8 @@ def results(folder: Path) -> dict[str, bytes]:
     return {name: VOLATILE.sub(b"", (folder / name).read_bytes()) for name in names}
 
 
-def test_the_example_gives_the_bytes_of_the_shell_also_when_it_is_killed(shell: Shell, data: Path) -> None:
+def test_example_writes_the_bytes_of_the_shell(shell: Shell, data: Path) -> None:
+    """Also when it is killed and resumed."""
     if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
         pytest.skip(f"missing: {', '.join(missing)}")
     serial = shell.root / "serial"

@@ -34,7 +34,7 @@ def values(text: str, cwd: Path) -> dict[str, object]:
     return found
 
 
-def test_a_blast_job_is_what_a_toml_file_would_say(tmp_path: Path) -> None:
+def test_hsp_blast_job_equals_a_toml_job(tmp_path: Path) -> None:
     (tmp_path / "targets.pin").touch()
     reader = HspReader("job.hsp", tmp_path)
     assert reader.read_values(BLAST) == {
@@ -50,7 +50,7 @@ def test_a_blast_job_is_what_a_toml_file_would_say(tmp_path: Path) -> None:
     assert [note.partition(" has no")[0] for note in reader.notes] == ["master: bcast-chunk-size", "prefetch-ratio"]
 
 
-def test_signs_that_may_stand_or_not(tmp_path: Path) -> None:
+def test_optional_punctuation_is_accepted(tmp_path: Path) -> None:
     bare = "phase a { exe cat\n args '-u x'\n stream x in { path in.fa\n format fasta } stream out y {} }"
     full = 'phase "a" {\n exe = "cat"; args = "-u x"; /* both */\n stream "x" in { path = "in.fa"; format = "fasta"; };\n stream out "y" { } // end\n}\n'
     assert (
@@ -79,7 +79,7 @@ def test_signs_that_may_stand_or_not(tmp_path: Path) -> None:
         ("master { bcast-chunk 1M }", "1:10", "did you mean 'bcast-chunk-size'?"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_refused_at_its_place(text: str, place: str, words: str, tmp_path: Path) -> None:
+def test_invalid_job_is_refused_with_line_and_column(text: str, place: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(RefusedError) as caught:
         values(text, tmp_path)
     assert str(caught.value).startswith(f"job.hsp:{place}: ")
@@ -98,7 +98,7 @@ def test_a_job_of_two_phases_runs(shell: Shell) -> None:
     assert (shell.work / "two.fa").read_bytes() == (shell.work / "in.fa").read_bytes()
 
 
-def test_the_blast_job_gives_the_serial_bytes(shell: Shell, data: Path) -> None:
+def test_hsp_blast_job_writes_the_serial_bytes(shell: Shell, data: Path) -> None:
     if not shutil.which("blastp"):
         pytest.skip("missing: blastp")
     take(data / "proteins_db.faa", shell.work / "targets.faa", 200)

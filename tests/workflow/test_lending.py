@@ -16,12 +16,12 @@ def test_no_slot_is_idle_while_a_task_waits(wanted: list[int], slots: int) -> No
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 8))
-def test_the_first_that_waits_keeps_half(wanted: list[int], slots: int) -> None:
+def test_first_waiting_phase_keeps_half_of_the_slots(wanted: list[int], slots: int) -> None:
     assert compute_slot_targets(wanted, slots)[0] >= min(wanted[0], (slots + 1) // 2)
 
 
 @given(st.data(), st.integers(1, 6), st.integers(1, 4))
-def test_never_more_are_held_than_there_are(data: st.DataObject, slots: int, n_phases: int) -> None:
+def test_held_slots_never_exceed_the_total(data: st.DataObject, slots: int, n_phases: int) -> None:
     needs = [SlotNeed() for _ in range(n_phases)]
     for _ in range(12):
         # Tools begin within what is allowed, and end when they like.
@@ -42,7 +42,7 @@ def test_never_more_are_held_than_there_are(data: st.DataObject, slots: int, n_p
         assert sum(need.held for need in needs) <= slots
 
 
-def test_slots_come_back_as_tools_end() -> None:
+def test_slots_return_as_tools_end() -> None:
     needs = [SlotNeed(wanted=8, allowed=2, running=2), SlotNeed(wanted=3)]
     assert allot_slots(needs, 2) == [1, 0]
     needs = [SlotNeed(wanted=7, allowed=1, running=1), SlotNeed(wanted=3)]

@@ -23,9 +23,7 @@ def two_members(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("ending", "pack"), [("gz", two_members), ("bz2", bz2.compress), ("xz", lzma.compress)])
-def test_a_function_is_given_what_is_in_a_packed_file(
-    shell: Shell, ending: str, pack: Callable[[bytes], bytes]
-) -> None:
+def test_function_reads_the_content_of_a_packed_file(shell: Shell, ending: str, pack: Callable[[bytes], bytes]) -> None:
     (shell.work / f"q.faa.{ending}").write_bytes(pack(RECORDS))
     (shell.work / "some.py").write_text(SOME)
     (shell.work / "job.toml").write_text(
@@ -36,7 +34,8 @@ def test_a_function_is_given_what_is_in_a_packed_file(
     assert done.err == "millrace: 1 phase done\n"
 
 
-def test_so_it_is_with_one_that_another_phase_writes_which_is_waited_for(shell: Shell) -> None:
+def test_packed_file_of_another_phase_is_awaited(shell: Shell) -> None:
+    """The function reads it unpacked, and only when it is complete."""
     (shell.work / "q.faa").write_bytes(RECORDS)
     (shell.work / "some.py").write_text(SOME)
     (shell.work / "job.toml").write_text(
@@ -51,7 +50,7 @@ def test_so_it_is_with_one_that_another_phase_writes_which_is_waited_for(shell: 
     assert (shell.work / "b.out").read_bytes() == RECORDS, "a filter reads the file as it is"
 
 
-def test_a_packed_file_that_is_cut_off_ends_the_phase(shell: Shell) -> None:
+def test_truncated_packed_file_ends_the_phase(shell: Shell) -> None:
     (shell.work / "q.faa.gz").write_bytes(gzip.compress(RECORDS)[:-9])
     (shell.work / "some.py").write_text(SOME)
     (shell.work / "job.toml").write_text('[phase.a]\npython = "some.py:each"\ninput = "q.faa.gz"\noutput = "a.out"\n')

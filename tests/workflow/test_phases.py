@@ -76,7 +76,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 NAMES = ["keep", "lower", "sizes", "some"]
 
 
-def test_phases_are_told_of_while_they_go_on(job: Shell) -> None:
+def test_progress_reports_each_phase(job: Shell) -> None:
     done = job.run("millrace run --progress plain job.toml > out")
     assert done.code == 0 and done.err.endswith("\nmillrace: 4 phases done\n"), done.shown
     assert sorted(re.findall(r"^millrace: (\w+): done\b", done.err, re.MULTILINE)) == NAMES, done.shown
@@ -88,14 +88,14 @@ def test_phases_are_told_of_while_they_go_on(job: Shell) -> None:
     assert sorted(each["name"] for each in phases) == NAMES and {each["state"] for each in phases} == {"done"}
 
 
-def test_phases_give_the_bytes_of_a_shell(job: Shell) -> None:
+def test_phases_write_the_bytes_of_a_shell(job: Shell) -> None:
     done = job.run("millrace run job.toml > out")
     assert (done.code, done.err) == (0, "millrace: 4 phases done\n"), done.shown
     assert contents(job.work) == serial(job)
     assert not job.run_dirs(), "a folder is left"
 
 
-def test_a_plan_says_what_flows_and_leaves_nothing(job: Shell) -> None:
+def test_plan_reports_data_flow_and_leaves_nothing(job: Shell) -> None:
     before = sorted(job.work.rglob("*"))
     done = job.run("millrace plan job.toml")
     assert done.code == 0, done.shown
@@ -111,7 +111,7 @@ def test_a_plan_says_what_flows_and_leaves_nothing(job: Shell) -> None:
         'filter = "cat"\ninput = "{0}"\noutput = "{1}"',
     ],
 )
-def test_phases_that_read_what_each_other_writes_are_refused(shell: Shell, table: str) -> None:
+def test_cyclic_phases_are_refused(shell: Shell, table: str) -> None:
     (shell.work / "job.toml").write_text(f"[phase.a]\n{table.format('y', 'x')}\n[phase.b]\n{table.format('x', 'y')}\n")
     done = shell.run("millrace run job.toml")
     assert done.code == 2, done.shown
@@ -119,7 +119,7 @@ def test_phases_that_read_what_each_other_writes_are_refused(shell: Shell, table
     assert not shell.run_dirs()
 
 
-def test_what_reads_whole_waits(shell: Shell) -> None:
+def test_phase_that_reads_a_whole_file_waits(shell: Shell) -> None:
     (shell.work / "job.toml").write_text(
         '[phase.a]\ncommand = "cat"\nstdin = "in.fa"\nstdout = "a.fa"\nformat = "fasta"\n'
         '[phase.b]\ncommand = "sh -c \'cat $0; cat\' a.fa"\nstdin = "in.fa"\nstdout = "b.fa"\nformat = "fasta"\nbatch = "9"\n'
@@ -131,7 +131,7 @@ def test_what_reads_whole_waits(shell: Shell) -> None:
     assert (done.code, (shell.work / "b.fa").read_text()) == (0, text + text), done.shown
 
 
-def test_killed_and_typed_again_it_goes_on(job: Shell) -> None:
+def test_killed_job_resumes_when_repeated(job: Shell) -> None:
     """Killed once while the third phase waits for a file, so that all are in the middle of their work."""
     hold = job.work / "hold"
     (job.work / "some.py").write_text(
@@ -187,7 +187,7 @@ def test_a_signal_stops_all_phases_and_the_same_command_resumes(job: Shell) -> N
         ("def every(records, n):\n    open('/no/such/file')", "No such file or directory: '/no/such/file'"),
     ],
 )
-def test_a_function_that_fails_is_the_users_to_repair(job: Shell, body: str, words: str) -> None:
+def test_failing_function_is_reported_to_the_user(job: Shell, body: str, words: str) -> None:
     (job.work / "some.py").write_text(body)
     done = job.run("millrace run job.toml")
     assert done.code == 4, done.shown
@@ -195,7 +195,8 @@ def test_a_function_that_fails_is_the_users_to_repair(job: Shell, body: str, wor
     assert "hint:" in done.err
 
 
-def test_files_that_come_in_another_order_than_a_shell_gives_are_refused(job: Shell) -> None:
+def test_files_in_another_order_than_the_shell_are_refused(job: Shell) -> None:
+    """A shell pattern lists files by name."""
     (job.work / "some.py").write_text("def every(records, n):\n    yield 'b.fa', b'1'\n    yield 'a.fa', b'2'")
     done = job.run("millrace run job.toml")
     assert done.code == 5, done.shown
@@ -209,7 +210,7 @@ def test_a_filter_that_fails_ends_the_job(job: Shell) -> None:
     assert "phase keep: cat; exit 7: ended with exit status 7" in done.err
 
 
-def test_another_function_is_another_job(job: Shell) -> None:
+def test_changed_function_is_another_job(job: Shell) -> None:
     (job.work / "some.py").write_text("def every(records, n):\n    raise SystemExit(9)")
     assert job.run("millrace run job.toml").code != 0
     (job.work / "some.py").write_text(SOME)
@@ -220,7 +221,7 @@ def test_another_function_is_another_job(job: Shell) -> None:
     assert (done.code, contents(job.work)) == (0, serial(job)), done.shown
 
 
-def test_what_cannot_be_read_is_not_the_functions_fault(tmp_path: Path) -> None:
+def test_unreadable_input_is_not_reported_as_function_error(tmp_path: Path) -> None:
     from millrace.extensions.workflow.filter_execution import FileOutput, apply_function
 
     def broken():  # type: ignore[no-untyped-def]
@@ -239,14 +240,14 @@ def test_what_cannot_be_read_is_not_the_functions_fault(tmp_path: Path) -> None:
     output.finish()
 
 
-def test_ranks_that_somebody_else_started_are_refused(job: Shell) -> None:
+def test_ranks_started_by_others_are_refused(job: Shell) -> None:
     said = job.run("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 millrace run job.toml")
     assert said.code == 2
     assert "a job in phases starts its own ranks\n\nhint: leave mpirun or srun out: millrace run --hosts" in said.err
     assert not job.run_dirs()
 
 
-def test_a_filter_is_done_anew_for_what_the_phase_before_it_has_got_since(shell: Shell) -> None:
+def test_filter_reruns_when_an_earlier_phase_has_new_results(shell: Shell) -> None:
     shell.tool("picky", 'text=$(cat); case $text in *bad*) [ -e $MARK/ok ] || exit 1;; esac; printf "%s\\n" "$text"')
     (shell.work / "in.fa").write_text(">A\nMKV\n>B bad\nMAA\n>C\nMLL\n")
     (shell.work / "job.toml").write_text(

@@ -59,7 +59,7 @@ def let_go(shell: Shell, run: subprocess.Popen[bytes]) -> None:
     assert run.wait(300) == 0
 
 
-def test_status_and_runs_tell_of_each_phase(shell: Shell, held: subprocess.Popen[bytes]) -> None:
+def test_status_and_runs_report_each_phase(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     said = shell.run("millrace status job.millrace")
     assert said.code == 0, said.shown
     first, one, two, three = said.out.splitlines()
@@ -79,7 +79,7 @@ def test_status_and_runs_tell_of_each_phase(shell: Shell, held: subprocess.Popen
     assert shell.run("millrace runs").err == "no runs are kept\n"
 
 
-def test_a_job_that_has_ended_is_listed_and_can_be_looked_at(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_job_is_listed_and_shown(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(shell.root / "state"))
     shell.tool("gate", 'case $(cat "$1") in *r2*) [ -e ok ] || exit 7;; esac; cat "$1" > "$2"')
     job = JOB.replace("verify = 0\n", 'verify = 0\non-failure = "stop"\n')
@@ -107,7 +107,7 @@ def test_a_job_that_has_ended_is_listed_and_can_be_looked_at(shell: Shell, monke
     assert page == f"report-{done['run_id'][:8]}.html" and "three" in (shell.work / page).read_text()
 
 
-def test_a_killed_job_can_be_resumed_says_its_status(shell: Shell, held: subprocess.Popen[bytes]) -> None:
+def test_status_of_a_killed_job_reports_that_it_resumes(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     held.kill()
     held.wait()
     assert wait_until(lambda: not file_lock.has_live_owner(shell.work / "job.millrace" / "two" / "lock"))
@@ -117,7 +117,7 @@ def test_a_killed_job_can_be_resumed_says_its_status(shell: Shell, held: subproc
     assert shell.run("millrace runs").err == "no runs are kept\n"
 
 
-def test_a_job_shows_signs_of_life_to_other_machines(shell: Shell, held: subprocess.Popen[bytes]) -> None:
+def test_job_updates_its_heartbeat_for_other_machines(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     """As long as it runs; a machine that shares the folder has nothing else to go by."""
     path = shell.work / "job.millrace" / "lock"
     os.utime(path, (0, 0))
@@ -125,7 +125,7 @@ def test_a_job_shows_signs_of_life_to_other_machines(shell: Shell, held: subproc
     let_go(shell, held)
 
 
-def test_a_job_that_another_machine_has_taken_over_ends(shell: Shell, held: subprocess.Popen[bytes]) -> None:
+def test_job_resumed_by_another_machine_ends(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     path: Path = shell.work / "job.millrace" / "lock"
     owner = lock_owner.read_owner(path)
     assert owner
@@ -154,7 +154,7 @@ def seconds_of(shell: Shell) -> dict[str, float]:
     return {each["name"]: each["seconds"] for each in json.loads(said.out)["phases"]}
 
 
-def test_a_killed_job_shows_how_long_its_phases_were_at_work(shell: Shell, held: subprocess.Popen[bytes]) -> None:
+def test_killed_job_shows_the_duration_of_its_phases(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     """Until its last sign of life: not until the begin of the phase, nor until the next start of the job."""
     folder = shell.work / "job.millrace"
     held.kill()
