@@ -33,9 +33,9 @@ import processes  # noqa: E402
 from rig import installation  # noqa: E402
 
 from millrace import _core  # noqa: E402
+from millrace.execution.resume import select_tasks  # noqa: E402
 from millrace.host import work_places  # noqa: E402
 from millrace.launch import sweep  # noqa: E402
-from millrace.run.resume import select_tasks  # noqa: E402
 from millrace.rundir.paths import RunDir  # noqa: E402
 
 HEAD = "head"

@@ -150,13 +150,13 @@ class NoOutput:
 class NoParts:
     """The same on a node (`millrace.cluster.write.agent_part_writer.AgentPartWriter`)."""
 
-    def turn(self) -> None:
+    def report_written_parts(self) -> None:
         pass
 
-    def heard(self) -> None:
+    def renew_lease(self) -> None:
         pass
 
-    def obey(self, message: object) -> bool:
+    def execute_order(self, message: object) -> bool:
         return False
 
 
@@ -166,14 +166,19 @@ class SleepingRun:
     def __init__(self, setup: say.SetUpNode) -> None:
         self._slots = Sleepers(setup.slots, setup.sync, setup.first_slot)
         self.ready, self.parts = say.NodeReady("", "", ""), NoParts()
-        self.read = HdfsRead()
-        self.withdraw, self.kill_all = self._slots.withdraw_tasks, self._slots.kill_all
+        self.hdfs_read = HdfsRead()
+        self.withdraw_tasks, self.kill_all_tools = self._slots.withdraw_tasks, self._slots.kill_all
 
-    def submit(self, assignment: say.TaskAssignment) -> None:
+    def submit_assignment(self, assignment: say.TaskAssignment) -> None:
         self._slots.submit_task(assignment.task, assignment.batch)
 
-    def events(self, nap_seconds: float, *, rests: bool) -> tuple[list[TaskStarted | TaskEnded], list[SlotsChanged]]:
+    def collect_events(
+        self, nap_seconds: float, *, rests: bool
+    ) -> tuple[list[TaskStarted | TaskEnded], list[SlotsChanged]]:
         return self._slots.wait_for_events(nap_seconds), []
+
+    def end_resident_programs(self) -> str:
+        return ""
 
     def close(self, *, parts: bool) -> str:
         return ""

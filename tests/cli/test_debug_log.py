@@ -22,12 +22,12 @@ def test_log_has_the_reason_of_a_quarantined_record(shell: Shell) -> None:
     found = [(match[1], line[match.end() :]) for line in lines if (match := BEGIN.match(line))]
     assert len(found) == len(lines)
     told = [text for part, text in found if part == "slots"]
-    assert any(text.startswith("submit(") and "first=0, last=3" in text for text in told)
-    assert any(text.startswith("Ended(") and "exit_status=7" in text for text in told)
+    assert any(text.startswith("submit_task(") and "first=0, last=3" in text for text in told)
+    assert any(text.startswith("TaskEnded(") and "exit_status=7" in text for text in told)
     decided = [text for part, text in found if part == "decision"]
-    assert any("TaskFailed(" in text and "FAILED" in text and "-> [Retry(" in text for text in decided)
-    assert any("TaskFailed(" in text and "FAILED" in text and "-> [Split(" in text for text in decided)
-    assert any("TaskFailed(" in text and "FAILED" in text and "-> [Quarantine(" in text for text in decided)
+    assert any("TaskFailed(" in text and "FAILED" in text and "-> [ReportRetry(" in text for text in decided)
+    assert any("TaskFailed(" in text and "FAILED" in text and "-> [SplitBatch(" in text for text in decided)
+    assert any("TaskFailed(" in text and "FAILED" in text and "-> [QuarantineBatch(" in text for text in decided)
     assert any(part == "event" and "QuarantineEvent(" in text and "cannot do r2" in text for part, text in found)
     assert any(part == "plan" and text.startswith("slots: 1, as asked") for part, text in found)
     # The same on standard error, and what is in records or the environment nowhere.

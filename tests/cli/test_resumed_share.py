@@ -38,7 +38,7 @@ def test_resumed_run_counts_only_finished_records_as_done(shell: Shell) -> None:
     (shell.work / "many.fa").write_text("".join(f">r{k:02}\nMKV\n" for k in range(N)))
     tool = shell.work / "wait"
     tool.write_text(
-        f'#!/bin/sh\nif grep -q r00 "$1"; then until [ -e {shell.work}/go ]; do sleep 0.05; done; fi\ncp "$1" "$2"\n'
+        f'#!/bin/sh\nif grep -q r00 "$1"; then until [ -e {shell.root}/go ]; do sleep 0.05; done; fi\ncp "$1" "$2"\n'
     )
     tool.chmod(0o755)
     first = start(shell)
@@ -47,7 +47,7 @@ def test_resumed_run_counts_only_finished_records_as_done(shell: Shell) -> None:
     first.communicate()
     again = start(shell)
     seen = until(again, "records_resumed", N - 1)
-    (shell.work / "go").touch()
+    (shell.root / "go").touch()
     again.communicate()
     assert again.returncode == 0
     assert seen["bytes_done"] == seen["bytes_total"] * (N - 1) // N

@@ -153,7 +153,7 @@ def find(name: str, python: str = "") -> Mpi:
 
 #: Nobody is lost by his silence before the end. What he had said by then may be heard after it, and then he has the time of
 #: a goodbye.
-NO_SILENCE = "from millrace.cluster import failure_detection\nfailures.MAX_SILENCE_SECONDS = 1e6\n"
+NO_SILENCE = "from millrace.cluster import failure_detection\nfailure_detection.MAX_SILENCE_SECONDS = 1e6\n"
 
 
 def with_limits(mpi: Mpi, folder: Path, limits: str) -> Mpi:

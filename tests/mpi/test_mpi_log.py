@@ -14,7 +14,7 @@ def test_each_rank_logs_messages_sent_and_received(an_mpi: Mpi, tmp_path: Path) 
     assert code == 0, said
     first, second = ((tmp_path / f"log.{rank}").read_text().splitlines() for rank in (0, 1))
     assert all(" rank 0 pid " in line for line in first) and all(" rank 1 pid " in line for line in second)
-    for way, back, name in (("to", "from", "Setup"), ("from", "to", "Ready")):
+    for way, back, name in (("to", "from", "SetUpNode"), ("from", "to", "NodeReady")):
         assert any(f"millrace.mpi: {way} rank 1: {name}(" in line for line in first), name
         assert any(f"millrace.mpi: {back} rank 0: {name}(" in line for line in second), name
     assert any("millrace.decision: BatchCut(" in line for line in first)

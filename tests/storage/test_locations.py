@@ -323,9 +323,9 @@ def test_sftp_error_after_the_last_byte_is_ignored(sftp: str, tmp_path: Path, mo
 
 def test_early_end_of_data_is_an_error(tmp_path: Path) -> None:
     class Short(FileLocation):
-        about = names = None  # type: ignore[assignment]
+        query_status = list_names = None  # type: ignore[assignment]
 
-        def stream(self, *_: object) -> list[bytes]:  # type: ignore[override]
+        def stream_bytes(self, *_: object) -> list[bytes]:  # type: ignore[override]
             return [b"abc"]
 
     with pytest.raises(UnreachableError, match="ended after 3 of 4 bytes"):

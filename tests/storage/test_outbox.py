@@ -124,7 +124,7 @@ def pieces():
     yield bytes(6 << 20)
     os.kill(os.getpid(), 9)
 with closing(locations.open_location(url)) as location:
-    location.write(pieces(), 12 << 20, lambda begun: pathlib.Path(note).write_text(f"{url}\\n{begun}"))
+    location.write_file(pieces(), 12 << 20, lambda begun: pathlib.Path(note).write_text(f"{url}\\n{begun}"))
 """
 
 

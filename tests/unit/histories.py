@@ -34,8 +34,8 @@ from millrace.core.tasks import (
     encode_task_kind,
 )
 from millrace.core.tool_use import CostHint, DatabaseFragment, FragmentPlan, OutputUse, RankColumns
+from millrace.execution.resume import find_partial_searches
 from millrace.output.output_writer import ReorderBuffer, select_effective_tasks
-from millrace.run.resume import find_partial_searches
 from millrace.scheduler.dispatcher import TaskDispatcher
 from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES
 from millrace.scheduler.limits import QuarantineLimit

@@ -12,9 +12,9 @@ import pytest
 from millrace import _core
 from millrace.core.errors import CorruptError
 from millrace.core.tool_use import InputUse
+from millrace.execution.resume import find_partial_searches
 from millrace.node.batch_files import BatchLimits, EndOfInput, SkippedRecords, SpooledBatch
 from millrace.node.input_feeder import InputFeeder
-from millrace.run.resume import find_partial_searches
 
 
 @dataclass(frozen=True)

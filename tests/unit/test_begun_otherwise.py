@@ -9,7 +9,7 @@ from histories import fragmented
 from msgspec.structs import replace
 
 from millrace.core.tool_use import ToolUse
-from millrace.run.resume import describe_changes
+from millrace.execution.resume import describe_changes
 from millrace.rundir.paths import RunManifest
 
 

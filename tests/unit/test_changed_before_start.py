@@ -9,9 +9,9 @@ import pytest
 
 from millrace.core.errors import CorruptError
 from millrace.core.job import JobSpec
+from millrace.execution import plan_execution
 from millrace.launch.supervisor_link import SupervisorLink
 from millrace.planning import run_plan as planner
-from millrace.run import plan_execution
 
 N = 4
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millrace import _core
-from millrace.run.resume import select_tasks
+from millrace.execution.resume import select_tasks
 
 RUN = bytes(16)
 

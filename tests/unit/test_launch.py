@@ -406,7 +406,7 @@ def test_heartbeat_starts_before_slow_imports(tmp_path: Path) -> None:
         [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=300, check=True
     )
     modules, beat = done.stdout.splitlines()
-    assert not {"click", "msgspec", "mpi4py", "millrace.cli", "millrace.run"} & set(modules.split())
+    assert not {"click", "msgspec", "mpi4py", "millrace.cli", "millrace.execution"} & set(modules.split())
     assert re.fullmatch(r"\d+ 0", beat)
 
 

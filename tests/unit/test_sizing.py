@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lives import ended, lives_of, part
 
 from millrace.core.tool_use import CostHint, CostSums
+from millrace.execution.engine_loop import InputMeter
 from millrace.node.batch_files import SpooledBatch
-from millrace.run.engine_loop import InputMeter
 from millrace.scheduler.batch_lifecycle import BatchStep, RunBatch
 from millrace.scheduler.batch_sizing import (
     HANDLING_SECONDS,

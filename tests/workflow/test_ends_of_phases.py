@@ -44,7 +44,7 @@ def test_filter_over_files_waits_for_their_folder(tmp_path: Path) -> None:
     here = WorkflowContext(tmp_path, {}, tmp_path)
 
     class Begins(WorkflowLink):
-        def wait_for_begin(self, output: str) -> None:
+        def wait_until_begun(self, output: str) -> None:
             """The other phase begins just now."""
             (tmp_path / "some").mkdir(exist_ok=True)
             (tmp_path / "some/a.fa").write_text(">a\nACGT\n")

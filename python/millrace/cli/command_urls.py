@@ -11,9 +11,9 @@ import click
 from millrace.core.job import JobSpec
 
 if TYPE_CHECKING:
+    from millrace.execution.url_inputs import UrlFiles
+    from millrace.execution.url_outputs import OutputUploads
     from millrace.planning.run_plan import RunPlan
-    from millrace.run.url_inputs import UrlFiles
-    from millrace.run.url_outputs import OutputUploads
 
 
 def check_urls(job: JobSpec) -> None:
@@ -40,7 +40,7 @@ def find_outbox(job: JobSpec, cwd: Path) -> OutputUploads | None:
     check_urls(job)
     if not replica_rules.has_url_arguments((*job.command[1:], *job.output)):
         return None
-    from millrace.run.url_outputs import OutputUploads
+    from millrace.execution.url_outputs import OutputUploads
 
     return OutputUploads(job, cwd) or None
 
@@ -78,7 +78,7 @@ def _open_url_files(job: JobSpec, cwd: Path, *, apart: bool) -> UrlFiles | None:
     check_urls(job)
     if not replica_rules.has_url_arguments((*job.command[1:], *job.input, *job.shared, *job.output)):
         return None
-    from millrace.run.url_inputs import UrlFiles  # few commands have URLs, and it imports much
+    from millrace.execution.url_inputs import UrlFiles  # few commands have URLs, and it imports much
 
     def print_message(text: str) -> None:
         if job.verbosity >= 0:

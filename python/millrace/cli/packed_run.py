@@ -11,7 +11,7 @@ import click
 from millrace.core.job import JobSpec
 
 if TYPE_CHECKING:
-    from millrace.run.finished_run import FinishedRun
+    from millrace.execution.finished_run import FinishedRun
 
 
 def run_and_pack(job: JobSpec, cwd: Path, dest: Path, *, with_queries: bool) -> FinishedRun:

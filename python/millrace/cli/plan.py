@@ -13,9 +13,9 @@ from millrace.cli.options import JobCommand, add_job_options, find_workflow, lis
 from millrace.core.job import JobSpec
 
 if TYPE_CHECKING:
+    from millrace.execution.url_inputs import UrlFiles
     from millrace.launch.node_allocation import NodeAllocation
     from millrace.planning.run_plan import RunPlan
-    from millrace.run.url_inputs import UrlFiles
 
 
 @click.command("plan", cls=JobCommand, short_help="Say what run would do and why; run nothing.")

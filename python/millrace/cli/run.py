@@ -18,13 +18,13 @@ from millrace.host import debug_log, lock_owner
 
 if TYPE_CHECKING:
     from millrace.cluster.membership import JobMembership
+    from millrace.execution.finished_run import FinishedRun
+    from millrace.execution.url_inputs import UrlFiles
+    from millrace.execution.url_outputs import OutputUploads
     from millrace.extensions.workflow.workflow_description import WorkflowDescription
     from millrace.launch.mpi_environment import LaunchedProcess
     from millrace.launch.supervisor_link import SupervisorLink
     from millrace.planning.run_plan import RunPlan
-    from millrace.run.finished_run import FinishedRun
-    from millrace.run.url_inputs import UrlFiles
-    from millrace.run.url_outputs import OutputUploads
 
 
 @click.command("run", cls=JobCommand, short_help="Run a serial command on every core.")
@@ -149,7 +149,7 @@ def _plan_and_run(
 
     crew = None
     if launched:
-        from millrace.run import mpi_job
+        from millrace.execution import mpi_job
 
         crew = mpi_job.join_mpi_job(launched, supervision, job)
     if supervision.active:
@@ -192,7 +192,7 @@ def _run_plan(
 ) -> FinishedRun:
     """Run a plan; report it by name if the run directory disappears meanwhile."""
     from millrace.core.errors import MillraceError
-    from millrace.run import plan_execution  # imported late: a refused command need not wait for these imports
+    from millrace.execution import plan_execution  # imported late: a refused command need not wait for these imports
 
     gc.freeze()  # modules loaded by now live to the end: keep them out of garbage collections
     gc.enable()

@@ -254,8 +254,8 @@ def restore_outputs(
             if known + same > len(ours) or begin + length > len(ours):
                 raise CorruptError("what is regenerated here is shorter than where the result was packed")
             for at in range(known, known + same, READ_BYTES):
-                outs[output].put(ours[at : min(at + READ_BYTES, known + same)])
-            outs[output].put(section.unpack_bytes(ours[begin : begin + length]))
+                outs[output].append_bytes(ours[at : min(at + READ_BYTES, known + same)])
+            outs[output].append_bytes(section.unpack_bytes(ours[begin : begin + length]))
         return [each.get_size_and_digest() for each in outs]
 
 

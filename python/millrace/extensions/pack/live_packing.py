@@ -24,6 +24,8 @@ from millrace.core.errors import CorruptError, ExitCode, RefusedError
 from millrace.core.job import JobSpec
 from millrace.core.journal_blocks import map_blocks
 from millrace.core.tasks import SearchTask, decode_task_kind
+from millrace.execution import plan_execution
+from millrace.execution.finished_run import FinishedRun
 from millrace.extensions.pack import hits, pack_destinations, pack_unpacker, recipe, regeneration_run, replay_diff
 from millrace.extensions.pack import result_codec as codecs
 from millrace.extensions.pack.difference import SectionSink
@@ -38,8 +40,6 @@ from millrace.host import file_lock
 from millrace.launch.supervisor_link import SupervisorLink
 from millrace.output.output_writer import select_effective_tasks
 from millrace.planning.run_plan import RunPlan
-from millrace.run import plan_execution
-from millrace.run.finished_run import FinishedRun
 from millrace.rundir import ownership
 from millrace.rundir.paths import RunDir
 

@@ -23,6 +23,7 @@ from millrace.core.job import JobSpec
 from millrace.core.number_format import escape_unprintable
 from millrace.core.tasks import SearchTask, encode_task_kind
 from millrace.core.tool_use import ArgumentToken, DatabaseArg, InputArg, OutputArg, ToolUse, UserCommand
+from millrace.execution import plan_execution
 from millrace.extensions.pack.recipe import MAX_OUTPUTS, PackedDatabase
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, ResultCodec
 from millrace.launch.supervisor_link import SupervisorLink
@@ -32,7 +33,6 @@ from millrace.planning.fragment_planning import resolve_fragment_programs
 from millrace.planning.run_dir_access import compute_run_dir_mode
 from millrace.planning.run_plan import RunPlan
 from millrace.report.summary import RunSummary
-from millrace.run import plan_execution
 from millrace.rundir.paths import VERSION, RunDir, RunManifest
 
 #: Names in the folder of a regeneration.

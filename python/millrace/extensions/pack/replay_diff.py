@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.core.errors import ExitCode, MillraceError
+from millrace.execution import plan_execution
 from millrace.extensions.pack import result_codec
 from millrace.extensions.pack.difference import (
     PIECE_BYTES,
@@ -27,7 +28,6 @@ from millrace.extensions.pack.result_packer import ResultPacker
 from millrace.launch.supervisor_link import SupervisorLink
 from millrace.output.journal_gather import gather_output
 from millrace.planning.run_plan import RunPlan
-from millrace.run import plan_execution
 
 #: Bytes of one side that wait for the other side; then the thread that adds more is blocked.
 MAX_WAITING_BYTES = 4 * READ_BYTES

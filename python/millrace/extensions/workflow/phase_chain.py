@@ -134,7 +134,7 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 
 class PhaseChain:
-    """The links of one phase with the others; implements ``millrace.run.run_context.PhaseConnections``.
+    """The links of one phase with the others; implements ``millrace.execution.run_context.PhaseConnections``.
 
     Args:
         growing: Inputs that other phases still write: for a folder, the file that lists its files; for a file, None.

@@ -48,7 +48,7 @@ class PhaseProcess:
     # A run of Millrace
 
     def _run_command(self) -> int:
-        from millrace.run import plan_execution
+        from millrace.execution import plan_execution
 
         self._redirect_streams()
         if self._here.nodes:

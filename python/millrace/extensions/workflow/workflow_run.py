@@ -12,6 +12,7 @@ from pathlib import Path
 from millrace.core.errors import ExitCode, MillraceError, RefusedError
 from millrace.core.number_format import format_count
 from millrace.core.wait_loop import wait_until
+from millrace.execution.run_claim import make_takeover_handler
 from millrace.extensions.workflow import finished_workflow, phase_process
 from millrace.extensions.workflow.phase_conductor import PhaseConductor
 from millrace.extensions.workflow.phase_planning import make_phase_plan, plan_phases
@@ -40,7 +41,6 @@ from millrace.host.signals import StopSignals
 from millrace.launch import node_allocation
 from millrace.launch.node_allocation import NodeAllocation
 from millrace.planning.run_plan import RunPlan
-from millrace.run.run_claim import make_takeover_handler
 from millrace.rundir.checksummed_json import encode_checksummed, read_checksummed
 from millrace.rundir.paths import delete_entry, write_atomically
 

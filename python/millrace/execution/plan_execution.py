@@ -13,6 +13,13 @@ from msgspec.structs import replace
 from millrace import _core
 from millrace.core.errors import RefusedError
 from millrace.core.tasks import count_records
+from millrace.execution.engine_loop import RunEngine
+from millrace.execution.finished_run import FinishedRun
+from millrace.execution.run_claim import RunClaim, claim_run, find_complete_result, make_takeover_handler
+from millrace.execution.run_context import PhaseConnections, RunContext
+from millrace.execution.run_ending import RunEnding
+from millrace.execution.run_start import EarlierResults, build_run_event, open_journals
+from millrace.execution.run_wiring import RunWiring
 from millrace.host import debug_log
 from millrace.host.signals import StopSignals
 from millrace.launch.mpi_environment import is_stdin_garbled
@@ -23,19 +30,12 @@ from millrace.planning import result_fingerprint
 from millrace.planning.run_plan import RunPlan
 from millrace.report import progress
 from millrace.report.event_log import EventLog
-from millrace.run.engine_loop import RunEngine
-from millrace.run.finished_run import FinishedRun
-from millrace.run.run_claim import RunClaim, claim_run, find_complete_result, make_takeover_handler
-from millrace.run.run_context import PhaseConnections, RunContext
-from millrace.run.run_ending import RunEnding
-from millrace.run.run_start import EarlierResults, build_run_event, open_journals
-from millrace.run.run_wiring import RunWiring
 from millrace.rundir import run_history
 
 if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
     from millrace.cluster.membership import JobMembership
-    from millrace.run.url_inputs import UrlFiles
-    from millrace.run.url_outputs import OutputUploads
+    from millrace.execution.url_inputs import UrlFiles
+    from millrace.execution.url_outputs import OutputUploads
 
 
 def run_plan(

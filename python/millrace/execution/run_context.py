@@ -20,8 +20,8 @@ from millrace.planning.run_plan import RunPlan
 
 if TYPE_CHECKING:
     from millrace.cluster.membership import JobMember, JobMembership
-    from millrace.run.url_inputs import UrlFiles
-    from millrace.run.url_outputs import OutputUploads
+    from millrace.execution.url_inputs import UrlFiles
+    from millrace.execution.url_outputs import OutputUploads
 
 
 class PhaseConnections(SlotLender, Protocol):

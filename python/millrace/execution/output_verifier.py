@@ -14,11 +14,8 @@ import msgspec
 from millrace.core.errors import TogetherError, UnverifiedError
 from millrace.core.number_format import format_records
 from millrace.core.tasks import CommittedRecords
-from millrace.node.batch_files import SkippedRecords, SpooledBatch, recut_batches
-from millrace.planning.run_plan import RunPlan
-from millrace.planning.tool_trust import is_unknown_tool
-from millrace.run.batch_table import KeptBatches, remove_batch_files
-from millrace.run.verification_report import (
+from millrace.execution.batch_table import KeptBatches, remove_batch_files
+from millrace.execution.verification_report import (
     MismatchedOutput,
     build_mismatch_error,
     build_overwrite_error,
@@ -27,6 +24,9 @@ from millrace.run.verification_report import (
     find_packed_input,
     get_tool_name,
 )
+from millrace.node.batch_files import SkippedRecords, SpooledBatch, recut_batches
+from millrace.planning.run_plan import RunPlan
+from millrace.planning.tool_trust import is_unknown_tool
 from millrace.scheduler.protocol import AttemptResult, TaskFailure
 from millrace.scheduler.verification_stretches import RecordExtent, VerificationStretches, list_variants
 
@@ -79,7 +79,7 @@ class OutputVerifier(msgspec.Struct):
     ``error`` is set when bytes differ.
 
     Args:
-        stretches: The parts of the input to verify; see ``millrace.run.verification_report.choose_stretches``.
+        stretches: The parts of the input to verify; see ``millrace.execution.verification_report.choose_stretches``.
         spool: Folder with the bytes of batches.
         looks: Comparison tasks that an earlier run committed, by their records.
         results: Tasks that an earlier run committed, by their first record.

@@ -13,6 +13,10 @@ import msgspec
 
 from millrace import _core
 from millrace.core.tasks import BatchId, SlotTask, TaskEnded, TaskEnding, TaskId, TaskWithdrawn, encode_task_kind
+from millrace.execution.batch_table import BatchTable
+from millrace.execution.output_verifier import OutputVerifier, VerificationPiece
+from millrace.execution.quarantine_writer import QuarantineWriter
+from millrace.execution.run_errors import build_stop_error
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, find_changed_files
 from millrace.node.input_feeder import InputFeeder
 from millrace.node.task_slots import TaskSlots
@@ -20,10 +24,6 @@ from millrace.output.commits import ChangeGuard, GuardedWriter
 from millrace.planning.run_plan import RunPlan
 from millrace.report.event_log import EventLog
 from millrace.report.events import QuarantineEvent, RetryEvent, TaskEvent, WarningEvent
-from millrace.run.batch_table import BatchTable
-from millrace.run.output_verifier import OutputVerifier, VerificationPiece
-from millrace.run.quarantine_writer import QuarantineWriter
-from millrace.run.run_errors import build_stop_error
 from millrace.scheduler.limits import QuarantineLimit
 from millrace.scheduler.protocol import (
     BatchDivided,

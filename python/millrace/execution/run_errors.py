@@ -16,10 +16,10 @@ from millrace.core.errors import ExitCode, MillraceError, ToolError, UnequalErro
 from millrace.core.number_format import format_records
 from millrace.core.tasks import SlotTask, TaskEnded, TaskEnding
 from millrace.core.tool_use import ToolUse
+from millrace.execution.quarantine_writer import QuarantineWriter
 from millrace.node import work_dir
 from millrace.node.batch_files import SpooledBatch
 from millrace.planning.run_plan import RunPlan
-from millrace.run.quarantine_writer import QuarantineWriter
 from millrace.scheduler.limits import QuarantineLimit
 from millrace.scheduler.protocol import (
     AttemptResult,

@@ -23,6 +23,13 @@ from millrace.core.errors import (
 )
 from millrace.core.number_format import format_count
 from millrace.core.wait_loop import wait_until
+from millrace.execution import finished_run
+from millrace.execution.engine_loop import RunEngine
+from millrace.execution.finished_run import FinishedRun
+from millrace.execution.run_claim import RunClaim
+from millrace.execution.run_context import RunContext
+from millrace.execution.run_errors import build_disk_full_error, choose_resume_hint
+from millrace.execution.run_wiring import RunWiring
 from millrace.host.signals import StoppedBySignalError, make_closed_output_error
 from millrace.output import inconsistent_results, saved_outputs
 from millrace.output.commits import commit_journal
@@ -32,13 +39,6 @@ from millrace.planning.run_plan import RunPlan
 from millrace.report.event_log import EventLog
 from millrace.report.events import EndEvent, WarningEvent
 from millrace.report.summary import RunSummary
-from millrace.run import finished_run
-from millrace.run.engine_loop import RunEngine
-from millrace.run.finished_run import FinishedRun
-from millrace.run.run_claim import RunClaim
-from millrace.run.run_context import RunContext
-from millrace.run.run_errors import build_disk_full_error, choose_resume_hint
-from millrace.run.run_wiring import RunWiring
 from millrace.rundir import ownership
 from millrace.rundir.paths import RunCompletion
 

@@ -15,6 +15,14 @@ from millrace import _core
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import InputUse
 from millrace.core.wait_loop import wait_until
+from millrace.execution.engine_loop import RunEngine
+from millrace.execution.output_verifier import OutputVerifier
+from millrace.execution.quarantine_writer import QuarantineWriter
+from millrace.execution.resume import list_done_extents
+from millrace.execution.run_claim import RunClaim
+from millrace.execution.run_context import RunContext
+from millrace.execution.run_start import EarlierResults
+from millrace.execution.verification_report import choose_short_batches, choose_stretches, select_kept_batches
 from millrace.node.batch_files import EndOfInput, FileList, SkippedRecords, SpooledBatch, open_reader
 from millrace.node.input_feeder import InputFeeder, InputSource
 from millrace.node.local_slots import LocalSlots
@@ -28,14 +36,6 @@ from millrace.planning.tool_trust import is_unknown_tool
 from millrace.report.event_log import EventLog
 from millrace.report.events import VolumesEvent
 from millrace.report.progress import ProgressDisplay
-from millrace.run.engine_loop import RunEngine
-from millrace.run.output_verifier import OutputVerifier
-from millrace.run.quarantine_writer import QuarantineWriter
-from millrace.run.resume import list_done_extents
-from millrace.run.run_claim import RunClaim
-from millrace.run.run_context import RunContext
-from millrace.run.run_start import EarlierResults
-from millrace.run.verification_report import choose_short_batches, choose_stretches, select_kept_batches
 from millrace.rundir import paths
 
 if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start

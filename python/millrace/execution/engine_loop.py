@@ -26,6 +26,12 @@ from millrace.core.tasks import (
     TaskWithdrawn,
 )
 from millrace.core.tool_use import CostHint, ProgressSnapshot
+from millrace.execution.action_runner import ActionRunner, ProgressCounts, TaskLog
+from millrace.execution.batch_table import BatchTable
+from millrace.execution.output_verifier import OutputVerifier
+from millrace.execution.quarantine_writer import QuarantineWriter
+from millrace.execution.run_errors import ToolMessages, build_commit_error, build_failure, build_unequal_error
+from millrace.execution.undeclared_outputs import UndeclaredOutputs
 from millrace.host.signals import StopSignals
 from millrace.node.batch_files import BatchLimits, EndOfInput, SkippedRecords, SpooledBatch
 from millrace.node.input_feeder import InputFeeder
@@ -33,12 +39,6 @@ from millrace.node.task_slots import TaskSlots
 from millrace.output.commits import ChangeGuard, GroupCommit, GuardedWriter
 from millrace.planning.run_plan import RunPlan
 from millrace.report.event_log import EventLog
-from millrace.run.action_runner import ActionRunner, ProgressCounts, TaskLog
-from millrace.run.batch_table import BatchTable
-from millrace.run.output_verifier import OutputVerifier
-from millrace.run.quarantine_writer import QuarantineWriter
-from millrace.run.run_errors import ToolMessages, build_commit_error, build_failure, build_unequal_error
-from millrace.run.undeclared_outputs import UndeclaredOutputs
 from millrace.scheduler.fragment_search import EarlierCandidates
 from millrace.scheduler.limits import QuarantineLimit
 from millrace.scheduler.protocol import (

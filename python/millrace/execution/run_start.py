@@ -14,12 +14,12 @@ from millrace import _core
 from millrace.core.errors import CorruptError
 from millrace.core.number_format import format_count
 from millrace.core.tasks import CommittedRecords, CompareTask, count_records, decode_task_kind
+from millrace.execution.resume import PartialSearch, find_partial_searches, select_tasks
+from millrace.execution.run_claim import RunClaim
+from millrace.execution.run_context import RunContext
 from millrace.output import inconsistent_results
 from millrace.planning.run_plan import RunPlan
 from millrace.report.events import RunEvent
-from millrace.run.resume import PartialSearch, find_partial_searches, select_tasks
-from millrace.run.run_claim import RunClaim
-from millrace.run.run_context import RunContext
 
 #: First bytes of compressed files: gzip, zstd, bzip2, xz.
 PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")

@@ -13,6 +13,8 @@ import msgspec
 
 from millrace.core.errors import ExitCode, LostError, MillraceError
 from millrace.core.wait_loop import wait_until
+from millrace.execution.finished_run import FinishedRun
+from millrace.execution.resume import begin_or_resume_run, has_all_outputs, restore_fragments
 from millrace.host.file_lock import FileLock
 from millrace.host.signals import StoppedBySignalError
 from millrace.launch.heartbeat import BEAT_INTERVAL_SECONDS
@@ -25,8 +27,6 @@ from millrace.planning.run_dir_access import compute_run_dir_mode
 from millrace.planning.run_plan import RunPlan
 from millrace.report import summary
 from millrace.report.events import read_typed_events
-from millrace.run.finished_run import FinishedRun
-from millrace.run.resume import begin_or_resume_run, has_all_outputs, restore_fragments
 from millrace.rundir import ownership, paths
 from millrace.rundir.paths import RunDir, RunManifest
 
