@@ -49,7 +49,7 @@ def bring(take: object, data: bytes, rng: random.Random) -> None:
 def test_stream_in_small_pieces_arrives_unchanged(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     # Small pieces, so that a small output has many.
-    for name, size in (("PIECE", 1 << 12), ("MOST", 1 << 16), ("AHEAD", 3 << 12)):
+    for name, size in (("PIECE_BYTES", 1 << 12), ("MAX_WAITING_BYTES", 1 << 16), ("MIN_AHEAD_BYTES", 3 << 12)):
         monkeypatch.setattr(replay_diff, name, size)
     theirs = lines(rng, rng.choice((0, 3, 3000)))
     ours = [theirs, changed(rng, theirs), lines(rng, 50), []][seed % 4]
