@@ -14,10 +14,16 @@ from users import Machine, User
 
 MEMORY = Path("/dev/shm")
 
-#: A tool that says that it has started, waits until it may go on, and copies its input.
-WAITING = '#!/bin/sh\necho x >> "$HOME/starts"\nuntil [ -e "$HOME/go" ]; do sleep 0.02; done\nexec cat\n'
+#: A tool that says that it has started, waits until it may go on, and copies its input. Its marks lie beside the working
+#: folder, as what it writes there is its own.
+WAITING = "#!/bin/sh\necho x >> {marks}/starts\nuntil [ -e {marks}/go ]; do sleep 0.02; done\nexec cat\n"
 
 HOUR = 3600.0
+
+
+def get_marks(user: User) -> Path:
+    """Return the folder of the marks of the user's tools, beside their home."""
+    return user.home.with_name(f"{user.home.name}-marks")
 
 
 def lines(path: Path) -> int:
@@ -26,9 +32,11 @@ def lines(path: Path) -> int:
 
 @contextmanager
 def waiting_run(user: User, n: int = 2) -> Iterator[subprocess.Popen[str]]:
-    """A run of ``n`` tasks, all of which wait for ``~/go``."""
+    """A run of ``n`` tasks, all of which wait for a mark."""
+    (marks := get_marks(user)).mkdir()
+    os.chown(marks, user.uid, -1)
     user.sh(f"for k in $(seq {n}); do printf '>r%d\\nMKV\\n' $k; done > in.fa")
-    (user.home / "waiting").write_text(WAITING)
+    (user.home / "waiting").write_text(WAITING.format(marks=marks))
     (user.home / "waiting").chmod(0o755)
     run = (
         "run",
@@ -48,7 +56,7 @@ def waiting_run(user: User, n: int = 2) -> Iterator[subprocess.Popen[str]]:
         "~/waiting < in.fa > out",
     )
     with user.start_millrace(*run) as process:
-        started = harness.wait_until(lambda: lines(user.home / "starts") == n, process)
+        started = harness.wait_until(lambda: lines(marks / "starts") == n, process)
         assert started and process.poll() is None, process.communicate()
         yield process
         process.kill()
@@ -77,10 +85,10 @@ def test_planted_folder_ends_no_tools_of_another_run(machine: Machine, known: in
         name = stranger.sh(f"ls {MEMORY} | grep ^millrace-work-{user.uid}-").strip()
         planted = plant(stranger, MEMORY, name[: len(name) - 16 + known])
         assert user.millrace("run", "--input", "in.fa", "--", "cat", "in.fa").returncode == 0
-        (user.home / "go").touch()
+        (get_marks(user) / "go").touch()
         _, err = run.communicate(timeout=300)
         assert run.returncode == 0, err
-        assert lines(user.home / "starts") == 2, "a tool was killed and started again"
+        assert lines(get_marks(user) / "starts") == 2, "a tool was killed and started again"
         assert (planted / "spool").is_dir()
 
 
@@ -93,9 +101,9 @@ def test_planted_copy_of_a_live_folder_name_ends_nothing(machine: Machine) -> No
         assert (
             user.millrace("run", "--input", "in.fa", "--", "cat", "in.fa", TMPDIR=str(machine.shared)).returncode == 0
         )
-        (user.home / "go").touch()
+        (get_marks(user) / "go").touch()
         assert run.wait(300) == 0
-        assert lines(user.home / "starts") == 2, "a tool was killed and started again"
+        assert lines(get_marks(user) / "starts") == 2, "a tool was killed and started again"
 
 
 def test_folder_readable_by_others_is_no_work_directory(machine: Machine) -> None:
