@@ -99,7 +99,9 @@ class ExecutionBuilder:
                 continue
             if item.packed and not batch.n_records and not item.stdin:
                 # For an empty input, use the file itself, with any bytes in it.
-                found.append(("link", os.path.abspath(self._locate_user_file(item.path)), place.path))
+                file = os.path.abspath(self._locate_user_file(item.path))
+                if os.path.realpath(file) != place.real:
+                    found.append(("link", file, place.path))
             elif item.packed:
                 form = " members" if batch.has_members else " again"
                 found.append((f"{item.packed}{form if again else ''}", str(spooled), place.path))

@@ -45,6 +45,8 @@ class SlotPlace(msgspec.Struct, frozen=True):
     path: str
     #: The argument's text; ``SLOT_MARK`` in it stands for the slot's directory.
     text: bytes
+    #: The real path of the user's file that is seen there if nothing is placed; empty: none.
+    real: str = ""
 
 
 class SlotLayout(msgspec.Struct, frozen=True):

@@ -197,7 +197,7 @@ def _place_in_overlay(overlays: OverlayFolders, path: str, typed: str, taken: se
     if not place or place in taken:
         return None
     taken.add(place)
-    return SlotPlace(os.path.join(UPPER.format(place[0]), place[1]), os.fsencode(typed))
+    return SlotPlace(os.path.join(UPPER.format(place[0]), place[1]), os.fsencode(typed), path)
 
 
 def _list_upper_folders(overlays: OverlayFolders, places: Sequence[SlotPlace]) -> tuple[tuple[str, str], ...]:

@@ -194,7 +194,6 @@ unsafe fn become_tool(child: &mut Child) -> Result<(), c_int> {
         check(libc::setpgid(0, 0))?;
         leave_terminal();
         child.mark.put_on_self();
-        descriptors::give_back();
         // First, as it may undo the death signal, and leaves the child at the root.
         for namespace in &*child.namespaces {
             check(libc::setns(*namespace, 0))?;
@@ -213,6 +212,8 @@ unsafe fn become_tool(child: &mut Child) -> Result<(), c_int> {
         for (target, fd) in child.fds.iter().enumerate() {
             check(libc::dup2(*fd, target as c_int))?;
         }
+        // Not before: the view needs descriptors beyond those of this process.
+        descriptors::give_back();
         check(libc::chdir(child.directory))?;
         if child.nice != 0 {
             // Lower than ours, as nice(1) does it: never above what whoever started us gave us. At 19 the kernel stops. Not
