@@ -439,11 +439,11 @@ def test_verification_compares_with_results_of_any_node(openmpi: Mpi, site: Site
 def test_unexpected_message_is_an_error(an_mpi: Mpi, site: Site) -> None:
     stray = (
         "from millrace.cluster import agent_process, messages\n"
-        "make_ready = agent_process.AgentProcess._set_up\n"
+        "make_ready = agent_process.AgentProcess._set_up_run\n"
         "def say_too_early(self, setup):\n"
         "    self._send_to_leader(messages.NodeTasksWithdrawn([7]))\n"
         "    return make_ready(self, setup)\n"
-        "agent_process.AgentProcess._set_up = say_too_early\n"
+        "agent_process.AgentProcess._set_up_run = say_too_early\n"
     )
     code, text = whole(with_limits(an_mpi, site.folder, stray), 2, site)
     assert code == 1
