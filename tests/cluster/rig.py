@@ -87,6 +87,14 @@ def installation(mpi: str) -> str:
     return str(environment(mpi) / "bin" / "millrace")
 
 
+def get_marks(cluster: Cluster) -> Path:
+    """Return the folder of the marks of tools: beside the working folder, in which what a tool writes is its own."""
+    marks = cluster.site.folder.with_name(f"{cluster.site.folder.name}-marks")
+    marks.mkdir(exist_ok=True)
+    marks.chmod(0o777)
+    return marks
+
+
 @dataclass
 class Cluster:
     """Runs ``millrace`` at the head on the other nodes."""

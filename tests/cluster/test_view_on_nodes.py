@@ -14,7 +14,7 @@ from pathlib import Path
 import harness
 import pytest
 import web_server
-from rig import Cluster
+from rig import Cluster, get_marks
 from test_lost import is_said
 from test_ssh import by_ssh  # noqa: F401
 
@@ -23,7 +23,7 @@ AWAY = "nobody serves what was mounted there any more"
 #: Where it runs.
 NODES = ("node1", "node2")
 
-#: The file behind the view is its third word.
+#: The file behind the view is its third word. Its marks lie beside the working folder, in which what it writes is its own.
 TOOL = """#!/bin/sh
 : > {folder}/begun.$(hostname)
 until [ -e {folder}/go ]; do sleep 0.05; done
@@ -79,7 +79,7 @@ class Views:
 
     def start_and_lose(self, *names: str) -> subprocess.Popen[bytes]:
         """A run that waits for the views of these nodes, which died while tools were at work."""
-        folder = self.cluster.site.folder
+        folder = get_marks(self.cluster)
         process = self.cluster.start_command(self.words)
         begun = [folder / f"begun.{name}" for name in NODES]
         assert harness.wait_until(lambda: all(each.exists() for each in begun), process), self.cluster.said
@@ -102,7 +102,7 @@ def views_of(cluster: Cluster) -> Iterator[Views]:
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("needs /dev/fuse")
     folder = cluster.site.folder
-    (folder / "tool").write_text(TOOL.format(folder=folder))
+    (folder / "tool").write_text(TOOL.format(folder=get_marks(cluster)))
     for name in ("view", *(f"cache-{name}" for name in ("head", *NODES))):
         (folder / name).mkdir()
     with web_server.serve(host=cluster.nodes.gateway) as web, ExitStack() as stack:
