@@ -300,7 +300,9 @@ def srun(slurm: Slurm, site: Site, *words: str) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize(("mpi", "plugin"), [("openmpi", "pmix"), ("mpich", "pmi2")])
 def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin: str) -> None:
     # A rank that is done without by mistake costs nothing but the status of the job, which is looked at here.
-    millrace = with_limits(find(mpi), site.folder, f"{NO_SILENCE}failure_detection.MAX_SILENCE_AT_END_SECONDS = 1e6\n").millrace
+    millrace = with_limits(
+        find(mpi), site.folder, f"{NO_SILENCE}failure_detection.MAX_SILENCE_AT_END_SECONDS = 1e6\n"
+    ).millrace
     words = [f"--mpi={plugin}", "-N3", "-n3", millrace, "run", *site.options()]
     done = srun(slurm, site, *words)
     if "can not load PMIx library" in done.stderr:

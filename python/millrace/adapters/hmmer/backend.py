@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,9 @@ from millrace.core.tool_use import ArgumentToken, DatabaseArg, FragmentPlan, Hmm
 
 #: Files in the folder of candidates: the database, and the summed pipeline statistics of all fragments.
 DATABASE, COUNTS = "candidates", "counts"
+
+#: Index of where the fragments of a file of sequences start.
+INDEX = "starts.ssi"
 
 
 class HmmerBackend:
@@ -44,11 +48,13 @@ class HmmerBackend:
                 return [str(folder / f"fragment-{k:05}") for k in range(n)]
             if targets.names:
                 _prepare_shared_index(targets.source, list_cuts(fragmented), self._prepared)
+                # Tools do not see the run directory, in which the index of all nodes is.
+                shutil.copyfile(self._prepared / INDEX, folder / INDEX)
             else:
                 _core.prepare_sequences(targets.source, list_cuts(fragmented), folder)
         except ValueError as error:
             raise CorruptError(str(error), "start again with --fresh, if the database has changed") from error
-        return [str(self._prepared / "starts.ssi")] * n
+        return [str(folder / INDEX)] * n
 
     def relocate_files(
         self, fragmented: FragmentPlan, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
