@@ -16,6 +16,9 @@ from harness import take
 from once import once
 from turns import some
 
+#: The build of a wheel for any Linux takes more than a minute of both cores.
+pytestmark = pytest.mark.slow
+
 REPO = Path(__file__).resolve().parent.parent.parent
 BIN = Path(sys.executable).parent
 
