@@ -49,6 +49,7 @@ class HmmerBackend:
             if targets.names:
                 _prepare_shared_index(targets.source, list_cuts(fragmented), self._prepared)
                 # Tools do not see the run directory, in which the index of all nodes is.
+                folder.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self._prepared / INDEX, folder / INDEX)
             else:
                 _core.prepare_sequences(targets.source, list_cuts(fragmented), folder)
