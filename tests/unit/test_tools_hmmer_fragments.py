@@ -57,8 +57,12 @@ def test_name_offsets_are_complete_for_all_processes(tmp_path: Path) -> None:
         moved = backend.relocate_files(
             targets(source, *((0, 2), (0, 1, 3))[number % 2]), tmp_path, tmp_path, shared, ()
         )
-        index = Path(backend.prepare_fragments(moved, tmp_path / "own", tmp_path, {})[0])
-        return {path.name: path.read_bytes() for path in index.parent.glob("[!.]*")}, str(index)
+        index = Path(backend.prepare_fragments(moved, tmp_path / f"own{number}", tmp_path, {})[0])
+        assert isinstance(moved.about, HmmerTargets)
+        names = Path(moved.about.names)
+        assert index.parent == tmp_path / f"own{number}", "tools do not see the other one"
+        assert index.read_bytes() == (names / index.name).read_bytes()
+        return {path.name: path.read_bytes() for path in names.glob("[!.]*")}, str(names)
 
     with ThreadPoolExecutor(4) as pool:
         found = [*pool.map(make, range(40))]
