@@ -13,7 +13,7 @@ import gc
 # Imports make many objects and no garbage; a run turns collection on again.
 gc.disable()
 
-from millrace.host.own_processes import move_user_modules_last  # noqa: E402
+from millrace.host.python_launch import move_user_modules_last  # noqa: E402
 
 move_user_modules_last(os.environ)  # before anything is imported that may be there, too
 

@@ -10,10 +10,10 @@ import sys
 import pytest
 from shell import RECORDS, Shell
 
-from millrace.host.own_processes import move_user_modules_last
+from millrace.host.python_launch import move_user_modules_last
 
 #: Modules of Millrace's own that another Python has too, in a version that this one cannot load.
-OF_ANOTHER_PYTHON = ("click", "msgspec", "rich", "plotly", "jinja2", "lark")
+OF_ANOTHER_PYTHON = ("click", "msgspec", "rich", "plotly", "jinja2", "lark", "signal", "threading")
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_denied_call_kill_leaves_nothing(case: harness.Case, denied: tuple[str, 
 
 def test_end_of_a_child_is_seen_without_pidfd() -> None:
     code = (
-        "import os, select, subprocess; from millrace.host.own_processes import open_process_end as end\n"
+        "import os, select, subprocess; from millrace.host.process_handle import open_process_end as end\n"
         "p = subprocess.Popen(['cat'], stdin=subprocess.PIPE); fd = end(p.pid)\n"
         "assert not select.select([fd], [], [], 0)[0]; p.stdin.close()\n"
         "assert select.select([fd], [], [], 300)[0]; assert p.wait() == 0; os.close(fd)\n"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace.host.own_processes import open_process_handle, signal_process
+from millrace.host.process_handle import open_process_handle, signal_process
 
 pytestmark = pytest.mark.process
 

@@ -20,8 +20,8 @@ from millrace.api import function_transfer
 from millrace.api.run_options import StrPath
 from millrace.api.running import Run
 from millrace.core.errors import RefusedError
-from millrace.host.own_processes import make_python_command
 from millrace.host.permissions import claim_private_folder, replace_file
+from millrace.host.python_launch import make_python_command
 
 T = TypeVar("T")
 R = TypeVar("R")

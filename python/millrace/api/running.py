@@ -24,7 +24,7 @@ from millrace.api.run_options import RunOptions, StrPath, format_option
 from millrace.core.errors import ExitCode, MillraceError, split_hint
 from millrace.core.job import split_command
 from millrace.host import lock_owner
-from millrace.host.own_processes import make_python_command
+from millrace.host.python_launch import make_python_command
 
 #: Bytes written and read at once.
 PIECE_BYTES = 1 << 16

@@ -18,8 +18,8 @@ from pathlib import Path
 import click
 
 from millrace.core.errors import CorruptError, RefusedError, ToolError
-from millrace.host.own_processes import make_python_command
 from millrace.host.permissions import claim_private_folder
+from millrace.host.python_launch import make_python_command
 from millrace.rundir.paths import RunDir
 
 #: Residues with their frequencies in Swiss-Prot, in percent.

@@ -21,7 +21,7 @@ from millrace import __version__
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import FrozenValue
 from millrace.host import core_allocation, file_lock, work_places
-from millrace.host.own_processes import open_process_handle
+from millrace.host.process_handle import open_process_handle
 from millrace.planning import work_dir_location
 
 #: One program of each family: (name, argument that prints the version, Debian package).

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from millrace.core.errors import ExitCode
-from millrace.host.own_processes import make_python_command
+from millrace.host.python_launch import make_python_command
 
 #: Seconds between checks whether the view is mounted.
 POLL_INTERVAL_SECONDS = 0.02

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millrace.host.own_processes import make_python_command, move_user_modules_last
+from millrace.host.python_launch import make_python_command, move_user_modules_last
 
 if __name__ == "__main__":
     move_user_modules_last(os.environ)  # before anything is imported that may be there, too

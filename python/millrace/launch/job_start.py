@@ -23,7 +23,7 @@ import msgspec
 
 from millrace.core.wait_loop import WaitDeadline, wait_until
 from millrace.host import core_allocation
-from millrace.host.own_processes import open_process_end
+from millrace.host.process_handle import open_process_end
 from millrace.host.signals import StopSignals
 from millrace.host.work_places import LauncherFolder
 from millrace.launch import batch_host, launch_commands, node_shell

@@ -22,7 +22,7 @@ import msgspec
 from millrace.core.errors import RefusedError
 from millrace.host import work_places
 from millrace.host.core_allocation import find_het_group
-from millrace.host.own_processes import make_python_command
+from millrace.host.python_launch import make_python_command
 from millrace.launch import sweep
 from millrace.launch.node_allocation import NodeAllocation
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from millrace.core.wait_loop import wait_until
 from millrace.host import work_places
-from millrace.host.own_processes import make_python_command
+from millrace.host.python_launch import make_python_command
 from millrace.launch import launch_commands, sweep
 from millrace.launch.node_allocation import NodeAllocation
 

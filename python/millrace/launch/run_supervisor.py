@@ -19,7 +19,7 @@ from millrace.core.errors import ExitCode, MillraceError, RefusedError
 from millrace.core.number_format import format_count
 from millrace.core.wait_loop import wait_until
 from millrace.host import debug_log, work_places
-from millrace.host.own_processes import make_python_command
+from millrace.host.python_launch import make_python_command
 from millrace.host.signals import StopSignals, make_closed_output_error
 from millrace.launch import launch_commands, node_sweeps, reachability
 from millrace.launch.batch_host import query_job_ending

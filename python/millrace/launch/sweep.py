@@ -14,14 +14,14 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from millrace.host.own_processes import move_user_modules_last
+from millrace.host.python_launch import move_user_modules_last
 
 if __name__ == "__main__":
     move_user_modules_last(os.environ)  # before anything is imported that may be there, too
 
 from millrace.core.wait_loop import PollBackoff, wait_until
 from millrace.host import work_places
-from millrace.host.own_processes import open_process_handle, signal_process
+from millrace.host.process_handle import open_process_handle, signal_process
 
 #: Name of the environment variable that all processes of a job carry.
 NAME = "MILLRACE_LAUNCH"

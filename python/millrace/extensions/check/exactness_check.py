@@ -23,7 +23,7 @@ from millrace.extensions.check.check_folder import (
     write_first_records,
     write_reversed_records,
 )
-from millrace.host.own_processes import make_python_command
+from millrace.host.python_launch import make_python_command
 
 #: Sizes of batches, as arguments of ``--batch``: one record, few records of awkward number, and the choice of Millrace.
 BATCHES = ("1", "2", "3", "7", "auto")

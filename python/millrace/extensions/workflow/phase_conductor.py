@@ -28,7 +28,7 @@ from millrace.extensions.workflow.workflow_link import (
     open_link_pair,
     send_link_message,
 )
-from millrace.host.own_processes import open_process_end
+from millrace.host.process_handle import open_process_end
 from millrace.host.signals import STOPPING, StopSignals, map_exit_signal
 
 

@@ -1,40 +1,15 @@
-"""Millrace's own processes: the start of its Python, and handles that never refer to another process.
+"""Handles of processes: a descriptor (pidfd), which never refers to a later process with the same number.
 
-Its Python starts unchanged by a ``PYTHONPATH`` or ``PYTHONHOME`` for the tool. A handle is a descriptor (pidfd),
-which never refers to a later process with the same number. A Python that was built with old kernel headers, such as
-conda's, has no functions for these system calls; the kernel has them all the same. Imports only modules that Python
-has loaded by itself.
+A Python that was built with old kernel headers, such as conda's, has no functions for these system calls; the kernel has
+them all the same.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
-
-
-def make_python_command(*words: str) -> list[str]:
-    """Return the command that runs this Python again, ignoring modules of the working folder.
-
-    A process started with ``-E``, because a ``PYTHONHOME`` is of another Python, starts its children with it.
-    """
-    return [sys.executable, *(["-E"] if sys.flags.ignore_environment else []), "-P", *words]
-
-
-def move_user_modules_last(environ: Mapping[str, str]) -> None:
-    """Move the folders of ``PYTHONPATH``, which may be of another Python, to the end of ``sys.path``.
-
-    They stay, as Millrace itself may be there; the tool's environment stays unchanged.
-    """
-    if sys.flags.ignore_environment or not environ.get("PYTHONPATH"):
-        return
-    users = {os.path.abspath(path) for path in environ["PYTHONPATH"].split(os.pathsep)}
-    theirs = [path for path in sys.path if os.path.abspath(path) in users]
-    sys.path[:] = [path for path in sys.path if path not in theirs] + theirs
-
 
 #: Numbers of the system calls, the same on all architectures since Linux 5.1.
 PIDFD_SEND_SIGNAL, PIDFD_OPEN = 424, 434
