@@ -51,11 +51,15 @@ def test_modules_of_the_working_folder_are_not_imported(shell: Shell) -> None:
     assert (ended.code, ended.out) == (0, f"{RECORDS.encode()!r}\n"), ended.shown
 
 
-@pytest.mark.parametrize("module", ["millrace.launch.sweep", "millrace.launch.guard"])
+@pytest.mark.parametrize("module", ["batch_host", "guard", "node_shell", "reachability", "sweep"])
 def test_helpers_of_jobs_start_despite_foreign_modules(other: Shell, module: str) -> None:
     environ = {**os.environ, "PYTHONPATH": str(other.root / "other")}
     said = subprocess.run(
-        [sys.executable, "-P", "-m", module], env=environ, input=b"\n", capture_output=True, check=False
+        [sys.executable, "-P", "-m", f"millrace.launch.{module}"],
+        env=environ,
+        input=b"\n",
+        capture_output=True,
+        check=False,
     )
     assert b"another Python" not in said.stderr, said
 

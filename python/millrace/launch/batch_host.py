@@ -9,6 +9,12 @@ check is here too.
 from __future__ import annotations
 
 import os
+
+from millrace.host.python_launch import make_python_command, move_user_modules_last
+
+if __name__ == "__main__":
+    move_user_modules_last(os.environ)  # before anything is imported that may be there, too
+
 import re
 import subprocess
 import sys
@@ -39,7 +45,7 @@ def start_watch(
     others = [node for node in nodes if node != here]
     if allocation.kind != "slurm" or not (here and job and others) or "SLURM_STEP_ID" in environ:
         return None
-    words = [sys.executable, "-P", "-m", "millrace.launch.batch_host", job]
+    words = make_python_command("-m", "millrace.launch.batch_host", job)
     with suppress(OSError):
         return subprocess.Popen(
             launch_commands.build_node_command(allocation, others[0], words, environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

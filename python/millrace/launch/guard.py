@@ -6,8 +6,14 @@ supervised run is cleaned up in this way alone, so every run exercises it.
 
 from __future__ import annotations
 
-import json
 import os
+
+from millrace.host.python_launch import make_python_command, move_user_modules_last
+
+if __name__ == "__main__":
+    move_user_modules_last(os.environ)  # before anything is imported that may be there, too
+
+import json
 import shutil
 import signal
 import subprocess
@@ -16,11 +22,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-from millrace.host.python_launch import make_python_command, move_user_modules_last
-
-if __name__ == "__main__":
-    move_user_modules_last(os.environ)  # before anything is imported that may be there, too
 
 from millrace.host.signals import STOPPING
 from millrace.launch import node_sweeps

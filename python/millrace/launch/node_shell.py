@@ -6,6 +6,13 @@ Launchers reach nodes by a remote shell, but not by every batch system, nor the 
 from __future__ import annotations
 
 import os
+
+from millrace.host.python_launch import make_python_command, move_user_modules_last
+
+if __name__ == "__main__":
+    move_user_modules_last(os.environ)  # before anything is imported that may be there, too
+
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,7 +39,7 @@ def build_node_shell_environ(kind: launch_commands.Kind, folder: Path) -> dict[s
     Args:
         folder: Gets a script, as the launcher of MPICH takes the name of one file.
     """
-    shell = f"{sys.executable} -P -m millrace.launch.node_shell"
+    shell = shlex.join(make_python_command("-m", "millrace.launch.node_shell"))
     if kind == "hydra":
         script = folder / "node-shell"
         script.write_text(f'#!/bin/sh\nexec {shell} "$@"\n')

@@ -6,8 +6,14 @@ addresses; ``... PORT ADDRESS...`` connects from another node, as MPI does: to a
 
 from __future__ import annotations
 
-import contextlib
 import os
+
+from millrace.host.python_launch import make_python_command, move_user_modules_last
+
+if __name__ == "__main__":
+    move_user_modules_last(os.environ)  # before anything is imported that may be there, too
+
+import contextlib
 import socket
 import subprocess
 import sys
@@ -33,7 +39,7 @@ def find_blocked_nodes(allocation: NodeAllocation, nodes: Sequence[str], environ
     """Find the nodes that do not reach the first of ``nodes`` by TCP, with the reasons; empty: all do, or unknown."""
     if len(nodes) < 2:
         return {}
-    own = [sys.executable, "-P", "-m", "millrace.launch.reachability"]
+    own = make_python_command("-m", "millrace.launch.reachability")
     with _run_listener(launch_commands.build_node_command(allocation, nodes[0], own, environ), environ) as said:
         if not (words := said.split()) or not words[0].isdigit():
             return {}

@@ -7,17 +7,18 @@ folder for work directories; on a third a file that this node should see. Import
 from __future__ import annotations
 
 import os
+
+from millrace.host.python_launch import move_user_modules_last
+
+if __name__ == "__main__":
+    move_user_modules_last(os.environ)  # before anything is imported that may be there, too
+
 import re
 import signal
 import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-
-from millrace.host.python_launch import move_user_modules_last
-
-if __name__ == "__main__":
-    move_user_modules_last(os.environ)  # before anything is imported that may be there, too
 
 from millrace.core.wait_loop import PollBackoff, wait_until
 from millrace.host import work_places
