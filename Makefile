@@ -15,7 +15,7 @@ PYTEST_JOBS ?= 6
 MATRIX_SCALE ?= 0.1
 
 .DEFAULT_GOAL := help
-.PHONY: quick help install uninstall build dev wheel tools demo test slow versions lint format check bench docs clean
+.PHONY: checks quick help install uninstall build dev wheel tools demo test slow versions lint format check bench docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -75,22 +75,21 @@ versions: dev tools ## Run the tests of exactness, and the matrix of fragments, 
 		$(BIN)/python -m bench.matrix --scale $(MATRIX_SCALE) --folder ".tools/versions/$$release/matrix" || exit; \
 	done
 
-quick: ## What lint and tests can say in half a minute, without processes and Rust; `make dev` first
-	$(BIN)/ruff format --check --quiet python tests bench
-	$(BIN)/ruff check --quiet python tests bench
-	./scripts/check-names
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 -m "not slow and not process" tests/unit tests/contract
-
-lint: dev ## Formatting, lints, names, types, layers, spelling
-	cargo fmt --check
-	cargo clippy --quiet --workspace --all-targets -- -D warnings
+# What lint and quick say of the Python code.
+checks:
 	$(BIN)/ruff format --check python tests bench
 	$(BIN)/ruff check python tests bench
 	./scripts/check-names
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+quick: checks ## What lint and tests can say in half a minute, without processes and Rust; `make dev` first
+	$(BIN)/pytest -q -n 2 -m "not slow and not process" tests/unit tests/contract
+
+lint: dev ## Formatting, lints, names, types, layers, spelling
+	cargo fmt --check
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	$(MAKE) checks
 	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allowlist millrace._core
 	$(BIN)/codespell python crates docs tests bench README.md CHANGELOG.md CONTRIBUTING.md
 

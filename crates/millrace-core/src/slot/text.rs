@@ -10,8 +10,8 @@ use memchr::memmem;
 /// Pairs of (private text, the user's text), longest private text first.
 pub(super) type Substitutions = [(Vec<u8>, Vec<u8>)];
 
-/// What follows a slot's directory in a path to a file that cannot lie at the user's own path, as `millrace.node.mirror_layout` lays
-/// it out. Such a path is put back as a whole, or not at all.
+/// What follows a slot's directory in a path to a file that cannot lie at the user's own path, as
+/// `millrace.node.mirror_layout` lays it out. Such a path is put back as a whole, or not at all.
 const PRIVATE: &[u8] = b"/_millrace";
 
 const WINDOW: usize = 256 << 10;
