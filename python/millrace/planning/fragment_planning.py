@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -91,6 +92,17 @@ def count_query_shares(queries: QueryEstimate, pass_residues: int) -> QueryShare
         longest = min(queries.units, max(queries.longest, int(usual)))
     told = f"{told} in {number_format.format_count(number, 'pass')}"
     return QueryShares(number=number, units=queries.units, longest=longest, told=told)
+
+
+class SearchFacts(NamedTuple):
+    """Arguments of ``decide_by_queries`` and ``decide_fragments`` beside the database, in their order."""
+
+    queries: QueryEstimate | None
+    slots: int
+    memory: int
+    cost: CostHint
+    batch: int
+    pass_residues: int
 
 
 def decide_by_queries(
@@ -292,16 +304,11 @@ def plan_fragments(
     database = adapter.examine_database(use, command)
     if command.view and command.view.later:
         return _fragment_by_volumes(use, command, adapter, database)
-    if command.view and command.view.in_pieces:
-        return _fragment_by_blocks(job, use, command, adapter, database, slots, queries)
-    known = (
-        queries,
-        slots,
-        memory_limits.read_usable_memory()[0],
-        use.cost,
-        job.batch_size[0],
-        _find_pass_residues(use),
+    known = SearchFacts(
+        queries, slots, memory_limits.read_usable_memory()[0], use.cost, job.batch_size[0], _find_pass_residues(use)
     )
+    if command.view and command.view.in_pieces:
+        return _fragment_by_blocks(use, command, adapter, database, known)
     decision = None if database.why_not else decide_by_queries(asked, database, *known)
     if decision is None and database.count:
         database = database.count()
@@ -335,23 +342,15 @@ def _fragment_by_volumes(
 
 
 def _fragment_by_blocks(
-    job: JobSpec, use: ToolUse, command: UserCommand, adapter: FragmentingAdapter, database: DatabaseFacts, slots: int, queries: QueryEstimate | None
-) -> tuple[ToolUse, str]:  # fmt: skip
+    use: ToolUse, command: UserCommand, adapter: FragmentingAdapter, database: DatabaseFacts, known: SearchFacts
+) -> tuple[ToolUse, str]:
     """Plan one search or more for each block of a file in HDFS, each at the node that reads it best."""
     assert command.view
     database = database.count() if database.count else database
     if database.why_not:
         return use, f"fragments: 1; {database.why_not}{_PASSED_ON}"
-    known = (
-        queries,
-        slots,
-        memory_limits.read_usable_memory()[0],
-        use.cost,
-        job.batch_size[0],
-        _find_pass_residues(use),
-    )
     wanted = decide_fragments((0, 0), database, *known)
-    n = count_block_fragments(max(command.view.in_pieces.values()), max(wanted.n, slots), database.entries)
+    n = count_block_fragments(max(command.view.in_pieces.values()), max(wanted.n, known.slots), database.entries)
     use = resolve_fragment_programs(adapter.plan_fragments(use, command, (1,) * n), command)
     return (
         use,
