@@ -174,3 +174,18 @@ class WriteExtents(ABC, Generic[Block]):
     def list_unsynced(self) -> list[RankWrite[Block]]:
         """Return writes that have ended and are not known to be on disk."""
         return [*self._unsafe.values()]
+
+
+class OneLaneExtents(WriteExtents[Block]):
+    """Base of the strategies that queue all blocks of an output in one lane."""
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        super().__init__(ranks)
+        self._line: WriteLane[Block] = WriteLane()
+
+    def _queue_block(self, offset: int, block: Block, holder: int | None) -> None:
+        self._line.add_block(offset, block, holder)
+
+    @property
+    def _has_waiting_blocks(self) -> bool:
+        return bool(self._line.blocks)

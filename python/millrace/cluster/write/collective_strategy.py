@@ -21,7 +21,7 @@ from millrace.core.errors import LostError, MillraceError, RefusedError
 from millrace.core.wait_loop import wait_until
 from millrace.output.output_parts import ExtentWriter, PreparedPart
 from millrace.planning.run_plan import RunPlan
-from millrace.scheduler.write_extents import Block, RankWrite, WriteExtents, WriteLane
+from millrace.scheduler.write_extents import Block, OneLaneExtents, RankWrite, WriteExtents
 
 #: Seconds between checks for pending writes, at the end.
 POLL_INTERVAL_SECONDS = 0.05
@@ -105,19 +105,8 @@ class CollectiveWriteStrategy(WriteStrategy):
             raise LostError(f"a node was lost while {path} came to the disk", "the same command resumes")
 
 
-class CollectiveExtents(WriteExtents[Block]):
+class CollectiveExtents(OneLaneExtents[Block]):
     """The assignment of one output: every rank takes part in each extent, with the blocks that it holds."""
-
-    def __init__(self, ranks: Iterable[int]) -> None:
-        super().__init__(ranks)
-        self._line: WriteLane[Block] = WriteLane()
-
-    def _queue_block(self, offset: int, block: Block, holder: int | None) -> None:
-        self._line.add_block(offset, block, holder)
-
-    @property
-    def _has_waiting_blocks(self) -> bool:
-        return bool(self._line.blocks)
 
     def _begin_writes(self, now: float, *, last: bool) -> list[RankWrite[Block]]:
         line = self._line

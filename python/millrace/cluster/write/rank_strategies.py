@@ -21,6 +21,7 @@ from millrace.scheduler.write_extents import (
     MAX_EXTENT_BYTES,
     MIN_EXTENT_BYTES,
     Block,
+    OneLaneExtents,
     RankWrite,
     WriteExtents,
     WriteLane,
@@ -90,7 +91,7 @@ class MergeWriteStrategy(WriteStrategy):
         return MergedExtents(ranks, in_turn=in_turn)
 
 
-class MergedExtents(WriteExtents[Block]):
+class MergedExtents(OneLaneExtents[Block]):
     """The assignment of one output: merged extents, each for the rank that holds most of it.
 
     Args:
@@ -101,16 +102,8 @@ class MergedExtents(WriteExtents[Block]):
     def __init__(self, ranks: Iterable[int], *, in_turn: bool = False) -> None:
         super().__init__(ranks)
         self._in_turn = in_turn
-        self._line: WriteLane[Block] = WriteLane()
         #: Numbers of assigned extents that must not be written yet.
         self._held: set[int] = set()
-
-    def _queue_block(self, offset: int, block: Block, holder: int | None) -> None:
-        self._line.add_block(offset, block, holder)
-
-    @property
-    def _has_waiting_blocks(self) -> bool:
-        return bool(self._line.blocks)
 
     def _begin_writes(self, now: float, *, last: bool) -> list[RankWrite[Block]]:
         found, line = [], self._line
