@@ -15,7 +15,7 @@ import nodes
 import private_grid_engine
 import private_slurm
 import pytest
-from rig import NAMES, Cluster, Site, installation
+from rig import NAMES, Cluster, Site, get_marks, installation
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def site() -> Iterator[Site]:
         made = Site(Path(folder))
         yield made
     made.reached.unlink(missing_ok=True)  # a tool may have written it in the last moment
+    shutil.rmtree(get_marks(made), ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

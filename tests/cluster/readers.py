@@ -16,18 +16,18 @@ sed "s|^>.*|$line|" > /dev/stdout
 
 def write(cluster: Cluster) -> None:
     """Write it as ``tool``."""
-    (cluster.site.folder / "tool").write_text(TOOL.format(folder=get_marks(cluster), nodes=len(NAMES) - 1))
+    (cluster.site.folder / "tool").write_text(TOOL.format(folder=get_marks(cluster.site), nodes=len(NAMES) - 1))
 
 
 def forget(cluster: Cluster) -> None:
     """As if it had run nowhere."""
-    for path in get_marks(cluster).glob("seen.*"):
+    for path in get_marks(cluster.site).glob("seen.*"):
         path.unlink()
 
 
 def seen(cluster: Cluster) -> set[str]:
     """What it said on each node."""
-    return {path.read_text().rstrip() for path in get_marks(cluster).glob("seen.*")}
+    return {path.read_text().rstrip() for path in get_marks(cluster.site).glob("seen.*")}
 
 
 def inode(line: str) -> str:

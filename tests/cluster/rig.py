@@ -87,9 +87,9 @@ def installation(mpi: str) -> str:
     return str(environment(mpi) / "bin" / "millrace")
 
 
-def get_marks(cluster: Cluster) -> Path:
+def get_marks(site: Site) -> Path:
     """Return the folder of the marks of tools: beside the working folder, in which what a tool writes is its own."""
-    marks = cluster.site.folder.with_name(f"{cluster.site.folder.name}-marks")
+    marks = site.folder.with_name(f"{site.folder.name}-marks")
     marks.mkdir(exist_ok=True)
     marks.chmod(0o777)
     return marks

@@ -79,7 +79,7 @@ class Views:
 
     def start_and_lose(self, *names: str) -> subprocess.Popen[bytes]:
         """A run that waits for the views of these nodes, which died while tools were at work."""
-        folder = get_marks(self.cluster)
+        folder = get_marks(self.cluster.site)
         process = self.cluster.start_command(self.words)
         begun = [folder / f"begun.{name}" for name in NODES]
         assert harness.wait_until(lambda: all(each.exists() for each in begun), process), self.cluster.said
@@ -102,7 +102,7 @@ def views_of(cluster: Cluster) -> Iterator[Views]:
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("needs /dev/fuse")
     folder = cluster.site.folder
-    (folder / "tool").write_text(TOOL.format(folder=get_marks(cluster)))
+    (folder / "tool").write_text(TOOL.format(folder=get_marks(cluster.site)))
     for name in ("view", *(f"cache-{name}" for name in ("head", *NODES))):
         (folder / name).mkdir()
     with web_server.serve(host=cluster.nodes.gateway) as web, ExitStack() as stack:
