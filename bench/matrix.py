@@ -28,7 +28,7 @@ from itertools import combinations, pairwise, product
 from pathlib import Path
 
 from bench import inputs
-from millrace.adapters.hmmer.outputs import VOLATILE
+from millrace.adapters.hmmer.command_line import VOLATILE
 
 N_QUERIES, N_PROFILES = 300, 60
 

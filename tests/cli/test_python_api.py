@@ -17,7 +17,7 @@ from shell import Shell
 from turns import again
 
 import millrace
-from millrace.api import notebook, run_options, running
+from millrace.api import notebook, running
 from millrace.core.errors import RefusedError
 
 PYTHON = shlex.quote(sys.executable)
@@ -144,7 +144,7 @@ def test_refusal_is_an_error_with_its_message(shell: Shell, quiet: None) -> None
 
 
 def test_examples() -> None:
-    assert sum(doctest.testmod(each).failed for each in (running, notebook, run_options)) == 0
+    assert sum(doctest.testmod(each).failed for each in (running, notebook, running)) == 0
 
 
 def test_public_names_of_the_package_exist() -> None:

@@ -15,7 +15,7 @@ from harness import wait_until
 from shell import Shell
 
 import millrace
-from millrace.api.run_options import RunOptions
+from millrace.api.running import RunOptions
 from millrace.cli.run import command as run_command
 
 PYTHON = shlex.quote(sys.executable)

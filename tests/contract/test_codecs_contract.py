@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from millrace.adapters.registry import MODULES
 from millrace.core.errors import CorruptError, MillraceError
-from millrace.extensions.pack import difference, pack_unpacker, plain_pack, result_codec
+from millrace.extensions.pack import difference, pack_unpacker, result_codec, result_files
 from millrace.extensions.pack.difference import FileCodec
 from millrace.extensions.pack.layout import MAX_SECTION_BYTES
 from millrace.extensions.pack.result_codec import NotPackableError, ResultCodec
@@ -116,7 +116,7 @@ def test_a_damaged_pack_of_any_codec_is_refused(tmp_path: Path) -> None:
     chance = random.Random(2)
     for data in AWKWARD.values():
         (tmp_path / "log").write_bytes(data)
-        plain_pack.pack_traces_or_plain([tmp_path / "log"], tmp_path / "p.mrp")
+        result_files.pack_traces_or_plain([tmp_path / "log"], tmp_path / "p.mrp")
         text = (tmp_path / "p.mrp").read_bytes()
         for _ in range(20):
             spoilt = bytearray(text)

@@ -20,8 +20,8 @@ from tool_batches import cut, still
 from millrace import _core
 from millrace.adapters import database_backend
 from millrace.adapters.adapter_base import DatabaseFacts
+from millrace.adapters.hmmer.command_line import VOLATILE
 from millrace.adapters.hmmer.fragments import ADAPTER
-from millrace.adapters.hmmer.outputs import VOLATILE
 from millrace.core.tool_use import ArgumentToken, DatabaseArg, InputArg, OutputArg, ToolUse, UserCommand
 
 pytestmark = pytest.mark.skipif(shutil.which("hmmsearch") is None, reason="hmmer is not installed")

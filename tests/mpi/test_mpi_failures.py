@@ -23,7 +23,7 @@ from jobs import NO_SILENCE, Mpi, end, ranks, said, with_limits
 from turns import again
 
 from millrace import _core
-from millrace.output.output_writer import select_effective_tasks
+from millrace.output.output_parts import select_effective_tasks
 
 #: Records and the batches that they make.
 N, BATCHES = 60, 15

@@ -13,7 +13,7 @@ from millrace.cli.pack import command as pack
 from millrace.cli.send import command as send
 from millrace.cli.unpack import command as unpack
 from millrace.core.errors import CorruptError, MillraceError, RefusedError
-from millrace.extensions.pack import age_encryption, pack_unpacker, plain_pack
+from millrace.extensions.pack import age_encryption, pack_unpacker, result_files
 
 pyrage = pytest.importorskip("pyrage")
 
@@ -47,7 +47,7 @@ def test_pack_is_decrypted_only_with_its_key(key: str, tmp_path: Path) -> None:
 def test_wrong_key_and_damage_are_reported(key: str, tmp_path: Path) -> None:
     def encrypted() -> bytes:
         with age_encryption.encrypt_when_written(tmp_path / "p.mrp", age_encryption.parse_recipients([key])) as fresh:
-            plain_pack.pack_traces_or_plain([tmp_path / "out"], fresh)
+            result_files.pack_traces_or_plain([tmp_path / "out"], fresh)
         return (tmp_path / "p.mrp").read_bytes()
 
     text = encrypted()
@@ -84,7 +84,7 @@ def test_ssh_key_encrypts_a_pack(key: str, tmp_path: Path) -> None:
     with age_encryption.encrypt_when_written(
         tmp_path / "p.mrp", age_encryption.parse_recipients([public, key])
     ) as fresh:
-        plain_pack.pack_traces_or_plain([tmp_path / "out"], fresh)
+        result_files.pack_traces_or_plain([tmp_path / "out"], fresh)
     for identity in ("ssh", "key"):
         with age_encryption.decrypt_for_reading(tmp_path / "p.mrp", tmp_path / identity, tmp_path) as plain:
             assert pack_unpacker.read_recipe(plain).outputs[0].name == "out"

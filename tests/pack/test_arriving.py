@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millrace.core.errors import RefusedError
-from millrace.extensions.pack import pack_transfer, plain_pack
+from millrace.extensions.pack import pack_transfer, result_files
 from millrace.extensions.pack.pack_receiver import ReceivingFolder
 
 #: Longest wait for an event, in seconds.
@@ -76,7 +76,7 @@ def test_waiting_receiver_keeps_the_folder(tmp_path: Path) -> None:
 def test_refused_send_keeps_files_of_an_earlier_start(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
-    plain_pack.pack_traces_or_plain([tmp_path / "a", tmp_path / "b"], tmp_path / "two.mrp")
+    result_files.pack_traces_or_plain([tmp_path / "a", tmp_path / "b"], tmp_path / "two.mrp")
     sent = io.BytesIO()
     pack_transfer.write_line(sent, pack_transfer.ResumePosition(0))
     for piece in ((tmp_path / "two.mrp").read_bytes(), b""):

@@ -16,18 +16,28 @@ from in_process import told
 from millrace import _core
 from millrace.cli import unpack
 from millrace.core.errors import CorruptError
-from millrace.extensions.pack import difference, hits, pack_transfer, pack_unpacker, recipe
-from millrace.extensions.pack.layout import MAGIC, MAX_SECTION_BYTES, VERSION, PackWriter, SectionKind, read_sections
-from millrace.extensions.pack.recipe import OriginalOutput, PackedDatabase, PackedQueries, PackRecipe
+from millrace.extensions.pack import difference, hits, layout, pack_transfer, pack_unpacker
+from millrace.extensions.pack.layout import (
+    MAGIC,
+    MAX_SECTION_BYTES,
+    VERSION,
+    OriginalOutput,
+    PackedDatabase,
+    PackedQueries,
+    PackRecipe,
+    PackWriter,
+    SectionKind,
+    read_sections,
+)
 
 ZEROS = bytes(MAX_SECTION_BYTES)
 
 
 def bomb(path: Path, says: int, *pieces: bytes) -> None:
     """A pack that says so many bytes of its output, and has these pieces of it."""
-    original = OriginalOutput(name="out", bytes=says, sha256=recipe.UNKNOWN)
+    original = OriginalOutput(name="out", bytes=says, sha256=layout.UNKNOWN)
     writer = PackWriter(path)
-    writer.add(SectionKind.RECIPE, recipe.encode_recipe(PackRecipe(codec="zstd", millrace="0", outputs=(original,))))
+    writer.add(SectionKind.RECIPE, layout.encode_recipe(PackRecipe(codec="zstd", millrace="0", outputs=(original,))))
     for piece in pieces:
         writer.add(SectionKind.PLAIN, piece, note=bytes([0]))
     writer.finish(lambda _: None)
@@ -88,12 +98,12 @@ def test_hits_of_a_pack_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for _ in range(4):
         writer.add(SectionKind.HITS, hits.encode_hits([hits.BatchHits(1, [0])]))
     writer.finish(lambda _: None)
-    base = recipe.PackedDatabase(
-        name="", title="", entries=1, residues=1, ordered=recipe.UNKNOWN, unordered=recipe.UNKNOWN
+    base = layout.PackedDatabase(
+        name="", title="", entries=1, residues=1, ordered=layout.UNKNOWN, unordered=layout.UNKNOWN
     )
     made = PackRecipe(
-        codec="blast", millrace="0", outputs=(OriginalOutput(name="out", bytes=0, sha256=recipe.UNKNOWN),),
-        queries=PackedQueries(name="q", bytes=1, sha256=recipe.UNKNOWN), database=base,
+        codec="blast", millrace="0", outputs=(OriginalOutput(name="out", bytes=0, sha256=layout.UNKNOWN),),
+        queries=PackedQueries(name="q", bytes=1, sha256=layout.UNKNOWN), database=base,
     )  # fmt: skip
     with pytest.raises(CorruptError, match="more hits than any result"):
         pack_unpacker.read_hits(read_sections(tmp_path / "bomb.mrp"), made)
@@ -150,9 +160,9 @@ def piece_of_trace(rows: int, *columns: dict[str, Any], body: bytes = b"", **mor
 def test_small_trace_pack_is_refused_with_little_memory(place: Path, piece: Any) -> None:
     """Hundreds of bytes on the disk that would ask for many GB."""
     pytest.importorskip("numpy")
-    original = OriginalOutput(name="out", bytes=10, sha256=recipe.UNKNOWN)
+    original = OriginalOutput(name="out", bytes=10, sha256=layout.UNKNOWN)
     writer = PackWriter(place / "bomb.mrp")
-    writer.add(SectionKind.RECIPE, recipe.encode_recipe(PackRecipe(codec="trace", millrace="0", outputs=(original,))))
+    writer.add(SectionKind.RECIPE, layout.encode_recipe(PackRecipe(codec="trace", millrace="0", outputs=(original,))))
     writer.add(SectionKind.PLAIN, piece(), note=bytes([0]))
     writer.finish(lambda _: None)
     assert (place / "bomb.mrp").stat().st_size < 20_000
@@ -167,11 +177,11 @@ def test_empty_batches_are_refused_with_little_memory(place: Path) -> None:
     counts = b"\x01\x00\x00" * n
     writer = PackWriter(place / "bomb.mrp")
     made = PackRecipe(
-        codec="blast", millrace="0", outputs=(OriginalOutput(name="out", bytes=0, sha256=recipe.UNKNOWN),), tool="blastp",
-        queries=PackedQueries(name="q", bytes=1 << 60, sha256=recipe.UNKNOWN),
-        database=PackedDatabase(name="db", title="", entries=1 << 40, residues=1, ordered=recipe.UNKNOWN, unordered=recipe.UNKNOWN),
+        codec="blast", millrace="0", outputs=(OriginalOutput(name="out", bytes=0, sha256=layout.UNKNOWN),), tool="blastp",
+        queries=PackedQueries(name="q", bytes=1 << 60, sha256=layout.UNKNOWN),
+        database=PackedDatabase(name="db", title="", entries=1 << 40, residues=1, ordered=layout.UNKNOWN, unordered=layout.UNKNOWN),
     )  # fmt: skip
-    writer.add(SectionKind.RECIPE, recipe.encode_recipe(made))
+    writer.add(SectionKind.RECIPE, layout.encode_recipe(made))
     writer.add(SectionKind.HITS, hits.encode_numbers([n, len(counts), 0]) + counts)
     writer.finish(lambda _: None)
     pack = (place / "bomb.mrp").read_bytes()

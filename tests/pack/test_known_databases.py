@@ -15,7 +15,7 @@ from tool_batches import need
 from millrace.core.wait_loop import wait_until
 from millrace.extensions.pack import blast_codec, known_databases, regeneration_run, result_files
 from millrace.extensions.pack.known_databases import TICK_SECONDS, DatabaseEntries
-from millrace.extensions.pack.recipe import PackedDatabase
+from millrace.extensions.pack.layout import PackedDatabase
 
 #: Longest wait for an event, in seconds.
 LONG = 240

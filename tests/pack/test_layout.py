@@ -11,10 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.core.errors import CorruptError, MillraceError, RefusedError
-from millrace.extensions.pack import difference, hits, pack_unpacker, recipe
-from millrace.extensions.pack.layout import MAGIC, PackSection, PackWriter, SectionKind, read_sections
-from millrace.extensions.pack.plain_pack import check_pack_contents, compute_sha256
-from millrace.extensions.pack.recipe import OriginalOutput, PackRecipe
+from millrace.extensions.pack import difference, hits, layout, pack_unpacker
+from millrace.extensions.pack.layout import (
+    MAGIC,
+    OriginalOutput,
+    PackRecipe,
+    PackSection,
+    PackWriter,
+    SectionKind,
+    read_sections,
+)
+from millrace.extensions.pack.result_files import check_pack_contents, compute_sha256
 
 #: A pack of the file ``abc`` as it is, by the first release that packs.
 VECTOR = bytes.fromhex(
@@ -40,7 +47,7 @@ def plain(folder: Path, data: bytes) -> tuple[Path, tuple[OriginalOutput, ...]]:
     (folder / "original").write_bytes(data)
     originals = (OriginalOutput(name="out", bytes=len(data), sha256=compute_sha256(folder / "original")),)
     writer = PackWriter(folder / "pack")
-    writer.add(SectionKind.RECIPE, recipe.encode_recipe(PackRecipe(codec="zstd", millrace="0", outputs=originals)))
+    writer.add(SectionKind.RECIPE, layout.encode_recipe(PackRecipe(codec="zstd", millrace="0", outputs=originals)))
     difference.write_plain_pieces(writer, 0, folder / "original")
     writer.finish(lambda path: check_pack_contents(path, originals, []))
     return folder / "pack", originals
@@ -163,7 +170,7 @@ def test_any_bytes_are_hits_or_refused(data: bytes) -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_recipe_or_refused(data: bytes) -> None:
     with pytest.raises(CorruptError):
-        recipe.decode_recipe(data)
+        layout.decode_recipe(data)
 
 
 WORDS = st.lists(

@@ -18,7 +18,7 @@ from turns import some
 
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import DatabaseArg, InputArg, OutputArg
-from millrace.extensions.pack import pack_unpacker, recipe
+from millrace.extensions.pack import layout, pack_unpacker
 from millrace.extensions.pack.layout import PackWriter, SectionKind, read_sections
 from millrace.extensions.pack.regeneration_run import build_command_line
 
@@ -180,8 +180,8 @@ def rewritten(source: Path, dest: Path, **changes: object) -> None:
     writer = PackWriter(dest)
     for section in read_sections(source):
         if section.kind is SectionKind.RECIPE:
-            made = msgspec.structs.replace(recipe.decode_recipe(section.unpack_bytes()), **changes)
-            writer.add(SectionKind.RECIPE, recipe.encode_recipe(made))
+            made = msgspec.structs.replace(layout.decode_recipe(section.unpack_bytes()), **changes)
+            writer.add(SectionKind.RECIPE, layout.encode_recipe(made))
         elif section.kind is SectionKind.HITS:
             writer.add(SectionKind.HITS, section.unpack_bytes())
     writer.finish(lambda _: None)

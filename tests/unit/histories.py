@@ -35,7 +35,7 @@ from millrace.core.tasks import (
 )
 from millrace.core.tool_use import CostHint, DatabaseFragment, FragmentPlan, OutputUse, RankColumns
 from millrace.execution.resume import find_partial_searches
-from millrace.output.output_writer import ReorderBuffer, select_effective_tasks
+from millrace.output.output_parts import ReorderBuffer, select_effective_tasks
 from millrace.scheduler.dispatcher import TaskDispatcher
 from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES
 from millrace.scheduler.limits import QuarantineLimit

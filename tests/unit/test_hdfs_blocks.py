@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cluster.block_watch import find_volume_holders
+from millrace.cluster.node_staging import find_volume_holders
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FetchedFile, HdfsRead
 from millrace.node.node_volumes import FilledExtents, SparseFile

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from millrace import _core
 from millrace.core.tasks import RankTask, SliceTask, encode_task_kind
-from millrace.output.output_writer import ReorderBuffer, select_effective_tasks
+from millrace.output.output_parts import ReorderBuffer, select_effective_tasks
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.randoms(use_true_random=False))

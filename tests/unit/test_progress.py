@@ -12,8 +12,7 @@ import pytest
 
 from millrace.core.job import ProgressMode
 from millrace.core.tool_use import ProgressSnapshot
-from millrace.report.eta import ProgressHistory, estimate_remaining
-from millrace.report.progress import make_progress
+from millrace.report.progress import ProgressHistory, estimate_remaining, make_progress
 
 pytestmark = pytest.mark.process
 

@@ -13,6 +13,7 @@ from event_stories import story, write
 
 from millrace.core.errors import MillraceError
 from millrace.report import charts, html_report
+from millrace.report.event_log import load_runs
 from millrace.report.events import (
     AnyLogEvent,
     EndEvent,
@@ -23,7 +24,6 @@ from millrace.report.events import (
     read_events,
 )
 from millrace.report.html_report import make_remarks
-from millrace.report.logged_runs import load_runs
 from millrace.report.summary import summarise_runs
 
 pytestmark = pytest.mark.process

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from event_stories import story
 
-from millrace.extensions.watch import phases_page, status_line
+from millrace.extensions.watch import terminal_screen, watch_view
 from millrace.extensions.watch.watch_targets import FileTail
 from millrace.extensions.watch.watch_view import WatchView
 from millrace.extensions.workflow.workflow_folder import PhaseLogLine, list_work_stretches
+from millrace.report.event_log import load_runs, summarise_nodes
 from millrace.report.events import RetryEvent, RunEvent, TaskEvent
-from millrace.report.logged_runs import load_runs, summarise_nodes
 
 
 def test_tail_reads_each_complete_line_once(tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ def test_remaining_time_follows_from_the_finish_times() -> None:
     view = WatchView("o.millrace", "running", load_runs([head, *tasks]))
     assert view.share == 0.5 and view.left and view.left[1] == 5.0
     assert (
-        status_line.format_status_line(view)
+        terminal_screen.format_status_line(view)
         == "o.millrace: running, 50 %, 5 records, 5.0 s, about 5.0 s left (4.8 s to 5.2 s)"
     )
-    assert status_line.build_change_key(view) != status_line.build_change_key(
+    assert terminal_screen.build_change_key(view) != terminal_screen.build_change_key(
         WatchView("o.millrace", "running", load_runs([head, *tasks, RetryEvent()]))
     )
     over = WatchView("o.millrace", "killed", view.runs)
@@ -83,7 +83,7 @@ def test_resumed_phases_have_a_bar_per_start() -> None:
         WatchView(name, state, load_runs([RunEvent(), TaskEvent(t=2, start=0)]), stretches=[each for each in found if each.phase == name])
         for name, state in (("a", "done"), ("b", "quarantined"))
     ]  # fmt: skip
-    drawn = phases_page.build_phase_charts(views)
+    drawn = watch_view.build_phase_charts(views)
     assert [(bar["phase"], bar["start"], bar["length"], bar["state"]) for bar in drawn["bars"]] == [
         ("a", 0, 4, "stopped"), ("a", 10, 1, "done"), ("b", 1, 9, "killed"), ("b", 10, 5, "quarantined"),
     ]  # fmt: skip

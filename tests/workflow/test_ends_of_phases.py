@@ -37,9 +37,9 @@ def test_filter_over_files_waits_for_their_folder(tmp_path: Path) -> None:
     """Whichever process is the first to run."""
     from millrace.core.job import JobSpec
     from millrace.extensions.workflow.filter_input import FilterInput, locate_file_list
+    from millrace.extensions.workflow.phase_chain import WorkflowLink, open_link_pair
     from millrace.extensions.workflow.planned_phases import PlannedPhase, WorkflowContext
     from millrace.extensions.workflow.workflow_description import PhaseDescription
-    from millrace.extensions.workflow.workflow_link import WorkflowLink, open_link_pair
 
     here = WorkflowContext(tmp_path, {}, tmp_path)
 

@@ -14,8 +14,8 @@ import pytest
 from harness import wait_until
 from shell import Shell
 
-from millrace.extensions.watch.phases_page import build_phase_charts, list_busy_times
 from millrace.extensions.watch.watch_targets import WatchedJob
+from millrace.extensions.watch.watch_view import build_phase_charts, list_busy_times
 from millrace.host import file_lock, lock_owner
 
 JOB = """

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from millrace.api import function_transfer
-from millrace.api.run_options import StrPath
-from millrace.api.running import Run
+from millrace.api.running import Run, StrPath
 from millrace.core.errors import RefusedError
 from millrace.host.permissions import claim_private_folder, replace_file
 from millrace.host.python_launch import make_python_command

@@ -1,4 +1,4 @@
-"""Runs started from Python: each is a process of its own, whose output is read while it runs.
+"""Runs started from Python: their options, with types, and processes whose output is read while they run.
 
 The thread that reads the results also writes standard input, only as fast as the run reads it.
 """
@@ -17,14 +17,78 @@ import weakref
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Self, Unpack
+from typing import IO, Literal, Self, TypeAlias, TypedDict, Unpack
 
 from millrace.api import notebook
-from millrace.api.run_options import RunOptions, StrPath, format_option
 from millrace.core.errors import ExitCode, MillraceError, split_hint
 from millrace.core.job import split_command
 from millrace.host import lock_owner
 from millrace.host.python_launch import make_python_command
+
+#: A path, as text or as an object.
+StrPath: TypeAlias = str | os.PathLike[str]
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of ``millrace run`` under their names there, with ``_`` for ``-``.
+
+    An option that may be repeated takes one value or several.
+    """
+
+    slots: int
+    run_dir: StrPath
+    work_dir: StrPath
+    fresh: bool
+    as_: str
+    input: StrPath | Sequence[StrPath]
+    output: StrPath | Sequence[StrPath]
+    join: str | Sequence[str]
+    shared: StrPath | Sequence[StrPath]
+    ok_status: int | Sequence[int]
+    format: str
+    records: bool
+    warm: bool
+    record_start: str
+    record_end: str
+    batch: str | int
+    fragments: str | int
+    retries: int
+    record_timeout: float
+    on_failure: Literal["quarantine", "stop"]
+    max_quarantined: str | int
+    retry_quarantined: bool
+    keep_run_dir: bool
+    sync: float
+    verify: float
+    independent: bool
+    progress: Literal["auto", "bar", "plain", "json", "none"]
+    hosts: str
+    partition_size: int
+    stage: StrPath
+    write: Literal["merge", "individual", "collective", "coordinator"]
+    nice: int
+    quiet: bool
+    verbose: bool
+    pack_to: StrPath
+    with_queries: bool
+
+
+def format_option(name: str, value: object) -> list[str]:
+    """Return an option as the words of a command line.
+
+    >>> format_option("run_dir", "r"), format_option("fresh", True), format_option("fresh", False)
+    (['--run-dir', 'r'], ['--fresh'], [])
+    >>> format_option("output", ["a", "b"]), format_option("as_", "blastp")
+    (['--output', 'a', '--output', 'b'], ['--as', 'blastp'])
+    """
+    option = f"--{name.rstrip('_').replace('_', '-')}"
+    if value is True:
+        return [option]
+    if value is False or value is None:
+        return []
+    several = value if isinstance(value, list | tuple) else [value]
+    return [word for each in several for word in (option, str(each))]
+
 
 #: Bytes written and read at once.
 PIECE_BYTES = 1 << 16

@@ -1,4 +1,4 @@
-"""The command line: one module for each verb, imported on use, so that ``millrace run`` starts fast."""
+"""The command line: a module for each verb, imported on use, so that ``millrace run`` starts fast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import click
 
 from millrace import __version__
 from millrace.core.errors import ExitCode, MillraceError, RefusedError
-from millrace.core.terminal import EscapingStream, escape_standard_output
+from millrace.core.text_format import EscapingStream, escape_standard_output
 from millrace.host.signals import raise_keyboard_interrupt
 
 VERBS = (
@@ -45,6 +45,9 @@ VERBS = (
     "completion",
 )
 
+#: Module and name of the commands that are not ``VERB.command``.
+VERB_COMMANDS = {"slurm": "queued_job.slurm_command", "pbs": "queued_job.pbs_command"}
+
 
 class VerbGroup(click.Group):
     """A click group that imports the module of a verb on first use."""
@@ -55,7 +58,8 @@ class VerbGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"millrace.cli.{cmd_name}").command
+        module, _, name = VERB_COMMANDS.get(cmd_name, f"{cmd_name}.command").partition(".")
+        command: click.Command = getattr(importlib.import_module(f"millrace.cli.{module}"), name)
         return command
 
     def resolve_command(

@@ -42,14 +42,14 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
     from millrace.cli.run import print_json
     from millrace.core.replica_rules import redact_place
     from millrace.host import site_defaults
-    from millrace.storage import replica_choice
+    from millrace.storage import cost_table
     from millrace.storage.reading_costs import choose_cheapest_offer
 
     rules = site_defaults.read_replicas(os.environ)
     told = []
     for name in names:
-        found = replica_choice.query_places(replica_choice.make_absolute(name), rules)
-        offers = {offer.place: offer for offer in replica_choice.list_offers(found, readers, os.environ)}
+        found = cost_table.query_places(cost_table.make_absolute(name), rules)
+        offers = {offer.place: offer for offer in cost_table.list_offers(found, readers, os.environ)}
         best = choose_cheapest_offer(list(offers.values()))
         told.append({"name": redact_place(name), "best": redact_place(best.place) if best else "", "places": [
             {"place": redact_place(each.place), "why_not": each.why_not, "size": each.about.size if each.about else None,
@@ -67,7 +67,7 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
 
 def _print_places(told: dict[str, Any], readers: int) -> None:
     """Print the places of one file."""
-    from millrace.core.number_format import format_count, format_size
+    from millrace.core.text_format import format_count, format_size
 
     click.echo(told["name"])
     for each in told["places"]:
@@ -86,7 +86,7 @@ def _format_seconds(value: float) -> str:
     >>> _format_seconds(0.00123), _format_seconds(12.34)
     ('1.2 ms', '12 s')
     """
-    from millrace.core.number_format import format_scaled
+    from millrace.core.text_format import format_scaled
 
     return f"{format_scaled(value * 1e6, (' us', ' ms', ' s'))}" if value < 100 else f"{value:,.0f} s"
 
@@ -118,16 +118,16 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
     from millrace.cli import print_message
     from millrace.cli.run import print_json
     from millrace.host import site_defaults
-    from millrace.storage import cost_table, replica_choice
+    from millrace.storage import cost_table
     from millrace.storage.cost_table import measure_place as measure
 
     found, failed = [], False
-    places = places or tuple(replica_choice.list_example_files(site_defaults.read_replicas(os.environ)))
+    places = places or tuple(cost_table.list_example_files(site_defaults.read_replicas(os.environ)))
     if not places:
         raise RefusedError("no [[replica]] names a place", "name a file or a URL")
     for place in places:
         try:
-            measured = measure(replica_choice.make_absolute(place))
+            measured = measure(cost_table.make_absolute(place))
         except MillraceError as error:
             print_message(str(error))
             failed = True
@@ -144,8 +144,8 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
 
 def _print_measured_costs(measured: MeasuredCost) -> None:
     """Print the measured cost of a place, and how well it predicts."""
-    from millrace.core.number_format import format_size
     from millrace.core.replica_rules import redact_place
+    from millrace.core.text_format import format_size
     from millrace.storage.cost_table import find_server
 
     click.echo(f"{find_server(measured.place)}, by {redact_place(measured.place)} ({format_size(measured.size)})")
@@ -169,7 +169,7 @@ def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
     An existing copy is not fetched again; concurrent requests share one download; an interrupted download is resumed.
     """
     from millrace.host import site_defaults
-    from millrace.storage import replica_choice
+    from millrace.storage import cost_table
     from millrace.storage.cache import cache_download, cache_location
     from millrace.storage.cache.copy_cache import NodeCache
 
@@ -177,7 +177,7 @@ def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
     cache = NodeCache(cache_location.resolve_cache_folder(ways[-1] if ways else "disk"), fetched=True)
     try:
         for name in names:
-            best = replica_choice.find_cheapest_place(name, 1, rules, os.environ).place
+            best = cost_table.find_cheapest_place(name, 1, rules, os.environ).place
             click.echo(cache_download.fetch_to_cache(best, cache, cache_location.compute_budget_bytes(cache)))
     finally:
         cache.close()
@@ -189,7 +189,7 @@ def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
 def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
     """List the copies on this node: path, size, where from, when fetched, and whether a process uses it."""
     from millrace.cli.run import print_json
-    from millrace.core.number_format import format_size
+    from millrace.core.text_format import format_size
     from millrace.storage.cache import cache_location
 
     found = [copy for cache in cache_location.open_caches(ways) for copy in cache_location.list_copies(cache)]
@@ -208,8 +208,8 @@ def list_copies(ways: tuple[str, ...], as_json: bool) -> None:
 def evict(names: tuple[str, ...], everything: bool, ways: tuple[str, ...]) -> None:
     """Remove copies, named by URL or path, and list them. A copy in use stays. Exit code 1: one stays or is missing."""
     from millrace.cli import print_message
-    from millrace.core.number_format import format_size
     from millrace.core.replica_rules import redact_place
+    from millrace.core.text_format import format_size
     from millrace.storage.cache import cache_location
 
     if bool(names) == everything:

@@ -67,8 +67,8 @@ def split(database: str, size: str, folder: str) -> None:
 def _split_into_hdfs(database: str, wanted: tuple[int, int], url: str) -> None:
     """Make the fragments in a temporary folder, and store all files of each on one DataNode of HDFS."""
     from millrace.adapters.blast import physical_fragments as splitting
-    from millrace.core.number_format import format_count
     from millrace.core.replica_rules import check_place, redact_place
+    from millrace.core.text_format import format_count
     from millrace.storage.hdfs.hdfs_colocation import NewHdfsFolder
 
     check_place(url)

@@ -213,7 +213,7 @@ def command(as_json: bool) -> None:
     import os
 
     from millrace.cli.run import print_json
-    from millrace.core.number_format import format_size
+    from millrace.core.text_format import format_size
     from millrace.host import site_defaults
 
     found = examine_machine(os.environ)

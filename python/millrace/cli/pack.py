@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millrace.cli.options import COMMAND, JobCommand, add_packing_options, find_tool_words
-from millrace.core.number_format import format_size
+from millrace.core.text_format import format_size
 
 if TYPE_CHECKING:
     from millrace.extensions.pack.result_packer import PackOptions
@@ -135,14 +135,14 @@ def _pack_files(paths: list[Path], dest: Path, wishes: PackOptions) -> None:
     """Pack files without knowing the command that made them."""
     from millrace.cli.run import get_working_folder
     from millrace.core.errors import RefusedError
-    from millrace.extensions.pack import age_encryption, pack_destinations, plain_pack, recipe
+    from millrace.extensions.pack import age_encryption, layout, pack_destinations, result_files
 
     if missing := next((path for path in paths if not path.is_file()), None):
         what = "is a folder, and no run directory" if missing.is_dir() else "no such file"
         raise RefusedError(f"{missing}: {what}", _HINT)
-    if len(paths) > recipe.MAX_OUTPUTS:
+    if len(paths) > layout.MAX_OUTPUTS:
         raise RefusedError(
-            f"{len(paths)} files, and a pack holds {recipe.MAX_OUTPUTS} at most", "pack them with tar before"
+            f"{len(paths)} files, and a pack holds {layout.MAX_OUTPUTS} at most", "pack them with tar before"
         )
     place = get_working_folder() / dest
     pack_destinations.refuse_overwritten_inputs([place], paths)
@@ -151,7 +151,7 @@ def _pack_files(paths: list[Path], dest: Path, wishes: PackOptions) -> None:
         pack_destinations.explain_write_errors(place),
         age_encryption.encrypt_when_written(place, wishes.encrypt_to) as fresh,
     ):
-        packed = plain_pack.pack_traces_or_plain(paths, fresh)
+        packed = result_files.pack_traces_or_plain(paths, fresh)
     click.echo(f"millrace: {packed.describe_packing(dest)}", err=True)
     if packed.why_plain:
         hint = "a result of BLAST+ or HMMER gets far smaller with the command that wrote it: millrace pack FILE -o PACK -- COMMAND"
@@ -210,7 +210,7 @@ def _pack_outputs(
     """
     from millrace.cli.run import get_working_folder
     from millrace.core.errors import RefusedError, ToolError
-    from millrace.extensions.pack import age_encryption, pack_destinations, plain_pack, result_files, result_packer
+    from millrace.extensions.pack import age_encryption, pack_destinations, result_files, result_packer
 
     place = get_working_folder() / (dest or "")
     try:
@@ -225,7 +225,7 @@ def _pack_outputs(
             pack_destinations.explain_write_errors(place),
             age_encryption.encrypt_when_written(place, wishes.encrypt_to) as fresh,
         ):
-            packed = plain_pack.pack_files(found, fresh, error.message)
+            packed = result_files.pack_files(found, fresh, error.message)
         click.echo(f"millrace: {packed.describe_packing(dest)}", err=True)
         return
     outputs = result_files.find_output_files(plan, named)
@@ -247,10 +247,10 @@ def _pack_outputs(
 def _print_plan(plan: RunPlan, outputs: list[Path], wishes: PackOptions, bandwidth: float) -> None:
     import tempfile
 
-    from millrace.extensions.pack import regeneration_trial, transfer_estimate
+    from millrace.extensions.pack import pack_transfer, regeneration_trial
 
     with tempfile.TemporaryDirectory(prefix=".millrace-pack-", dir=plan.command.cwd) as folder:
-        ways, why_not = transfer_estimate.measure_transfer_methods(plan, outputs, wishes, Path(folder), _print_message)
+        ways, why_not = pack_transfer.measure_transfer_methods(plan, outputs, wishes, Path(folder), _print_message)
     click.echo(f"{'':10} {'bytes':>10} {'before':>10} {'send':>10} {'after':>10} {'in all':>10}")
     for way in ways:
         seconds = (way.before, way.bytes / bandwidth, way.after, way.estimate_seconds(bandwidth))

@@ -62,14 +62,14 @@ class _PlanFacts(NamedTuple):
 
 def _plan_command(job: JobSpec, cwd: Path) -> _PlanFacts:
     """Plan a command and collect the facts to print; run nothing but a known tool for its version."""
-    from millrace.cli import command_urls
+    from millrace.cli import options
     from millrace.launch import node_allocation
 
     _check_program(job, cwd)
-    outbox = command_urls.find_outbox(job, cwd)
+    outbox = options.find_outbox(job, cwd)
     job = outbox.job if outbox else job
     nodes = node_allocation.find_node_allocation(job.hosts, os.environ)
-    plan, behind = command_urls.plan_with_urls(job, cwd, os.environ, apart=nodes is not None)
+    plan, behind = options.plan_with_urls(job, cwd, os.environ, apart=nodes is not None)
     view = plan.command.view
     own = [path for path in plan.use.databases if not (view and view.find_file(path))]
     sums = _explain_database_reads(plan, own, len(nodes.nodes) if nodes else 1)

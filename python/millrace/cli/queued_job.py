@@ -1,4 +1,4 @@
-"""Options and command line of a job for a batch scheduler, shared by the verbs ``slurm`` and ``pbs``."""
+"""The commands ``millrace slurm`` and ``millrace pbs``: a run on several nodes as a job of a batch scheduler."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from millrace.cli.options import COMMAND, add_job_options, find_workflow
+from millrace.cli.options import COMMAND, JobCommand, add_job_options, find_workflow
 from millrace.core.errors import RefusedError, ToolError
 from millrace.core.job import JobSpec
-from millrace.launch.job_script import JobScriptRequest
+from millrace.launch import job_script
+from millrace.launch.job_script import JobScriptRequest, submit_job_script
 
 if TYPE_CHECKING:
     from millrace.extensions.workflow.workflow_description import WorkflowDescription
@@ -96,12 +97,12 @@ def _locate_run_dir(job: JobSpec, may_be_missing: bool) -> tuple[str, list[str]]
     Raises:
         MillraceError: ``millrace run`` would refuse the command.
     """
-    from millrace.cli import command_urls
+    from millrace.cli import options
     from millrace.cli.run import get_working_folder
     from millrace.core.replica_rules import has_url_arguments
     from millrace.planning import run_plan as planner
 
-    command_urls.check_urls(job)
+    options.check_urls(job)
     fetches = has_url_arguments((*job.command[1:], *job.input, *job.shared))
     may_be_missing = may_be_missing or fetches  # no download to a machine that will not run the job
     try:
@@ -142,6 +143,29 @@ def _locate_job_folder(flow: WorkflowDescription, file: Path, may_be_missing: bo
 
 def submit_script(command: str, script: str, *, dry_run: bool) -> None:
     """Print the script, or submit it and print the scheduler's answer."""
-    from millrace.launch.job_script import submit_job_script
-
     click.echo(script if dry_run else submit_job_script(command, script), nl=not dry_run)
+
+
+@click.command("slurm", cls=JobCommand, short_help="Submit a run on several nodes to Slurm.")
+@add_queue_options
+def slurm_command(request: JobScriptRequest, words: list[str], run_dir: str, dry_run: bool) -> None:
+    """Submit a run on several nodes to Slurm. Near the end of its wall time the job goes back into the queue, and
+    resumes, until all is done.
+
+    \b
+    millrace slurm -N 8 -t 4:00:00 -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
+    millrace slurm -N 8 -t 4:00:00 --setup 'module load blast' --dry-run -- blastp ...
+    """
+    submit_script("sbatch", job_script.build_slurm_script(request, words, run_dir), dry_run=dry_run)
+
+
+@click.command("pbs", cls=JobCommand, short_help="Submit a run on several nodes to PBS.")
+@add_queue_options
+def pbs_command(request: JobScriptRequest, words: list[str], run_dir: str, dry_run: bool) -> None:
+    """Submit a run on several nodes to PBS Pro or OpenPBS. Near the end of its wall time the job is queued again, and
+    resumes, until all is done. (Not yet tried on a real PBS server.)
+
+    \b
+    millrace pbs -N 8 -t 4:00:00 -- blastp -query q.faa -db nr -outfmt 6 -out hits.tsv
+    """
+    submit_script("qsub", job_script.build_pbs_script(request, words, run_dir), dry_run=dry_run)

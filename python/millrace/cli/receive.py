@@ -24,11 +24,11 @@ def command(
     """Regenerate a result while its pack arrives on standard input. Started by ``millrace send``, by ssh."""
     from millrace.cli.run import get_working_folder
     from millrace.core.errors import RefusedError, ToolError
-    from millrace.core.number_format import escape_unprintable
+    from millrace.core.text_format import escape_unprintable
     from millrace.extensions.pack import pack_destinations, pack_receiver, pack_unpacker
     from millrace.extensions.pack.pack_receiver import ReceivingFolder
     from millrace.extensions.pack.regeneration_run import RegenerationSettings
-    from millrace.launch.mpi_environment import remove_mpi_variables
+    from millrace.launch.launch_commands import remove_mpi_variables
 
     cwd = get_working_folder()
     dests = [cwd / each for each in outputs]

@@ -68,7 +68,7 @@ def _check_page(output: Path) -> None:
 def _write_phases_page(folder: Path, shown: Path, output: Path, *, as_json: bool) -> None:
     """Write the page, or print the JSON, of a job in phases with logs in ``folder`` and the run directory ``shown``."""
     from millrace.cli.run import print_json
-    from millrace.extensions.watch import phases_page
+    from millrace.extensions.watch import watch_view
     from millrace.extensions.watch.watch_targets import WatchedJob
     from millrace.report import summary
 
@@ -81,5 +81,5 @@ def _write_phases_page(folder: Path, shown: Path, output: Path, *, as_json: bool
         print_json({phase.name: summary.summarise_runs(list(phase.runs)) for phase in view.phases if phase.runs})
         return
     _check_page(output)
-    phases_page.write_phases_page(view, shown, output)
+    watch_view.write_phases_page(view, shown, output)
     click.echo(str(output))

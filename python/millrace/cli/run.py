@@ -1,4 +1,4 @@
-"""The command ``millrace run``."""
+"""The command ``millrace run``, and its option ``--pack-to``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from millrace.host import debug_log, lock_owner
 
 if TYPE_CHECKING:
     from millrace.cluster.membership import JobMembership
-    from millrace.execution.finished_run import FinishedRun
+    from millrace.execution.resume import FinishedRun
     from millrace.execution.url_inputs import UrlFiles
     from millrace.execution.url_outputs import OutputUploads
     from millrace.extensions.workflow.workflow_description import WorkflowDescription
-    from millrace.launch.mpi_environment import LaunchedProcess
+    from millrace.launch.launch_commands import LaunchedProcess
     from millrace.launch.supervisor_link import SupervisorLink
     from millrace.planning.run_plan import RunPlan
 
@@ -56,7 +56,7 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
     The same command again resumes a run that was stopped, killed or crashed.
     """
     from millrace.core.errors import LostError, MillraceError, RefusedError
-    from millrace.launch import mpi_environment
+    from millrace.launch import launch_commands
     from millrace.launch.node_allocation import PHASE
     from millrace.launch.supervisor_link import SupervisorLink
 
@@ -69,17 +69,13 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
             sys.exit(_run_phases(*flow))
         phase, job = (*flow, name), flow[0].get_phase(name).job
     if pack:
-        from millrace.cli import packed_run
-
-        finished = packed_run.run_and_pack(
-            job, get_working_folder(), get_working_folder() / pack, with_queries=with_queries
-        )
+        finished = run_and_pack(job, get_working_folder(), get_working_folder() / pack, with_queries=with_queries)
         if as_json:
             print_json(finished.summary)
         sys.exit(finished.code)
     if with_queries:
         raise RefusedError("--with-queries belongs to --pack-to", "name the pack: --pack-to FILE.mrp")
-    launched = mpi_environment.find_launched_process(os.environ)
+    launched = launch_commands.find_launched_process(os.environ)
     if (log := os.environ.get(debug_log.VARIABLE)) or job.verbosity > 1:
         debug_log.start_debug_log(log or "", launched.rank if launched and launched.size > 1 else None)
         if job.progress == "auto":
@@ -102,11 +98,11 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
 def _run_phases(flow: WorkflowDescription, file: Path) -> int:
     """Run a job in phases and return its exit code."""
     from millrace.core.errors import RefusedError
-    from millrace.extensions.watch.status_line import WorkflowProgress
+    from millrace.extensions.watch.terminal_screen import WorkflowProgress
     from millrace.extensions.workflow import workflow_run as phases
-    from millrace.launch import mpi_environment, node_allocation
+    from millrace.launch import launch_commands, node_allocation
 
-    launched = mpi_environment.find_launched_process(os.environ)
+    launched = launch_commands.find_launched_process(os.environ)
     if launched and not _is_alone(launched):
         raise RefusedError(
             f"{file}: a job in phases starts its own ranks",
@@ -143,19 +139,19 @@ def _plan_and_run(
     Args:
         phase: Workflow, its file and the name of the phase of which this process is a rank; None: no phase.
     """
-    from millrace.cli import command_urls
+    from millrace.cli import options
     from millrace.launch import node_allocation
-    from millrace.launch.mpi_environment import remove_mpi_variables
+    from millrace.launch.launch_commands import remove_mpi_variables
 
     crew = None
     if launched:
-        from millrace.execution import mpi_job
+        from millrace.execution import plan_execution
 
-        crew = mpi_job.join_mpi_job(launched, supervision, job)
+        crew = plan_execution.join_mpi_job(launched, supervision, job)
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # only the first start begins afresh
     in_job = launched is not None or supervision.active
-    outbox = command_urls.find_outbox(job, get_working_folder())
+    outbox = options.find_outbox(job, get_working_folder())
     job = outbox.job if outbox else job
     nodes = node_allocation.find_node_allocation(job.hosts, os.environ) if _is_alone(launched) else None
     environ = remove_mpi_variables(os.environ) if in_job else os.environ
@@ -164,7 +160,7 @@ def _plan_and_run(
 
         plan, behind = plan_rank_phase(*phase[:2], get_working_folder(), environ, phase[2]), None
     else:
-        plan, behind = command_urls.plan_with_urls(
+        plan, behind = options.plan_with_urls(
             job, get_working_folder(), environ, apart=crew is not None or nodes is not None, launched=in_job
         )
     if outbox:
@@ -255,3 +251,44 @@ def print_json(value: Any, *, err: bool = False) -> None:
     from millrace.rundir.checksummed_json import encode_json
 
     click.echo(encode_json(value).decode(), err=err)
+
+
+def run_and_pack(job: JobSpec, cwd: Path, dest: Path, *, with_queries: bool) -> FinishedRun:
+    """Run a job in ``cwd``, pack its outputs into ``dest``, and return how the run ended."""
+    from millrace.core.errors import ExitCode, RefusedError
+    from millrace.core.replica_rules import has_url_arguments
+    from millrace.extensions.pack import live_packing, pack_destinations
+    from millrace.extensions.pack.regeneration_run import RegenerationSettings
+    from millrace.extensions.pack.result_packer import QUERIES_PER_BATCH, PackOptions
+    from millrace.launch import launch_commands
+    from millrace.planning import run_plan as planner
+    from millrace.report import summary
+
+    if launch_commands.find_launched_process(os.environ) or job.hosts:
+        raise RefusedError("--pack-to: a run is packed on one machine", "pack its run directory when it is done")
+    if has_url_arguments((*job.command[1:], *job.input, *job.shared, *job.output)):
+        raise RefusedError("the command names files by URLs, which do not travel", "name copies of them")
+    pack_destinations.check_destinations([dest])
+    pack_destinations.check_replaced_file(dest)
+    keep, environ = job.keep_run_dir, dict(os.environ)
+    job = live_packing.make_packable_job(job, dest)
+    plan = planner.make_plan(job, cwd, environ)
+    pack_destinations.refuse_overwritten_inputs(
+        [dest], [*(cwd / item.path for item in plan.use.inputs), *plan.use.databases]
+    )
+    settings = RegenerationSettings(environ, job.slots, job.work_dir)
+    wishes = PackOptions(settings, min(job.batch_size[0] or QUERIES_PER_BATCH, QUERIES_PER_BATCH), with_queries)
+
+    def print_message(text: str) -> None:
+        if job.verbosity >= 0:
+            click.echo(f"millrace: {text}", err=True)
+
+    with pack_destinations.explain_write_errors(dest):
+        finished, packed = live_packing.run_and_pack(plan, dest, wishes, print_message, keep=keep)
+    if finished.summary and job.verbosity >= 0:
+        click.echo(summary.format_summary(finished.summary), err=True)
+    if finished.text and finished.code != ExitCode.DONE:
+        print_message(finished.text)
+    if packed:
+        print_message(packed.describe_packing(dest))
+    return finished

@@ -24,7 +24,7 @@ def command(as_json: bool) -> None:
     millrace report 3f2a91c0
     """
     from millrace.cli.run import get_working_folder, print_json
-    from millrace.core.number_format import format_count
+    from millrace.core.text_format import format_count
     from millrace.rundir import run_history
 
     runs = [each.past for each in run_history.list_archived_runs(os.environ)]
@@ -47,7 +47,7 @@ def command(as_json: bool) -> None:
 def _describe_active_runs(cwd: Path) -> list[str]:
     """Return a line for each run of the working folder that is running now."""
     from millrace.core.errors import MillraceError
-    from millrace.extensions.watch import status_line
+    from millrace.extensions.watch import terminal_screen
     from millrace.extensions.watch.watch_targets import list_active_runs, open_watch_targets
 
     lines = []
@@ -56,5 +56,5 @@ def _describe_active_runs(cwd: Path) -> list[str]:
             suppress(MillraceError, OSError),
             open_watch_targets([name], os.environ) as (run,),
         ):  # it has just ended, or belongs to another user
-            lines.append(status_line.format_status_line(run.read_view()))
+            lines.append(terminal_screen.format_status_line(run.read_view()))
     return lines

@@ -45,7 +45,7 @@ def command(
     """
     from millrace.cli.run import get_working_folder
     from millrace.core.errors import RefusedError
-    from millrace.core.number_format import format_size
+    from millrace.core.text_format import format_size
     from millrace.extensions.pack import age_encryption, result_files
 
     found = _PLACE.fullmatch(place)

@@ -81,7 +81,7 @@ def command(
     """
     from millrace.cli.run import print_json
     from millrace.core.errors import RefusedError
-    from millrace.core.number_format import format_count
+    from millrace.core.text_format import format_count
     from millrace.extensions.simulate import simulated_nodes
     from millrace.extensions.simulate.cost_trace import SimulatedCluster, load_cost_trace
     from millrace.extensions.simulate.simulation import ClusterSimulation
@@ -120,7 +120,7 @@ def command(
 
 def _print_outcome(found: SimulationOutcome, known: CostTrace, nodes: int) -> None:
     """Print the figures of a simulated run."""
-    from millrace.core.number_format import format_duration
+    from millrace.core.text_format import format_duration
 
     click.echo(
         f"trace:        {known.words}; a record takes {known.mean_seconds:.3g} s on average, {found.longest_seconds:.3g} s at most"

@@ -39,9 +39,9 @@ def _print_run_status(name: str, *, as_json: bool) -> None:
     """Print the status of a run, or of a job in phases, by its name."""
     from millrace.cli.run import print_json
     from millrace.core.errors import split_hint
-    from millrace.core.number_format import format_count
+    from millrace.core.text_format import format_count
     from millrace.extensions.workflow.workflow_folder import is_workflow_folder
-    from millrace.output import run_status
+    from millrace.output import journal_gather
     from millrace.rundir import run_history
 
     run_dir, ended = run_history.find_run_logs(name, os.environ)
@@ -51,7 +51,7 @@ def _print_run_status(name: str, *, as_json: bool) -> None:
     if ended:
         print_json(ended) if as_json else _print_past_run(ended)
         return
-    found = run_status.read_run_status(run_dir)
+    found = journal_gather.read_run_status(run_dir)
     if as_json:
         print_json(found)
         return
@@ -76,18 +76,18 @@ def _print_run_status(name: str, *, as_json: bool) -> None:
 def _print_phase_status(folder: Path, ended: EndedRun | None, *, as_json: bool) -> None:
     """Print the status of a job in phases, a line for each phase."""
     from millrace.cli.run import print_json
-    from millrace.extensions.watch import status_line
+    from millrace.extensions.watch import terminal_screen
     from millrace.extensions.watch.watch_targets import open_watch_targets
 
     with open_watch_targets([str(folder)], os.environ) as (job,):
         view = job.read_view()
     if as_json:
-        print_json(status_line.build_figures(view))
+        print_json(terminal_screen.build_figures(view))
         return
     click.echo(_format_heading(ended) if ended else f"{folder}: {view.state}")
     for phase in view.phases:
         click.echo(
-            f"  {f'{phase.name}:':<{max(len(each.name) for each in view.phases) + 2}}{status_line.format_amounts(phase)}"
+            f"  {f'{phase.name}:':<{max(len(each.name) for each in view.phases) + 2}}{terminal_screen.format_amounts(phase)}"
         )
     if not ended and view.is_over and view.state not in ("done", "quarantined"):
         click.echo("  type the command again in the same folder to resume")
@@ -95,7 +95,7 @@ def _print_phase_status(folder: Path, ended: EndedRun | None, *, as_json: bool) 
 
 def _print_past_run(ended: EndedRun) -> None:
     """Print how a run ended, from the history."""
-    from millrace.core.number_format import format_count, format_duration
+    from millrace.core.text_format import format_count, format_duration
 
     click.echo(_format_heading(ended))
     click.echo(f"  command:      {shlex.join(ended.argv)}")

@@ -41,7 +41,7 @@ def list_() -> None:
     For a program on several lines, the first counts.
     """
     from millrace.adapters import description_lookup
-    from millrace.core.number_format import escape_unprintable
+    from millrace.core.text_format import escape_unprintable
 
     found = list(description_lookup.list_descriptions(get_working_folder(), os.environ))
     for each in found:
@@ -64,7 +64,7 @@ def allow(file: Path) -> None:
     Descriptions in ~/.config/millrace/tools need no confirmation.
     """
     from millrace.adapters import description_lookup, tool_description
-    from millrace.core.number_format import escape_unprintable
+    from millrace.core.text_format import escape_unprintable
 
     path = get_working_folder() / file
     try:

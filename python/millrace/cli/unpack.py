@@ -15,7 +15,7 @@ from millrace.cli.options import add_regenerating_options
 
 if TYPE_CHECKING:
     from millrace.core.tool_use import ArgumentToken
-    from millrace.extensions.pack.recipe import PackRecipe
+    from millrace.extensions.pack.layout import PackRecipe
 
 
 @click.command("unpack", short_help="Write a packed result again, exactly.")
@@ -44,7 +44,7 @@ def command(
     from millrace.cli.run import get_working_folder
     from millrace.extensions.pack import age_encryption, pack_destinations, pack_unpacker
     from millrace.extensions.pack.regeneration_run import RegenerationSettings
-    from millrace.launch.mpi_environment import remove_mpi_variables
+    from millrace.launch.launch_commands import remove_mpi_variables
 
     cwd = get_working_folder()
     folder = (cwd / outputs[0]).parent if outputs else cwd
@@ -66,7 +66,7 @@ def command(
 def _check_output_count(made: PackRecipe, outputs: Sequence[Path]) -> None:
     """Refuse another number of outputs than the pack has."""
     from millrace.core.errors import RefusedError
-    from millrace.core.number_format import escape_unprintable
+    from millrace.core.text_format import escape_unprintable
 
     if len(outputs) != len(made.outputs):
         names = ", ".join(escape_unprintable(each.name) for each in made.outputs)
@@ -77,7 +77,7 @@ def _check_output_count(made: PackRecipe, outputs: Sequence[Path]) -> None:
 
 def _ask_confirmation(argv: Sequence[str]) -> bool:
     """Show the command of a pack, and ask on a terminal whether to run it; without a terminal, no."""
-    from millrace.core.number_format import escape_unprintable
+    from millrace.core.text_format import escape_unprintable
 
     click.echo(f"millrace: this pack runs: {escape_unprintable(shlex.join(argv))}", err=True)
     return sys.stdin.isatty() and click.confirm("run it?", err=True)
@@ -85,7 +85,7 @@ def _ask_confirmation(argv: Sequence[str]) -> bool:
 
 def _list_contents(made: PackRecipe) -> str:
     """Describe the contents of a pack, in lines."""
-    from millrace.core.number_format import escape_unprintable, format_size
+    from millrace.core.text_format import escape_unprintable, format_size
 
     lines = [f"output {each.name}: {format_size(each.bytes)}, SHA-256 {each.sha256}" for each in made.outputs]
     if made.queries and made.database:

@@ -62,14 +62,14 @@ def command(runs: tuple[str, ...], web: bool, port: int) -> None:
 
 def _print_changes(watched: Sequence[WatchTarget]) -> list[WatchView]:
     """Print a line whenever a run has changed, until all have ended; return their last views."""
-    from millrace.extensions.watch import status_line
+    from millrace.extensions.watch import terminal_screen
 
     told: list[object] = [None] * len(watched)
     while True:
         views = [each.read_view() for each in watched]
         for number, view in enumerate(views):
-            if told[number] != (told_now := status_line.build_change_key(view)):
-                click.echo(status_line.format_status_line(view))
+            if told[number] != (told_now := terminal_screen.build_change_key(view)):
+                click.echo(terminal_screen.format_status_line(view))
                 told[number] = told_now
         sys.stdout.flush()
         if all(view.is_over for view in views):
@@ -81,7 +81,7 @@ def _show_on_terminal(watched: Sequence[WatchTarget]) -> list[WatchView]:
     """Redraw a table on the terminal until all runs have ended; return their last views."""
     from rich.live import Live
 
-    from millrace.core.terminal import make_console
+    from millrace.core.text_format import make_console
     from millrace.extensions.watch.terminal_screen import draw_views
 
     console = make_console(sys.stdout)

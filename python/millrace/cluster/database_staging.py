@@ -18,7 +18,7 @@ import msgspec
 from millrace.cluster.messages import FetchCopies, NodeCopiesFetched, NodeStorageReport, Plain, QueryNodeStorage
 from millrace.cluster.node_staging import TRANSFER_NAP_SECONDS, NodeStaging
 from millrace.core.errors import LostError, MillraceError
-from millrace.core.number_format import format_duration, format_size
+from millrace.core.text_format import format_duration, format_size
 from millrace.core.wait_loop import WaitDeadline, wait_until
 from millrace.planning import database_reads
 from millrace.storage import database_sources, staging_choice

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from millrace import _core
-from millrace.host.filesystems import find_filesystem_kind
+from millrace.host.file_lock import find_filesystem_kind
 
 Item = TypeVar("Item")
 

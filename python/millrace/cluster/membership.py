@@ -25,11 +25,11 @@ from millrace.cluster.transport.mpi_start import NAP_SECONDS
 from millrace.cluster.transport.mpi_transport import MpiTransport
 from millrace.core.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError
 from millrace.core.job import JobSpec
-from millrace.core.number_format import format_count
+from millrace.core.text_format import format_count
 from millrace.core.tool_use import HdfsRead, ToolUse
 from millrace.core.wait_loop import wait_until
 from millrace.host.signals import StopSignals
-from millrace.launch.mpi_environment import remove_mpi_variables
+from millrace.launch.launch_commands import remove_mpi_variables
 from millrace.node.work_dir import WorkDir
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir.paths import RunDir, RunManifest

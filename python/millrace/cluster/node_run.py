@@ -21,7 +21,7 @@ from millrace.cluster.node_info import (
     select_machine_variables,
 )
 from millrace.cluster.transport.mpi_transport import MpiTransport
-from millrace.cluster.write.agent_part_writer import AgentPartWriter
+from millrace.cluster.write.rank_strategies import AgentPartWriter
 from millrace.core.errors import CorruptError, RefusedError
 from millrace.core.tasks import SlotId, SlotsChanged, TaskEnded, TaskEnding, TaskId, TaskStarted
 from millrace.core.tool_use import HdfsRead

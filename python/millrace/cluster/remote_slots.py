@@ -11,10 +11,9 @@ from typing import Protocol
 import msgspec
 
 from millrace.cluster import messages as say
-from millrace.cluster.block_watch import Replicas, VolumeLocationWatch
 from millrace.cluster.membership import JobMember, JobMembership
+from millrace.cluster.node_staging import Replicas, VolumeLocationWatch
 from millrace.cluster.transport.mpi_start import NAP_SECONDS, create_message_naps
-from millrace.core.number_format import format_count
 from millrace.core.tasks import (
     PoolWoken,
     SlotEvent,
@@ -25,6 +24,7 @@ from millrace.core.tasks import (
     TaskStarted,
     TaskWithdrawn,
 )
+from millrace.core.text_format import format_count
 from millrace.core.tool_use import HdfsRead, ToolUse
 from millrace.core.wait_loop import wait_until
 from millrace.node.batch_files import SpooledBatch

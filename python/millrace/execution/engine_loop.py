@@ -13,7 +13,6 @@ from typing import Protocol
 import msgspec
 
 from millrace import _core
-from millrace.core.number_format import format_count
 from millrace.core.tasks import (
     CompareTask,
     PoolWoken,
@@ -25,6 +24,7 @@ from millrace.core.tasks import (
     TaskStarted,
     TaskWithdrawn,
 )
+from millrace.core.text_format import format_count
 from millrace.core.tool_use import CostHint, ProgressSnapshot
 from millrace.execution.action_runner import ActionRunner, ProgressCounts, TaskLog
 from millrace.execution.batch_table import BatchTable

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from millrace.core.errors import TogetherError, UnverifiedError
-from millrace.core.number_format import format_records
 from millrace.core.tasks import CommittedRecords
+from millrace.core.text_format import format_records
 from millrace.execution.batch_table import KeptBatches, remove_batch_files
 from millrace.execution.verification_report import (
     MismatchedOutput,
@@ -25,8 +25,8 @@ from millrace.execution.verification_report import (
     get_tool_name,
 )
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, recut_batches
+from millrace.planning.program_lookup import is_unknown_tool
 from millrace.planning.run_plan import RunPlan
-from millrace.planning.tool_trust import is_unknown_tool
 from millrace.scheduler.protocol import AttemptResult, TaskFailure
 from millrace.scheduler.verification_stretches import RecordExtent, VerificationStretches, list_variants
 

@@ -1,39 +1,45 @@
-"""Execution of a plan: take over its run directory, run the remaining tasks, and end in order."""
+"""Execution of a plan: take over its run directory, run the remaining tasks, and end in order.
+
+The processes of a job that an MPI launcher has started begin here, too.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from millrace import _core
-from millrace.core.errors import RefusedError
+from millrace.core.errors import ExitCode, LostError, RefusedError
 from millrace.core.tasks import count_records
 from millrace.execution.engine_loop import RunEngine
-from millrace.execution.finished_run import FinishedRun
+from millrace.execution.resume import FinishedRun
 from millrace.execution.run_claim import RunClaim, claim_run, find_complete_result, make_takeover_handler
-from millrace.execution.run_context import PhaseConnections, RunContext
 from millrace.execution.run_ending import RunEnding
-from millrace.execution.run_start import EarlierResults, build_run_event, open_journals
+from millrace.execution.run_start import EarlierResults, PhaseConnections, RunContext, build_run_event, open_journals
 from millrace.execution.run_wiring import RunWiring
-from millrace.host import debug_log
+from millrace.host import core_allocation, debug_log, work_places
 from millrace.host.signals import StopSignals
-from millrace.launch.mpi_environment import is_stdin_garbled
+from millrace.launch.launch_commands import LaunchedProcess, is_stdin_garbled
+from millrace.launch.launch_commands import find_launcher_process as launcher_process
 from millrace.launch.supervisor_link import SupervisorLink
 from millrace.node import work_dir
 from millrace.output import saved_outputs
-from millrace.planning import result_fingerprint
+from millrace.planning import result_fingerprint, work_dir_location
 from millrace.planning.run_plan import RunPlan
 from millrace.report import progress
 from millrace.report.event_log import EventLog
 from millrace.rundir import run_history
 
-if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
+if TYPE_CHECKING:
     from millrace.cluster.membership import JobMembership
+    from millrace.core.job import JobSpec
     from millrace.execution.url_inputs import UrlFiles
     from millrace.execution.url_outputs import OutputUploads
 
@@ -142,3 +148,60 @@ def _remember_cost(plan: RunPlan, engine: RunEngine) -> None:
 
 def _ignore_message(_: str) -> None:
     pass
+
+
+def join_mpi_job(launched: LaunchedProcess, supervision: SupervisorLink, job: JobSpec) -> JobMembership | None:
+    """Join an MPI job: return in the coordinator only, and run the agent in the other processes.
+
+    Args:
+        job: The job; the rest of the plan is made once all processes have joined.
+
+    Returns:
+        The other processes, for the coordinator; None if there are none. Any other process runs its agent, and exits
+        when that ends.
+
+    Raises:
+        RefusedError: There is no MPI, or it is not the launcher's.
+    """
+    core_allocation.release_cpu_binding(launcher_process())
+    if launched.size == 1:
+        return None
+    from millrace.cluster.membership import JobMembership
+    from millrace.cluster.partition_leader import create_agent
+    from millrace.cluster.transport.mpi_transport import MpiTransport
+
+    try:
+        work_places.hold_start_folder(os.environ)
+    except LostError as error:
+        if launched.rank:
+            sys.exit(f"millrace: rank {launched.rank}: {error.message}")
+        raise
+    slots = job.slots or core_allocation.count_usable_cores(os.environ)[0]
+    work = work_dir.choose_work_dir(work_dir_location.choose_work_place(job.work_dir, slots, Path.cwd()).path)
+    watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
+    work.make_folder()
+    try:
+        with supervision.announce_mpi_start():
+            world = MpiTransport(launched, work.path, supervision.key)
+    except RefusedError:
+        watchdog.close()
+        if launched.rank:
+            sys.exit(ExitCode.REFUSED)  # the coordinator reports it
+        raise
+    except RuntimeError as error:  # from the MPI library, if one process cannot reach another
+        watchdog.close()
+        words = f"MPI does not start: {error}"
+        if launched.rank:
+            sys.exit(f"millrace: rank {launched.rank} on {os.uname().nodename}: {words}")
+        raise LostError(words, "the nodes must reach each other by TCP, over IPv4 or over IPv6 all of them") from error
+    if world.rank:
+        with StopSignals(supervised=supervision.active) as interrupt:
+            create_agent(world, work, job.partition_size).run(interrupt)
+        watchdog.close()
+        world.finalize_or_abort(ExitCode.DONE)
+        sys.exit(ExitCode.DONE)
+    crew = JobMembership(world, work, job.partition_size, supervision.patience)
+    # At the very end, after errors were reported.
+    atexit.register(crew.leave_job)
+    atexit.register(watchdog.close)
+    return crew

@@ -1,4 +1,7 @@
-"""State that an earlier run left, and the check whether this run may resume it."""
+"""State that an earlier run left, the check whether this run may resume it, and the result of a run that reached its end.
+
+The result has an entry in the history, which outlives the run directory.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 from bisect import bisect
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 
 import msgspec
 
@@ -14,13 +18,15 @@ from millrace.adapters.joins import describe_join
 from millrace.core.errors import RefusedError
 from millrace.core.tasks import CommittedRecords, SearchTask, decode_task_kind
 from millrace.core.tool_use import ToolUse
+from millrace.output.output_parts import select_effective_tasks
 from millrace.output.output_streams import resolve_destination
-from millrace.output.output_writer import select_effective_tasks
 from millrace.output.saved_outputs import find_lacking_files, read_committed_tasks
 from millrace.planning import dependency_files, result_fingerprint
+from millrace.planning.program_lookup import is_unknown_tool
 from millrace.planning.run_plan import RunPlan
-from millrace.planning.tool_trust import is_unknown_tool
-from millrace.rundir import paths
+from millrace.report.events import read_typed_events
+from millrace.report.summary import RunSummary, summarise_events
+from millrace.rundir import paths, run_history
 from millrace.rundir.paths import VERSION, RunCompletion, RunDir, RunManifest
 
 
@@ -202,3 +208,37 @@ def find_partial_searches(tasks: Sequence[_core.TaskRef], done: Sequence[Committ
         taken.insert(at, (batch.first, batch.last))
         found.append(batch)
     return sorted(found, key=lambda batch: batch.first)
+
+
+class FinishedRun(msgspec.Struct, frozen=True):
+    """A run that reached its end."""
+
+    code: int
+    #: Text for the user, or empty.
+    text: str
+    summary: RunSummary | None
+
+
+def save_run_history(plan: RunPlan, rundir: RunDir, manifest: RunManifest, code: int, message: str = "") -> RunSummary:
+    """Save the closed event log and the facts of the run, and return the figures of the log.
+
+    Nothing is saved of a step of another job.
+
+    Args:
+        code: The exit code of this start.
+        message: Why it stopped early; empty if it did not.
+    """
+    counted = summarise_events(read_typed_events(rundir.events))
+    if not plan.listed:
+        return counted
+    run_history.archive_run(
+        run_history.EndedRun(
+            run_id=manifest.run_id, ended=datetime.now().astimezone().isoformat(timespec="seconds"),
+            argv=plan.command.argv, host=os.uname().nodename, cwd=str(plan.command.cwd), run_dir=str(plan.run_dir),
+            status=counted.status, exit_code=code, message=message, records_done=counted.records_done,
+            quarantined=len(counted.quarantined), n_starts=counted.n_runs, wall=counted.wall,
+        ),
+        {run_history.EVENTS: rundir.events},
+        plan.command.environ,
+    )  # fmt: skip
+    return counted

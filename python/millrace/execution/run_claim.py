@@ -13,8 +13,7 @@ import msgspec
 
 from millrace.core.errors import ExitCode, LostError, MillraceError
 from millrace.core.wait_loop import wait_until
-from millrace.execution.finished_run import FinishedRun
-from millrace.execution.resume import begin_or_resume_run, has_all_outputs, restore_fragments
+from millrace.execution.resume import FinishedRun, begin_or_resume_run, has_all_outputs, restore_fragments
 from millrace.host.file_lock import FileLock
 from millrace.host.signals import StoppedBySignalError
 from millrace.launch.heartbeat import BEAT_INTERVAL_SECONDS

@@ -21,14 +21,14 @@ from millrace.core.errors import (
     ToolError,
     UnverifiedError,
 )
-from millrace.core.number_format import format_count
+from millrace.core.text_format import format_count
 from millrace.core.wait_loop import wait_until
-from millrace.execution import finished_run
+from millrace.execution import resume
 from millrace.execution.engine_loop import RunEngine
-from millrace.execution.finished_run import FinishedRun
+from millrace.execution.resume import FinishedRun
 from millrace.execution.run_claim import RunClaim
-from millrace.execution.run_context import RunContext
 from millrace.execution.run_errors import build_disk_full_error, choose_resume_hint
+from millrace.execution.run_start import RunContext
 from millrace.execution.run_wiring import RunWiring
 from millrace.host.signals import StoppedBySignalError, make_closed_output_error
 from millrace.output import inconsistent_results, saved_outputs
@@ -103,7 +103,7 @@ class RunEnding:
             outbox.remove_sent_files()
         self._events.close()
         code = ExitCode.TOOL if against else ExitCode.QUARANTINED if lost else ExitCode.DONE
-        counted = finished_run.save_run_history(self._claim.plan, self._claim.rundir, self._claim.manifest, code)
+        counted = resume.save_run_history(self._claim.plan, self._claim.rundir, self._claim.manifest, code)
         words = [
             engine.verifier.describe_outcome(engine.counts.records),
             engine.describe_warm_savings(),
@@ -152,7 +152,7 @@ class RunEnding:
             saved_outputs.save_output_states(plan, claim.rundir, claim.manifest)
         with suppress(OSError):  # a history that cannot be written
             code = stopped.status if stopped else ExitCode.STOPPED
-            finished_run.save_run_history(plan, claim.rundir, claim.manifest, code, message)
+            resume.save_run_history(plan, claim.rundir, claim.manifest, code, message)
         return stopped
 
     def _raise_if_interrupted(self) -> None:

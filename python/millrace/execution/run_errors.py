@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from millrace.core.errors import ExitCode, MillraceError, ToolError, UnequalError
-from millrace.core.number_format import format_records
 from millrace.core.tasks import SlotTask, TaskEnded, TaskEnding
+from millrace.core.text_format import format_records
 from millrace.core.tool_use import ToolUse
 from millrace.execution.quarantine_writer import QuarantineWriter
 from millrace.node import work_dir

@@ -20,27 +20,26 @@ from millrace.execution.output_verifier import OutputVerifier
 from millrace.execution.quarantine_writer import QuarantineWriter
 from millrace.execution.resume import list_done_extents
 from millrace.execution.run_claim import RunClaim
-from millrace.execution.run_context import RunContext
-from millrace.execution.run_start import EarlierResults
+from millrace.execution.run_start import EarlierResults, RunContext
 from millrace.execution.verification_report import choose_short_batches, choose_stretches, select_kept_batches
 from millrace.node.batch_files import EndOfInput, FileList, SkippedRecords, SpooledBatch, open_reader
 from millrace.node.input_feeder import InputFeeder, InputSource
 from millrace.node.local_slots import LocalSlots
 from millrace.node.task_slots import TaskSlots
 from millrace.output.commits import ChangeGuard, GroupCommit, GuardedWriter
+from millrace.output.output_parts import OrderedWriter, OutputWriter
 from millrace.output.output_streams import OutputStreams, begin_record, record_stdout, resolve_destination
-from millrace.output.output_writer import OrderedWriter, OutputWriter
 from millrace.planning import result_fingerprint
 from millrace.planning.file_checks import list_existing_outputs, list_record_files
-from millrace.planning.tool_trust import is_unknown_tool
+from millrace.planning.program_lookup import is_unknown_tool
 from millrace.report.event_log import EventLog
 from millrace.report.events import VolumesEvent
 from millrace.report.progress import ProgressDisplay
 from millrace.rundir import paths
 
 if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
-    from millrace.cluster.block_watch import VolumeLocationWatch
     from millrace.cluster.membership import JobMember, JobMembership
+    from millrace.cluster.node_staging import VolumeLocationWatch
     from millrace.cluster.remote_slots import RemoteSlots
     from millrace.cluster.write.parallel_output import ParallelOutput
 
@@ -174,7 +173,7 @@ class RunWiring:
         use = self._claim.plan.use
         if not use.fragmented or not use.fragmented.volumes:
             return None
-        from millrace.cluster.block_watch import VolumeLocationWatch
+        from millrace.cluster.node_staging import VolumeLocationWatch
 
         hosts = {member.rank: member.hello.host for member in members}
         # The coordinator's host has all of a file in pieces.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from millrace.core.errors import LostOutputError
 from millrace.core.tasks import TaskEnded
 from millrace.core.tool_use import ToolUse, UserCommand
-from millrace.planning.tool_trust import is_unknown_tool
+from millrace.planning.program_lookup import is_unknown_tool
 
 #: Words of a script that may be paths.
 _WORD = re.compile(r"[^\s'\"`()<>|;&{}\[\],=]+")

@@ -15,7 +15,7 @@ from millrace.adapters.adapter_base import FileNamePatterns, MultiFileAdapter
 from millrace.core import record_formats, replica_rules
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.job import JobSpec
-from millrace.core.number_format import format_count, format_size
+from millrace.core.text_format import format_count, format_size
 from millrace.core.tool_use import FetchedFile, RemoteFileView
 from millrace.node import url_view
 from millrace.storage import locations, unpacked_copies, url_files

@@ -22,7 +22,7 @@ from millrace.adapters.tool_description import ToolDescription
 from millrace.core import replica_rules
 from millrace.core.errors import RefusedError
 from millrace.core.job import JobSpec
-from millrace.core.number_format import format_size
+from millrace.core.text_format import format_size
 from millrace.core.tool_use import OutputUse
 from millrace.host.permissions import replace_file
 from millrace.host.signals import StopSignals

@@ -14,11 +14,11 @@ import msgspec
 
 from millrace import _core
 from millrace.core.errors import UnverifiedError
-from millrace.core.number_format import format_count
 from millrace.core.tasks import CommittedRecords
+from millrace.core.text_format import format_count
 from millrace.core.tool_use import InputUse, OutputUse, ToolUse
+from millrace.planning.program_lookup import explain_doubts, is_unknown_tool
 from millrace.planning.run_plan import RunPlan
-from millrace.planning.tool_trust import explain_doubts, is_unknown_tool
 from millrace.scheduler.output_differences import (
     DifferenceExplanation,
     LineDifference,

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from millrace.core.errors import RefusedError
-from millrace.core.terminal import escape_controls
+from millrace.core.text_format import escape_controls
 
 #: The environment variable that names the log file.
 VARIABLE = "MILLRACE_LOG"

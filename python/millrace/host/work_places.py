@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace.core.errors import LostError, RefusedError
-from millrace.host import filesystems
+from millrace.host import file_lock
 from millrace.host.permissions import find_replacement_risk, open_private_folder
 
 #: Memory filesystems, in the order in which they are tried.
@@ -71,7 +71,7 @@ def is_usable_place(place: Path) -> bool:
         or shutil.disk_usage(place).free < MIN_FREE_BYTES
     ):
         return False
-    return str(place) in MEMORY or filesystems.find_filesystem_kind(place) not in filesystems.SHARED
+    return str(place) in MEMORY or file_lock.find_filesystem_kind(place) not in file_lock.SHARED
 
 
 def check_work_place(place: Path) -> Path:
@@ -90,7 +90,7 @@ def check_work_place(place: Path) -> Path:
         raise RefusedError(
             f"{place}: no place for the work directory: {why}", "name another folder, or make one of your own there"
         )
-    if (found := filesystems.find_filesystem_kind(place)) in filesystems.SHARED:
+    if (found := file_lock.find_filesystem_kind(place)) in file_lock.SHARED:
         raise RefusedError(
             f"{place}: is on storage that machines share ({found})", "name a folder on a disk of this machine's own"
         )

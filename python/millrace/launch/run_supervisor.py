@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 
 from millrace.core.errors import ExitCode, MillraceError, RefusedError
-from millrace.core.number_format import format_count
+from millrace.core.text_format import format_count
 from millrace.core.wait_loop import wait_until
 from millrace.host import debug_log, work_places
 from millrace.host.python_launch import make_python_command

@@ -15,7 +15,7 @@ from millrace.core.tool_use import InputUse, ToolUse
 from millrace.node import mirror_layout
 from millrace.node.batch_files import SpooledBatch
 from millrace.planning.file_checks import is_existing_output
-from millrace.planning.tool_trust import is_unknown_tool
+from millrace.planning.program_lookup import is_unknown_tool
 
 #: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
 ExecutionOutput = tuple[int, str, str, bytes, bool]

@@ -13,7 +13,7 @@ import msgspec
 
 from millrace import _core
 from millrace.core.errors import CorruptError, MillraceError, RefusedError
-from millrace.core.number_format import format_records
+from millrace.core.text_format import format_records
 from millrace.core.tool_use import InputUse
 from millrace.node.batch_files import BatchLimits, EndOfInput, FileBatch, SkippedRecords, SpooledBatch, digest_cut
 from millrace.scheduler.verification_stretches import MAX_SHORT_BATCH_BYTES, StretchChoice

@@ -138,9 +138,7 @@ class LocalSlots:
         self, use: ToolUse, fragmented: FragmentPlan, cwd: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
         names: Mapping[str, str], view: RemoteFileView | None, shared: Path,
     ) -> FragmentSearcher:  # fmt: skip
-        from millrace.node.fragment_searcher import (
-            FragmentSearcher,  # few runs need it, and the threads that it imports
-        )
+        from millrace.node.fragment_searcher import FragmentSearcher
 
         volumes = None
         if fragmented.volumes and view:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from millrace.core.number_format import format_count, format_size
 from millrace.core.tasks import SlotEvent, SlotsChanged, TaskEnded, TaskEnding
+from millrace.core.text_format import format_count, format_size
 from millrace.host import memory_limits
 from millrace.scheduler.limits import MemoryAllowance
 

@@ -39,7 +39,7 @@ from millrace.planning.folder_view import (
     list_mount_points,
     open_view,
 )
-from millrace.planning.tool_trust import is_unknown_tool
+from millrace.planning.program_lookup import is_unknown_tool
 
 #: Folder of a slot with the upper layer of an overlay, by number; as in ``crates/millrace-core/src/slot/view.rs``.
 UPPER = "upper-{}"

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from millrace import _core
 from millrace.core.errors import CorruptError, UnservedError
 from millrace.core.tasks import CommittedRecords
-from millrace.output.output_writer import OutputWriter
+from millrace.output.output_parts import OutputWriter
 from millrace.planning import dependency_files
 
 #: Returns a description of what has changed; empty: nothing.

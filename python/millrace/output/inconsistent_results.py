@@ -14,7 +14,7 @@ from typing import TypeAlias
 from millrace import _core
 from millrace.core.tasks import CommittedRecords
 from millrace.core.tool_use import FrozenValue, OutputUse
-from millrace.output.output_writer import select_effective_tasks
+from millrace.output.output_parts import select_effective_tasks
 from millrace.rundir.checksummed_json import encode_checksummed, read_checksummed
 from millrace.rundir.paths import RunDir, write_atomically
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from millrace import _core
 from millrace.adapters.adapter_base import expand_record_path
 from millrace.core.errors import CorruptError, MisfitError, RefusedError
-from millrace.core.number_format import escape_unprintable, format_records
 from millrace.core.tasks import CommittedRecords
+from millrace.core.text_format import escape_unprintable, format_records
 from millrace.core.tool_use import OutputUse, ToolUse
-from millrace.host.filesystems import SHARED, find_filesystem_kind
+from millrace.host.file_lock import SHARED, find_filesystem_kind
 from millrace.host.permissions import open_beneath
 from millrace.rundir.paths import RunDir, sync_folder
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from millrace import _core
 from millrace.core.errors import CorruptError, RefusedError
 from millrace.core.journal_blocks import map_blocks
-from millrace.core.number_format import format_records
 from millrace.core.tasks import CommittedRecords
+from millrace.core.text_format import format_records
 from millrace.core.tool_use import FrozenValue
-from millrace.host.filesystems import SHARED, find_filesystem_kind
+from millrace.host.file_lock import SHARED, find_filesystem_kind
 from millrace.output import inconsistent_results
+from millrace.output.output_parts import select_effective_tasks
 from millrace.output.output_streams import OutputStreams, resolve_destination
-from millrace.output.output_writer import select_effective_tasks
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir.checksummed_json import encode_checksummed, read_checksummed
 from millrace.rundir.paths import RunDir, RunManifest, write_atomically

@@ -14,7 +14,7 @@ import msgspec
 
 from millrace.adapters.adapter_base import is_still_growing
 from millrace.core.tool_use import FrozenValue, RemoteFileView, ToolUse, UserCommand
-from millrace.host import filesystems
+from millrace.host import file_lock
 
 #: Role of a file that the command of an unknown program names, of unknown use.
 NAMED = "file"
@@ -126,7 +126,7 @@ def find_unserved_mount(files: Iterable[DependencyFile]) -> str:
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
-            if error.errno == errno.ENOTCONN or filesystems.find_mount(Path(path))[0] != mount:
+            if error.errno == errno.ENOTCONN or file_lock.find_mount(Path(path))[0] != mount:
                 return mount
     return ""
 
@@ -181,7 +181,7 @@ def _drop_false_inodes(files: Iterable[DependencyFile]) -> Iterator[DependencyFi
     for file in files:
         folder = os.path.dirname(file.path)
         if folder not in made_up:
-            mount, kind = filesystems.find_mount(Path(folder or "/"))
+            mount, kind = file_lock.find_mount(Path(folder or "/"))
             made_up[folder] = mount if kind.startswith("fuse") else ""
         mount = made_up[folder]
         yield msgspec.structs.replace(file, inode=0, ctime_ns=0, mount=mount) if mount else file

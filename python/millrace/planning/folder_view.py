@@ -18,7 +18,7 @@ import msgspec
 from millrace import _core
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import InputArg, OutputArg, ToolUse
-from millrace.planning.tool_trust import is_unknown_tool
+from millrace.planning.program_lookup import is_unknown_tool
 
 #: Name, beside the slots, of the layer of an overlay that hides entries of the folder or adds others, by its number.
 MASK = "mask-{}"

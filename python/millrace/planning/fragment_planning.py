@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from millrace.adapters.adapter_base import DatabaseFacts, FragmentingAdapter, ToolAdapter
-from millrace.core import number_format
+from millrace.core import text_format
 from millrace.core.errors import RefusedError
 from millrace.core.job import MAX_FRAGMENTS, JobSpec
 from millrace.core.tool_use import ArgumentToken, CostHint, FrozenValue, ToolUse, UserCommand
@@ -74,7 +74,7 @@ def count_query_shares(queries: QueryEstimate, pass_residues: int) -> QueryShare
     >>> count_query_shares(seen, 0).number, count_query_shares(seen, 400), count_query_shares(QueryEstimate(records=100, units=90_000, longest=2000), 10_000).number
     (3, QueryShares(number=2, units=900, longest=600, told='3 queries in 2 passes'), 9)
     """
-    told = ("" if queries.complete else "about ") + number_format.format_count(queries.records, "query")
+    told = ("" if queries.complete else "about ") + text_format.format_count(queries.records, "query")
     if not pass_residues:
         return QueryShares(number=queries.records, units=queries.units, longest=queries.longest, told=told)
     if queries.ends:
@@ -90,7 +90,7 @@ def count_query_shares(queries: QueryEstimate, pass_residues: int) -> QueryShare
         usual = pass_residues + queries.units / queries.records / 2
         number = max(1, math.ceil(queries.units / usual))
         longest = min(queries.units, max(queries.longest, int(usual)))
-    told = f"{told} in {number_format.format_count(number, 'pass')}"
+    told = f"{told} in {text_format.format_count(number, 'pass')}"
     return QueryShares(number=number, units=queries.units, longest=longest, told=told)
 
 
@@ -156,7 +156,7 @@ def decide_fragments(
         )
     if size:
         n = min(max(1, math.ceil(database.bytes / size)), most)
-        why = f"as asked: {number_format.format_size(database.bytes)} in parts of {number_format.format_size(size)} at most"
+        why = f"as asked: {text_format.format_size(database.bytes)} in parts of {text_format.format_size(size)} at most"
         return FragmentDecision(why=why, sizes=(1,) * n)
     if whole := decide_by_queries(asked, database, queries, slots, memory, cost, batch, pass_residues):
         return whole
@@ -203,10 +203,10 @@ def _decide_for_memory(
     n = math.ceil(size * max(OVERLAP, math.ceil(slots / queries.records)) / free)
     saved = (passes - 1) * size / STORAGE_BYTES_PER_SECOND
     starts = passes * (n + 1) * cost.startup_seconds / slots
-    sizes = f"the database has {number_format.format_size(size)}, for which {number_format.format_size(free)} of memory are free"
+    sizes = f"the database has {text_format.format_size(size)}, for which {text_format.format_size(free)} of memory are free"
     if saved < 2 * starts:
         return FragmentDecision(why=f"{sizes}, but to read it again costs less than {n} searches of parts")
-    why = f"{sizes}: all queries search parts of {number_format.format_size(size / n)}, one after another"
+    why = f"{sizes}: all queries search parts of {text_format.format_size(size / n)}, one after another"
     return FragmentDecision(why=why, sizes=(1,) * min(n, MAX_FRAGMENTS))
 
 
@@ -229,8 +229,8 @@ def _decide_for_slots(database: DatabaseFacts, found: QueryShares, slots: int, m
     sizes = taper_fragment_sizes(together, affordable, most)
     gain = _estimate_speedup(found, slots, max(sizes) / sum(sizes))
     return FragmentDecision(
-        why=f"{found.told} with {number_format.format_scaled(found.longest)} residues at most would leave slots without work: "
-        f"{len(sizes)} fragments make that {number_format.format_scaled(gain)} times faster at best",
+        why=f"{found.told} with {text_format.format_scaled(found.longest)} residues at most would leave slots without work: "
+        f"{len(sizes)} fragments make that {text_format.format_scaled(gain)} times faster at best",
         sizes=sizes,
     )
 

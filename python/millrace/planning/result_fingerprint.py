@@ -21,7 +21,7 @@ import msgspec
 
 from millrace.adapters.adapter_base import NUL, is_still_growing
 from millrace.core.job import JobSpec
-from millrace.core.number_format import format_count
+from millrace.core.text_format import format_count
 from millrace.core.tool_use import CostSums, ToolUse, UserCommand
 from millrace.host import permissions
 from millrace.host.permissions import replace_file

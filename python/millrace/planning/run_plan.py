@@ -16,7 +16,7 @@ import msgspec
 from millrace.adapters import registry
 from millrace.core.errors import RefusedError
 from millrace.core.job import JobSpec
-from millrace.core.number_format import format_count
+from millrace.core.text_format import format_count
 from millrace.core.tool_use import FrozenValue, RecordProtocol, RemoteFileView, ToolUse, UserCommand
 from millrace.host import core_allocation
 from millrace.planning import dependency_files, folder_view, input_sniffing, result_fingerprint, work_dir_location
@@ -32,8 +32,13 @@ from millrace.planning.file_checks import (
 )
 from millrace.planning.fragment_planning import plan_fragments, should_sample_queries
 from millrace.planning.input_sniffing import add_query_sizes, sample_queries
-from millrace.planning.program_lookup import check_starters, find_program
-from millrace.planning.tool_trust import check_script, describe_check, describe_untested_version
+from millrace.planning.program_lookup import (
+    check_script,
+    check_starters,
+    describe_check,
+    describe_untested_version,
+    find_program,
+)
 from millrace.rundir import run_history
 from millrace.scheduler.batch_sizing import CostModel
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from millrace.core.errors import RefusedError
-from millrace.core.number_format import format_size
+from millrace.core.text_format import format_size
 from millrace.host import memory_limits
 from millrace.host.work_places import check_work_place, is_usable_place, list_disk_places, list_memory_places
 from millrace.planning.folder_view import explain_missing_view

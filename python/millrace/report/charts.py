@@ -12,9 +12,9 @@ from itertools import accumulate
 from math import ceil, log10
 from typing import Any
 
-from millrace.core import number_format
+from millrace.core import text_format
+from millrace.report.event_log import LoggedRun
 from millrace.report.events import TaskEvent
-from millrace.report.logged_runs import LoggedRun
 
 #: Maximum numbers of bars and slots in the timeline; beyond these, shares of time are shown instead.
 MAX_BARS, MAX_BAR_SLOTS = 3000, 64
@@ -92,11 +92,11 @@ def _make_bars(runs: Sequence[LoggedRun], along: TimeAxis, n_slots: int) -> dict
 
 
 def _format_bar_text(task: TaskEvent, run: LoggedRun) -> str:
-    size = "" if run.head.unit == "records" else f", {number_format.format_scaled(task.units)} {run.head.unit}"
+    size = "" if run.head.unit == "records" else f", {text_format.format_scaled(task.units)} {run.head.unit}"
     detail = f" ({task.detail})" if task.detail else ""
     lines = (
-        f"{number_format.format_records(task.first, task.last)}{size}",
-        f"{number_format.format_duration(task.t - task.start)}, {number_format.format_duration(task.cpu)} CPU",
+        f"{text_format.format_records(task.first, task.last)}{size}",
+        f"{text_format.format_duration(task.t - task.start)}, {text_format.format_duration(task.cpu)} CPU",
         f"slot {task.slot + 1}, attempt {task.attempt}: {task.status}{detail}",
     )
     # The chart reads its texts as HTML, and a tool's output may contain anything.

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.core.number_format import format_size
+from millrace.core.text_format import format_size
 
 
 class LogEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):

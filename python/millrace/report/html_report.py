@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from millrace.core import number_format
+from millrace.core import text_format
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FrozenValue
 from millrace.host.permissions import replace_file
 from millrace.report.charts import compute_costliest_share, make_charts
+from millrace.report.event_log import LoggedRun, load_runs, summarise_nodes
 from millrace.report.events import read_events
-from millrace.report.logged_runs import LoggedRun, load_runs, summarise_nodes
 from millrace.report.summary import RunSummary, list_slowest_batches, summarise_runs
 
 
@@ -31,22 +31,22 @@ def make_remarks(runs: Sequence[LoggedRun], summary: RunSummary) -> list[str]:
     said = []
     if done and summary.occupancy >= 0.95:
         said.append(
-            f"Slots were busy {number_format.format_percent(summary.occupancy)} of the time: little is left to gain."
+            f"Slots were busy {text_format.format_percent(summary.occupancy)} of the time: little is left to gain."
         )
     if busy and summary.cpu < 0.8 * busy:
         said.append(
-            f"While a task ran, its tool had a core only {number_format.format_percent(summary.cpu / busy)} of the time. "
+            f"While a task ran, its tool had a core only {text_format.format_percent(summary.cpu / busy)} of the time. "
             "Other programs on the machine, slow storage, or more slots than cores hold it up."
         )
     if summary.tail > max(0.1 * summary.wall, 1.0):
         said.append(
-            f"In the last {number_format.format_duration(summary.tail)} some slots had nothing left to do. A few records "
+            f"In the last {text_format.format_duration(summary.tail)} some slots had nothing left to do. A few records "
             "cost much more than the rest; see the slowest batches."
         )
     if len(done) >= 20 and (top := compute_costliest_share(done)) >= 0.1:
-        said.append(f"The costliest 1 % of the records took {number_format.format_percent(top)} of the CPU time.")
+        said.append(f"The costliest 1 % of the records took {text_format.format_percent(top)} of the CPU time.")
     if summary.cpu_lost > 0.02 * summary.cpu:
-        said.append(f"Attempts that failed cost {number_format.format_duration(summary.cpu_lost)} of CPU time.")
+        said.append(f"Attempts that failed cost {text_format.format_duration(summary.cpu_lost)} of CPU time.")
     tiny = [task for task in done if task.seconds < 0.05 * task.tasks]
     if len(tiny) > 0.5 * len(done) > 50:
         said.append("Most batches took less than 50 ms, so starting the tool is much of the cost: try larger batches.")
@@ -134,9 +134,9 @@ def render_template(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["duration"] = number_format.format_duration
-    environment.filters["percent"] = number_format.format_percent
-    environment.globals["records"] = number_format.format_records
+    environment.filters["duration"] = text_format.format_duration
+    environment.filters["percent"] = text_format.format_percent
+    environment.globals["records"] = text_format.format_records
     # "<" is escaped so that no name or path can close the script element.
     data = msgspec.json.encode(figures).decode().replace("<", "\\u003c")
     return environment.get_template(template).render(
@@ -156,44 +156,44 @@ def _format_title(run: LoggedRun, run_dir: Path) -> str:
 
 def make_cards(summary: RunSummary) -> list[dict[str, Any]]:
     """Return the headline figures: a name, a figure, and a line of detail below."""
-    unit_rate = f"{number_format.format_scaled(summary.units_per_second)} {summary.unit}/s"
+    unit_rate = f"{text_format.format_scaled(summary.units_per_second)} {summary.unit}/s"
     return [
         {
             "head": "records done",
             "figure": f"{summary.records_done:,}",
             "note": f"{summary.records_resumed:,} by earlier runs"
             if summary.records_resumed
-            else number_format.format_count(summary.n_tasks, "task"),
+            else text_format.format_count(summary.n_tasks, "task"),
         },
         {
             "head": "running time",
-            "figure": number_format.format_duration(summary.wall),
-            "note": f"in {number_format.format_count(summary.n_runs, 'run')}, {number_format.format_count(summary.slots, 'slot')}",
+            "figure": text_format.format_duration(summary.wall),
+            "note": f"in {text_format.format_count(summary.n_runs, 'run')}, {text_format.format_count(summary.slots, 'slot')}",
         },
         {
             "head": "throughput",
-            "figure": f"{number_format.format_scaled(summary.records_per_second)} records/s",
-            "note": unit_rate if summary.unit != "records" else f"{number_format.format_size(summary.bytes_in)} read",
+            "figure": f"{text_format.format_scaled(summary.records_per_second)} records/s",
+            "note": unit_rate if summary.unit != "records" else f"{text_format.format_size(summary.bytes_in)} read",
         },
         {
             "head": "slots busy",
-            "figure": number_format.format_percent(summary.occupancy),
+            "figure": text_format.format_percent(summary.occupancy),
             "note": "of slots × time, whatever else ran",
         },
         {
             "head": "parallel efficiency",
-            "figure": number_format.format_percent(summary.efficiency),
-            "note": f"{number_format.format_duration(summary.cpu)} of tool CPU / (slots × {'threads × ' if summary.threads > 1 else ''}time)",
+            "figure": text_format.format_percent(summary.efficiency),
+            "note": f"{text_format.format_duration(summary.cpu)} of tool CPU / (slots × {'threads × ' if summary.threads > 1 else ''}time)",
         },
         {
             "head": "memory, largest task",
-            "figure": number_format.format_size(summary.rss),
-            "note": f"{number_format.format_size(summary.bytes_out)} of output",
+            "figure": text_format.format_size(summary.rss),
+            "note": f"{text_format.format_size(summary.bytes_out)} of output",
         },
         {
             "head": "retries",
             "figure": f"{summary.n_retries:,}",
-            "note": f"{number_format.format_count(summary.n_failed, 'attempt')} failed",
+            "note": f"{text_format.format_count(summary.n_failed, 'attempt')} failed",
         },
         {
             "head": "quarantined",

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from heapq import nlargest
 from typing import Any
 
-from millrace.core import number_format
+from millrace.core import text_format
 from millrace.core.tool_use import FrozenValue
+from millrace.report.event_log import LoggedRun, list_still_quarantined, load_runs
 from millrace.report.events import AnyLogEvent, TaskEvent
-from millrace.report.logged_runs import LoggedRun, list_still_quarantined, load_runs
 
 #: Number of slowest batches that are named.
 N_SLOWEST = 5
@@ -192,30 +192,30 @@ def format_summary(summary: RunSummary) -> str:
 
 def _make_rows(s: RunSummary) -> list[tuple[str, str]]:
     """Return the columns left and right of the gap, line by line; a line with empty text is left out."""
-    records = number_format.format_count(s.records_done, "record")
+    records = text_format.format_count(s.records_done, "record")
     if s.records_resumed:
         records += f", {s.records_resumed:,} of them by earlier runs"
-    rate = f"{number_format.format_scaled(s.records_per_second)} records/s"
+    rate = f"{text_format.format_scaled(s.records_per_second)} records/s"
     if s.unit != "records" and s.units_done:
-        rate += f", {number_format.format_scaled(s.units_per_second)} {s.unit}/s"
-    runs = f" in {number_format.format_count(s.n_runs, 'run')}" if s.n_runs > 1 else ""
-    lost = f", {number_format.format_duration(s.cpu_lost)} of it in attempts that failed" if s.cpu_lost >= 0.05 else ""
+        rate += f", {text_format.format_scaled(s.units_per_second)} {s.unit}/s"
+    runs = f" in {text_format.format_count(s.n_runs, 'run')}" if s.n_runs > 1 else ""
+    lost = f", {text_format.format_duration(s.cpu_lost)} of it in attempts that failed" if s.cpu_lost >= 0.05 else ""
     return [
         ("status", _STATUS.get(s.status, s.status)),
         ("records", records),
-        ("time", f"{number_format.format_duration(s.wall)}{runs}, {rate}"),
-        ("tool CPU", f"{number_format.format_duration(s.cpu)} on {number_format.format_count(s.slots, 'slot')}{lost}"),
+        ("time", f"{text_format.format_duration(s.wall)}{runs}, {rate}"),
+        ("tool CPU", f"{text_format.format_duration(s.cpu)} on {text_format.format_count(s.slots, 'slot')}{lost}"),
         (
             "efficiency",
-            f"slots busy {number_format.format_percent(s.occupancy)} of the time, "
-            f"tool CPU {number_format.format_percent(s.efficiency)} of slots x {'threads x ' if s.threads > 1 else ''}time",
+            f"slots busy {text_format.format_percent(s.occupancy)} of the time, "
+            f"tool CPU {text_format.format_percent(s.efficiency)} of slots x {'threads x ' if s.threads > 1 else ''}time",
         ),
-        ("memory", f"{number_format.format_size(s.rss)} at most in one task" if s.rss else ""),
-        ("retries", number_format.format_count(s.n_retries, "retry") if s.n_retries else ""),
+        ("memory", f"{text_format.format_size(s.rss)} at most in one task" if s.rss else ""),
+        ("retries", text_format.format_count(s.n_retries, "retry") if s.n_retries else ""),
         *(
             (
                 "slowest" if not i else "",
-                f"{number_format.format_records(b.first, b.last)}: {number_format.format_duration(b.seconds)}",
+                f"{text_format.format_records(b.first, b.last)}: {text_format.format_duration(b.seconds)}",
             )
             for i, b in enumerate(s.slowest[:3])
         ),

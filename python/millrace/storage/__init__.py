@@ -16,8 +16,8 @@ def best_path(name: str | os.PathLike[str], readers: int = 1) -> str:
         MillraceError: No place has the file.
     """
     from millrace.host import site_defaults
-    from millrace.storage import replica_choice
+    from millrace.storage import cost_table
 
-    return replica_choice.find_cheapest_place(
+    return cost_table.find_cheapest_place(
         os.fspath(name), readers, site_defaults.read_replicas(os.environ), os.environ
     ).place

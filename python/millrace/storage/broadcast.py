@@ -22,7 +22,7 @@ from typing import Protocol
 
 from millrace import _core
 from millrace.core.errors import CorruptError
-from millrace.host.filesystems import IN_MEMORY, find_filesystem_kind
+from millrace.host.file_lock import IN_MEMORY, find_filesystem_kind
 
 #: Bytes of a piece; see ``bench/broadcast.py``.
 PIECE_BYTES = 1 << 20

@@ -1,13 +1,15 @@
-"""Table of the costs of reading from places, as this node measures them.
+"""Costs of reading from places, as this node measures them, and the choice of the cheapest place of a file.
 
-It is a small file in the user's cache folder. A measurement takes less than five seconds: parts of a file are read at
-random offsets, so that the page caches of this node and of the server change the result little. The sizes are chosen
-during the measurement: the largest takes some hundredths of a second. One size is not fitted, but predicted.
+The table is a small file in the user's cache folder. A measurement takes less than five seconds: parts of a file are
+read at random offsets, so that the page caches of this node and of the server change the result little. The sizes are
+chosen during the measurement: the largest takes some hundredths of a second. One size is not fitted, but predicted.
+Places are asked which have the bytes now, before one is chosen.
 """
 
 from __future__ import annotations
 
 import fcntl
+import fnmatch
 import os
 import random
 import socket
@@ -15,6 +17,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +25,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from millrace.core import replica_rules
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.replica_rules import is_url
 from millrace.core.tool_use import FrozenValue
-from millrace.host import file_lock, permissions
-from millrace.host.filesystems import IN_MEMORY, SHARED, find_filesystem_kind, has_unknown_speed
+from millrace.host import core_allocation, file_lock, permissions
+from millrace.host.file_lock import IN_MEMORY, SHARED, find_filesystem_kind, has_unknown_speed
 from millrace.host.permissions import replace_file
 from millrace.storage import locations, reading_costs
 from millrace.storage.clients.base import FileLocation, FileStatus
-from millrace.storage.clients.local import LocalLocation
-from millrace.storage.reading_costs import ReadCost, ReadSample, fit_read_cost
+from millrace.storage.locations import LocalLocation
+from millrace.storage.reading_costs import ReadCost, ReadOffer, ReadSample, choose_cheapest_offer, fit_read_cost
 
 #: Sizes in bytes that are tried, rising.
 LADDER = tuple(4096 * 4**k for k in range(7))
@@ -342,3 +346,107 @@ def _lock_table(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+class PlaceStatus(FrozenValue, frozen=True):
+    """A place that may have the file, and its answer."""
+
+    place: str
+    about: FileStatus | None
+    #: Why the file cannot be read from there; empty: it can.
+    why_not: str = ""
+
+
+def make_absolute(name: str) -> str:
+    """Return a URL as it is, a path as an absolute one."""
+    return name if replica_rules.is_url(name) else os.path.abspath(name)
+
+
+def query_places(name: str, rules: Sequence[replica_rules.ReplicaRule]) -> list[PlaceStatus]:
+    """Ask all places of a file in parallel: the named one first, then those of the rules.
+
+    The first that answers defines the bytes. A place with another size or checksum is marked as unusable.
+    """
+    places = [name, *replica_rules.find_replicas(name, rules)]
+    with ThreadPoolExecutor(len(places)) as pool:
+        found = list(pool.map(_query_place, places))
+    original = next((each.about for each in found if each.about), None)
+    return [_compare_with_original(each, original) for each in found]
+
+
+def list_offers(found: Sequence[PlaceStatus], readers: int, environ: Mapping[str, str]) -> list[ReadOffer]:
+    """List the costs of the bytes at the places that have them.
+
+    Args:
+        readers: Number of readers of the whole run. On a node's own filesystem only the cores of this node count.
+    """
+    table = read_cost_table(environ)
+    here = min(readers, core_allocation.count_usable_cores(environ)[0])
+    made = []
+    for each in found:
+        if each.about and not each.why_not:
+            cost, when = find_cost(each.place, table)
+            own = classify_place(each.place) in ("memory", "disk")
+            day = time.strftime("%Y-%m-%d", time.localtime(when)) if when else ""
+            made.append(ReadOffer(place=each.place, size=each.about.size, cost=cost, readers=here if own else readers, measured=day))  # fmt: skip
+    return made
+
+
+def find_cheapest_place(
+    name: str, readers: int, rules: Sequence[replica_rules.ReplicaRule], environ: Mapping[str, str]
+) -> ReadOffer:
+    """Return the place from which the bytes of a file cost least.
+
+    Raises:
+        RefusedError: No place has the file.
+    """
+    found = query_places(make_absolute(name), rules)
+    if offer := choose_cheapest_offer(list_offers(found, readers, environ)):
+        return offer
+    why = "; ".join(f"{replica_rules.redact_place(each.place)}: {each.why_not}" for each in found)
+    raise RefusedError(f"{replica_rules.redact_place(name)}: no place has it ({why})", "see: millrace data locate")
+
+
+def list_example_files(rules: Sequence[replica_rules.ReplicaRule]) -> list[str]:
+    """List one large file at each place of the rules that can be listed."""
+    found = []
+    for place in dict.fromkeys(place for rule in rules for place in rule.at):
+        if "*" not in place:
+            found.append(place)
+            continue
+        folder, _, pattern = place.rpartition("/")
+        with suppress(MillraceError), closing(locations.open_location(folder + "/")) as location:
+            names = fnmatch.filter(location.list_names(), pattern)[:16]
+            found.append(max((f"{folder}/{name}" for name in names), key=_query_size, default=""))
+    return [place for place in found if place]
+
+
+def _query_size(place: str) -> int:
+    with suppress(MillraceError):
+        return locations.query_file_status(place).size
+    return 0
+
+
+def _query_place(place: str) -> PlaceStatus:
+    try:
+        return PlaceStatus(place=place, about=locations.query_file_status(place))
+    except MillraceError as error:
+        return PlaceStatus(
+            place=place, about=None, why_not=error.message.removeprefix(f"{replica_rules.redact_place(place)}: ")
+        )
+
+
+def _compare_with_original(found: PlaceStatus, original: FileStatus | None) -> PlaceStatus:
+    if not found.about or not original:
+        return found
+    why_not = ""
+    if found.about.size != original.size:
+        why_not = f"has {found.about.size:,} bytes, not {original.size:,}"
+    elif _has_other_bytes(found.about.checksum, original.checksum):
+        why_not = "has another checksum"
+    return PlaceStatus(place=found.place, about=found.about, why_not=why_not)
+
+
+def _has_other_bytes(one: str, other: str) -> bool:
+    """Tell whether two checksums of the same kind differ; False for different kinds."""
+    return one != other and one.partition(":")[0] == other.partition(":")[0]

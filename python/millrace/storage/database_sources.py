@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from millrace.core import replica_rules
 from millrace.core.errors import MillraceError
-from millrace.core.number_format import format_count, format_duration, format_size
+from millrace.core.text_format import format_count, format_duration, format_size
 from millrace.core.tool_use import FrozenValue
 from millrace.host import memory_limits
-from millrace.storage import cost_table, replica_choice
+from millrace.storage import cost_table
 from millrace.storage.cache import cache_download, cache_location
 from millrace.storage.cache.copy_cache import NodeCache
 from millrace.storage.cost_table import MeasuredCost
@@ -217,9 +217,9 @@ def _find_cheapest_replicas(
         return {}
 
     def find_cheapest(file: DatabaseFile) -> str:
-        found = replica_choice.query_places(file.path, rules)[1:]  # the first one is the file itself
+        found = cost_table.query_places(file.path, rules)[1:]  # the first one is the file itself
         found = [each for each in found if each.about and each.about.size == file.size]
-        offer = choose_cheapest_offer(replica_choice.list_offers(found, 1, environ))
+        offer = choose_cheapest_offer(cost_table.list_offers(found, 1, environ))
         return offer.place if offer else ""
 
     with ThreadPoolExecutor(MAX_CONCURRENT_QUERIES) as pool:

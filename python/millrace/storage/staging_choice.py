@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from millrace import _core
-from millrace.core.number_format import format_count, format_size
+from millrace.core.text_format import format_count, format_size
 from millrace.core.tool_use import FrozenValue
-from millrace.host.filesystems import find_filesystem_kind, is_user_space_filesystem
+from millrace.host.file_lock import find_filesystem_kind, is_user_space_filesystem
 
 #: Share of a node's memory that all staged files may fill; the rest is for tools and results.
 MEMORY_SHARE = 0.5

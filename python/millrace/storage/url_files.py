@@ -12,8 +12,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from millrace.adapters.adapter_base import FileNamePatterns
 from millrace.core.errors import RefusedError
-from millrace.core.number_format import format_size
 from millrace.core.replica_rules import redact_place
+from millrace.core.text_format import format_size
 from millrace.core.tool_use import FetchedFile
 from millrace.host import memory_limits
 from millrace.storage import locations, unpacked_copies

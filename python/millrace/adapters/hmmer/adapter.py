@@ -21,6 +21,7 @@ from millrace.adapters.adapter_base import FileNamePatterns, match_with_suffixes
 from millrace.adapters.hmmer.command_line import (
     PROGRAMS,
     HmmerCommandLine,
+    find_outputs,
     parse_c_integer,
     parse_command_line,
     parse_help_options,
@@ -29,7 +30,6 @@ from millrace.adapters.hmmer.command_line import (
     refuse_options,
 )
 from millrace.adapters.hmmer.inputs import PRESSED, find_databases, find_query
-from millrace.adapters.hmmer.outputs import find_outputs
 from millrace.core.tool_use import STANDSTILL_SECONDS, ArgumentToken, CostHint, InputArg, ToolUse, UserCommand
 
 #: Programs that search sequences; a node may hold only pieces of the sequence file.

@@ -1,16 +1,18 @@
-"""Reader of HMMER command lines, by HMMER's own rules, and the table of its programs and their files."""
+"""Reader of HMMER command lines, by HMMER's own rules; its programs, their files, and how each output is joined."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
+from millrace.adapters.adapter_base import is_stream_path
 from millrace.adapters.option_reader import CommandWord, OptionErrorTexts, OptionTable, scan_options
 from millrace.core.errors import RefusedError
-from millrace.core.tool_use import UserCommand
+from millrace.core.tool_use import OutputArg, OutputUse, UserCommand
 
 
 class HmmerProgram(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,3 +205,69 @@ def parse_c_integer(text: str) -> int:
     """
     found = re.match(r"\s*[-+]?\d+", text)
     return int(found[0]) if found else 0
+
+
+#: Name and join of each option that takes an output file.
+OUTPUTS = {
+    "o": ("out", "hmmer-report"),
+    "A": ("alignment", "concat"),
+    "tblout": ("tblout", "hmmer-table"),
+    "domtblout": ("domtblout", "hmmer-table"),
+    "pfamtblout": ("pfamtblout", "hmmer-sections"),
+    "dfamtblout": ("dfamtblout", "hmmer-sections"),
+    "aliscoresout": ("aliscoresout", "concat"),
+    "hmmout": ("hmmout", "concat"),
+}
+
+#: Lines that differ between two serial runs, by join; ``--hmmout`` by name.
+VOLATILE = {
+    "hmmer-report": ("^# CPU time: .*$", "^# Mc/sec: .*$"),
+    "hmmer-table": ("^# Date: .*$",),
+    "hmmer-sections": ("^# Date: .*$",),
+    "hmmout": ("^DATE  .*$",),
+}
+
+
+def find_outputs(
+    command: UserCommand, parsed: HmmerCommandLine, added: str
+) -> tuple[tuple[OutputUse, ...], dict[int, OutputArg]]:
+    """Find the outputs and the indexes of their paths in argv. Without ``-o`` the report goes to standard output.
+
+    Raises:
+        RefusedError: Two outputs go to one file, or one goes to a device.
+    """
+    outputs: list[OutputUse] = []
+    places: dict[int, OutputArg] = {}
+    if parsed.get_value("o") is None:
+        outputs.append(_describe_output("o", "-", added, stdout=True))
+    taken: dict[Path, str] = {}
+    for option in parsed.options:
+        if option.name not in OUTPUTS or option.value == "/dev/null":
+            continue
+        path = command.cwd / option.value
+        if is_stream_path(option.value) or path.is_fifo():
+            hint = "leave -o away for standard output; give every other output a file of its own"
+            raise RefusedError(f"{add_dashes(option.name)} {option.value} is not a regular file", hint)
+        key = path.resolve()
+        if key in taken:
+            raise RefusedError(
+                f"{add_dashes(taken[key])} and {add_dashes(option.name)} both write to {option.value}",
+                "give every output a file of its own",
+            )
+        taken[key] = option.name
+        places[option.value_at] = OutputArg(index=len(outputs), prefix=option.prefix)
+        outputs.append(_describe_output(option.name, option.value, added))
+    return tuple(outputs), places
+
+
+def _describe_output(option: str, path: str, added: str, *, stdout: bool = False) -> OutputUse:
+    name, join = OUTPUTS[option]
+    # A file that is named "-" is not standard output for HMMER.
+    path = f"./{path}" if path == "-" and not stdout else path
+    return OutputUse(
+        name="stdout" if stdout else name,
+        path=path,
+        stdout=stdout,
+        join=f"{join}:{added}" if added and join.startswith("hmmer-") else join,
+        volatile=VOLATILE.get(name, VOLATILE.get(join, ())),
+    )

@@ -25,6 +25,7 @@ from millrace import _core
 from millrace.adapters.adapter_base import DatabaseFacts
 from millrace.adapters.hmmer.adapter import HmmerAdapter
 from millrace.adapters.hmmer.command_line import (
+    OUTPUTS,
     PROGRAMS,
     HmmerCommandLine,
     add_dashes,
@@ -33,7 +34,6 @@ from millrace.adapters.hmmer.command_line import (
     read_help_page,
 )
 from millrace.adapters.hmmer.inputs import PRESSED, find_profile_database
-from millrace.adapters.hmmer.outputs import OUTPUTS
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import (
     ArgumentToken,

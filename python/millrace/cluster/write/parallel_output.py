@@ -12,9 +12,16 @@ from millrace.cluster.journal_visibility import is_lazy_filesystem
 from millrace.cluster.membership import JobMembership
 from millrace.cluster.write.rank_strategies import choose_write_strategy
 from millrace.core.tasks import CommittedRecords
-from millrace.output.output_parts import ExtentWriter, OutputPart, PartsWritten, explain_lone_writer, read_inode_number
+from millrace.output.output_parts import (
+    ExtentWriter,
+    OrderedWriter,
+    OutputPart,
+    PartsWritten,
+    ReorderBuffer,
+    explain_lone_writer,
+    read_inode_number,
+)
 from millrace.output.output_streams import OutputStreams, resolve_destination
-from millrace.output.output_writer import OrderedWriter, ReorderBuffer
 from millrace.output.saved_outputs import BlockSamples
 from millrace.planning.run_plan import RunPlan
 from millrace.scheduler.write_extents import WriteExtents
@@ -44,7 +51,7 @@ def find_shared_outputs(plan: RunPlan, message: Callable[[str], None]) -> dict[i
 
 
 class ParallelOutput:
-    """The parallel counterpart of ``millrace.output.output_writer.OrderedWriter``.
+    """The parallel counterpart of ``millrace.output.output_parts.OrderedWriter``.
 
     All calls come from the thread that carries messages. This class queues messages and records received ones, but
     carries none: a caller that waits for the end has to carry them.

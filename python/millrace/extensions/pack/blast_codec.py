@@ -27,7 +27,7 @@ from millrace.core.tool_use import BlastDatabase, FragmentPlan, OutputUse, ToolU
 from millrace.extensions.pack import known_databases
 from millrace.extensions.pack.hits import BatchHits
 from millrace.extensions.pack.known_databases import DatabaseEntries
-from millrace.extensions.pack.recipe import PackedDatabase
+from millrace.extensions.pack.layout import PackedDatabase
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, collect_named_ordinals
 
 #: The name of an entry without an id: its position in its volume.

@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from millrace.adapters.hmmer.command_line import add_dashes
-from millrace.adapters.hmmer.outputs import OUTPUTS
+from millrace.adapters.hmmer.command_line import OUTPUTS, add_dashes
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FragmentPlan, HmmerTargets, OutputUse, ToolUse, UserCommand
 from millrace.extensions.pack import hits, known_databases
 from millrace.extensions.pack.hits import BatchHits
 from millrace.extensions.pack.known_databases import DatabaseEntries
-from millrace.extensions.pack.recipe import PackedDatabase
+from millrace.extensions.pack.layout import PackedDatabase
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, collect_named_ordinals
 
 #: Columns of the target and of the query, by the name of a table.

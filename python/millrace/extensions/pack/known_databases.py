@@ -15,7 +15,7 @@ from pathlib import Path
 
 from millrace.core.errors import CorruptError
 from millrace.core.tool_use import FrozenValue
-from millrace.host import filesystems, permissions
+from millrace.host import file_lock, permissions
 from millrace.host.permissions import replace_file
 from millrace.planning import dependency_files
 from millrace.planning.dependency_files import DependencyFile
@@ -29,7 +29,7 @@ TICK_SECONDS = 2.0
 
 
 class DatabaseEntries(FrozenValue, frozen=True):
-    """Number, residues and digests of the entries of a database; see ``millrace.extensions.pack.recipe.PackedDatabase``."""
+    """Number, residues and digests of the entries of a database; see ``millrace.extensions.pack.layout.PackedDatabase``."""
 
     entries: int
     residues: int
@@ -87,7 +87,7 @@ def _read_file_states(files: Iterable[Path | str]) -> tuple[DependencyFile, ...]
     found = []
     for path in dict.fromkeys(os.path.realpath(each) for each in files):
         file = dependency_files.stat_file("", path)
-        if file is None or not os.path.isfile(path) or filesystems.find_filesystem_kind(Path(path)).startswith("fuse"):
+        if file is None or not os.path.isfile(path) or file_lock.find_filesystem_kind(Path(path)).startswith("fuse"):
             return ()
         found.append(file)
     return tuple(found)

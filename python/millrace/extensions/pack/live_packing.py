@@ -25,20 +25,19 @@ from millrace.core.job import JobSpec
 from millrace.core.journal_blocks import map_blocks
 from millrace.core.tasks import SearchTask, decode_task_kind
 from millrace.execution import plan_execution
-from millrace.execution.finished_run import FinishedRun
-from millrace.extensions.pack import hits, pack_destinations, pack_unpacker, recipe, regeneration_run, replay_diff
+from millrace.execution.resume import FinishedRun
+from millrace.extensions.pack import hits, layout, pack_destinations, pack_unpacker, regeneration_run, replay_diff
 from millrace.extensions.pack import result_codec as codecs
 from millrace.extensions.pack.difference import SectionSink
 from millrace.extensions.pack.hits import BatchHits
-from millrace.extensions.pack.layout import MAX_SECTION_BYTES, PackWriter, SectionKind
-from millrace.extensions.pack.output_pipes import PipeEnds, forward_pipes, redirect_to_pipes
-from millrace.extensions.pack.plain_pack import PackSummary
-from millrace.extensions.pack.recipe import OriginalOutput, PackRecipe
+from millrace.extensions.pack.layout import MAX_SECTION_BYTES, OriginalOutput, PackRecipe, PackWriter, SectionKind
+from millrace.extensions.pack.pack_destinations import PipeEnds, forward_pipes, redirect_to_pipes
 from millrace.extensions.pack.result_codec import NotPackableError, ResultCodec
+from millrace.extensions.pack.result_files import PackSummary
 from millrace.extensions.pack.result_packer import PackOptions, ResultPacker, pack_queries
 from millrace.host import file_lock
 from millrace.launch.supervisor_link import SupervisorLink
-from millrace.output.output_writer import select_effective_tasks
+from millrace.output.output_parts import select_effective_tasks
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir import ownership
 from millrace.rundir.paths import RunDir
@@ -224,7 +223,7 @@ def run_and_pack(
 class _LivePacker:
     def __init__(self, plan: RunPlan, place: LivePackFolder, wishes: PackOptions, say: Callable[[str], None]) -> None:
         self._place, self._wishes, self._say = place, wishes, say
-        blank = tuple(OriginalOutput(name=use.name, bytes=0, sha256=recipe.UNKNOWN) for use in plan.use.outputs)
+        blank = tuple(OriginalOutput(name=use.name, bytes=0, sha256=layout.UNKNOWN) for use in plan.use.outputs)
         self._packing: ResultPacker | None = None
         self._why, use = "", plan.use
         try:
@@ -240,13 +239,13 @@ class _LivePacker:
     def run(self, *, keep: bool) -> tuple[FinishedRun, PackSummary | None]:
         writer = SharedPackWriter(PackWriter(self._place.dest, self._place.growing))
         try:
-            writer.add(SectionKind.RECIPE, recipe.encode_recipe(self._made))
+            writer.add(SectionKind.RECIPE, layout.encode_recipe(self._made))
             finished, outputs = (
                 self._pack_by_hits(writer, self._packing) if self._packing else self._pack_as_plain(writer)
             )
             if finished.code != ExitCode.DONE:
                 return finished, None
-            writer.add(SectionKind.OUTPUTS, recipe.encode_outputs(outputs))
+            writer.add(SectionKind.OUTPUTS, layout.encode_outputs(outputs))
             writer.finish(lambda path: self._check_complete(path, outputs))
         finally:
             writer.give_up()

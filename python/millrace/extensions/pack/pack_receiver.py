@@ -21,17 +21,16 @@ from millrace.core.tool_use import InputUse
 from millrace.core.wait_loop import wait_until
 from millrace.extensions.pack import (
     difference,
+    layout,
     pack_destinations,
     pack_transfer,
     pack_unpacker,
-    recipe,
     regeneration_run,
     result_codec,
 )
 from millrace.extensions.pack.hits import BatchHits
-from millrace.extensions.pack.layout import SectionKind, read_complete_sections
+from millrace.extensions.pack.layout import PackRecipe, SectionKind, read_complete_sections
 from millrace.extensions.pack.pack_unpacker import Confirm, PreparedRegeneration, UnpackOptions
-from millrace.extensions.pack.recipe import PackRecipe
 from millrace.host import file_lock
 from millrace.host.file_lock import FileLock
 from millrace.rundir import ownership
@@ -205,7 +204,7 @@ class PackReceiver:
             return
         if first.kind is not SectionKind.RECIPE:
             raise CorruptError("a pack says once, and first, what it is")
-        made = recipe.decode_recipe(first.unpack_bytes())
+        made = layout.decode_recipe(first.unpack_bytes())
         self.check_output_count(made)
         if difference.find_file_codec(made.codec):
             return

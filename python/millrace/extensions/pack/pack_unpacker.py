@@ -10,16 +10,23 @@ from pathlib import Path
 
 from millrace.adapters import registry
 from millrace.core.errors import CorruptError, RefusedError
-from millrace.core.number_format import escape_unprintable
-from millrace.extensions.pack import difference, hits, pack_destinations, recipe, regeneration_run, result_codec
+from millrace.core.text_format import escape_unprintable
+from millrace.extensions.pack import difference, hits, layout, pack_destinations, regeneration_run, result_codec
 from millrace.extensions.pack import result_codec as codecs
 from millrace.extensions.pack.difference import strip_outputs
 from millrace.extensions.pack.hits import BatchHits
-from millrace.extensions.pack.layout import PackSection, SectionKind, make_temporary_path, read_sections
-from millrace.extensions.pack.plain_pack import compute_sha256
-from millrace.extensions.pack.recipe import OriginalOutput, PackedDatabase, PackRecipe
+from millrace.extensions.pack.layout import (
+    OriginalOutput,
+    PackedDatabase,
+    PackRecipe,
+    PackSection,
+    SectionKind,
+    make_temporary_path,
+    read_sections,
+)
 from millrace.extensions.pack.regeneration_run import RegenerationSettings
 from millrace.extensions.pack.result_codec import NotPackableError, ResultCodec
+from millrace.extensions.pack.result_files import compute_sha256
 from millrace.planning.run_plan import RunPlan
 
 #: Bytes of hits at most: it bounds the memory that a pack can demand.
@@ -53,9 +60,9 @@ def read_recipe(pack: Path) -> PackRecipe:
         if (section.kind is SectionKind.RECIPE) != (number == 0):
             raise CorruptError(f"{pack}: a pack says once, and first, what it is")
         if section.kind is SectionKind.RECIPE:
-            found = recipe.decode_recipe(section.unpack_bytes())
+            found = layout.decode_recipe(section.unpack_bytes())
         elif section.kind is SectionKind.OUTPUTS and found:
-            found = recipe.add_final_outputs(found, section.unpack_bytes())
+            found = layout.add_final_outputs(found, section.unpack_bytes())
     if found is None:
         raise CorruptError(f"{pack}: the pack says nothing of what it is")
     return found

@@ -20,11 +20,11 @@ from millrace.adapters import registry
 from millrace.adapters.adapter_base import FragmentingAdapter
 from millrace.core.errors import ExitCode, RefusedError
 from millrace.core.job import JobSpec
-from millrace.core.number_format import escape_unprintable
 from millrace.core.tasks import SearchTask, encode_task_kind
+from millrace.core.text_format import escape_unprintable
 from millrace.core.tool_use import ArgumentToken, DatabaseArg, InputArg, OutputArg, ToolUse, UserCommand
 from millrace.execution import plan_execution
-from millrace.extensions.pack.recipe import MAX_OUTPUTS, PackedDatabase
+from millrace.extensions.pack.layout import MAX_OUTPUTS, PackedDatabase
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, ResultCodec
 from millrace.launch.supervisor_link import SupervisorLink
 from millrace.planning import dependency_files

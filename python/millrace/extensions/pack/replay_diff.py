@@ -21,9 +21,8 @@ from millrace.extensions.pack.difference import (
     strip_lines,
 )
 from millrace.extensions.pack.hits import BatchHits
-from millrace.extensions.pack.layout import SectionKind
-from millrace.extensions.pack.output_pipes import PipeEnds, forward_pipes
-from millrace.extensions.pack.recipe import PackRecipe
+from millrace.extensions.pack.layout import PackRecipe, SectionKind
+from millrace.extensions.pack.pack_destinations import PipeEnds, forward_pipes
 from millrace.extensions.pack.result_packer import ResultPacker
 from millrace.launch.supervisor_link import SupervisorLink
 from millrace.output.journal_gather import gather_output

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FragmentPlan, InputUse, OutputUse, ToolUse, UserCommand
 from millrace.extensions.pack.hits import BatchHits
-from millrace.extensions.pack.recipe import PackedDatabase
+from millrace.extensions.pack.layout import PackedDatabase
 from millrace.node.batch_files import open_reader
 
 #: Pattern of the name of a record, by format.

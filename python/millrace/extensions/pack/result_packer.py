@@ -18,13 +18,13 @@ from typing import Any
 
 from millrace import __version__
 from millrace.core.errors import CorruptError, MillraceError, RefusedError, ToolError
-from millrace.core.number_format import escape_unprintable
+from millrace.core.text_format import escape_unprintable
 from millrace.core.tool_use import ArgumentToken
 from millrace.extensions.pack import (
     difference,
     hits,
+    layout,
     pack_destinations,
-    recipe,
     regeneration_run,
     regeneration_trial,
     result_codec,
@@ -32,13 +32,12 @@ from millrace.extensions.pack import (
 from millrace.extensions.pack import result_codec as codecs
 from millrace.extensions.pack.difference import SectionSink, estimate_zstd_bytes, strip_outputs
 from millrace.extensions.pack.hits import BatchHits
-from millrace.extensions.pack.layout import MAX_SECTION_BYTES, PackWriter, SectionKind
-from millrace.extensions.pack.output_pipes import PipeEnds, redirect_to_pipes
-from millrace.extensions.pack.plain_pack import PackSummary, check_pack_contents, compute_sha256, pack_plain
-from millrace.extensions.pack.recipe import OriginalOutput, PackRecipe
+from millrace.extensions.pack.layout import MAX_SECTION_BYTES, OriginalOutput, PackRecipe, PackWriter, SectionKind
+from millrace.extensions.pack.pack_destinations import PipeEnds, redirect_to_pipes
 from millrace.extensions.pack.regeneration_run import NOWHERE, RegenerationSettings, is_plain_argument
 from millrace.extensions.pack.regeneration_trial import RegenerationTrial
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, ResultCodec
+from millrace.extensions.pack.result_files import PackSummary, check_pack_contents, compute_sha256, pack_plain
 from millrace.host import file_lock
 from millrace.planning.run_plan import RunPlan
 
@@ -169,7 +168,7 @@ class ResultPacker:
     def pack(self) -> PackSummary:
         begun = time.monotonic()
         made = self.make_recipe()
-        key = hashlib.sha256(recipe.encode_recipe(made) + b"%d" % self._wishes.batch).hexdigest()[:12]
+        key = hashlib.sha256(layout.encode_recipe(made) + b"%d" % self._wishes.batch).hexdigest()[:12]
         with open_packing_folder(self._dest, key) as folder:
             batches = self.cut_queries(folder)
             found = self.find_hits(folder, batches)
@@ -187,7 +186,7 @@ class ResultPacker:
         return PackRecipe(
             codec=use.adapter, millrace=__version__, outputs=self._originals, tool=Path(command.argv[0]).name, version=use.version,
             arguments=self._check_arguments(use.fragmented.finish[1:]),
-            queries=recipe.PackedQueries(name=self.queries.name, bytes=self.queries.stat().st_size, sha256=compute_sha256(self.queries)),
+            queries=layout.PackedQueries(name=self.queries.name, bytes=self.queries.stat().st_size, sha256=compute_sha256(self.queries)),
             database=self.codec.describe_database(use, command),
         )  # fmt: skip
 
@@ -303,7 +302,7 @@ class ResultPacker:
             )
         writer = PackWriter(self._dest)
         try:
-            writer.add(SectionKind.RECIPE, recipe.encode_recipe(made))
+            writer.add(SectionKind.RECIPE, layout.encode_recipe(made))
             before = writer.size
             if self._wishes.with_queries:
                 pack_queries(writer, self.queries)

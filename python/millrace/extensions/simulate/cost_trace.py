@@ -17,7 +17,7 @@ from millrace import _core
 from millrace.core.errors import RefusedError
 from millrace.core.tasks import RankTask, SearchTask, SliceTask, SlotTask, WholeTask
 from millrace.core.tool_use import CostHint, DatabaseFragment, FragmentPlan, OutputUse, RankColumns
-from millrace.report import logged_runs
+from millrace.report import event_log
 from millrace.report.events import TaskEvent, read_typed_events
 from millrace.scheduler.batch_sizing import CostModel
 from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES
@@ -298,7 +298,7 @@ def _read_measured_costs(path: Path, rng: random.Random, replay: bool) -> tuple[
             f"{path}: no such run directory, event log or distribution",
             "a run with --keep-run-dir keeps its events.jsonl; distributions are " + ", ".join(sorted(_DRAWN)),
         )
-    told = logged_runs.load_runs(read_typed_events(log))
+    told = event_log.load_runs(read_typed_events(log))
     tasks = [task for run in told for task in run.done_tasks if task.records]
     if not tasks:
         raise RefusedError(f"{log}: no task was done", "give the event log of a run that did some work")

@@ -14,8 +14,7 @@ from millrace.extensions.simulate.cost_trace import (
     SimulatedWorkload,
     describe_fragments,
 )
-from millrace.extensions.simulate.message_queue import ClockEvent, EventClock, MessageQueue
-from millrace.extensions.simulate.simulated_nodes import SimulatedNodes
+from millrace.extensions.simulate.simulated_nodes import ClockEvent, EventClock, MessageQueue, SimulatedNodes
 from millrace.scheduler.protocol import (
     AttemptResult,
     BatchCut,

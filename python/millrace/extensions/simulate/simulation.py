@@ -18,9 +18,8 @@ from itertools import pairwise
 
 from millrace.core.tasks import TaskId
 from millrace.extensions.simulate.cost_trace import CostTrace, SimulatedCluster, SimulationOutcome
-from millrace.extensions.simulate.message_queue import ClockEvent, EventClock, MessageQueue
 from millrace.extensions.simulate.simulated_coordinator import STRAGGLER_CHECK_SECONDS, SimulatedCoordinator
-from millrace.extensions.simulate.simulated_nodes import SimulatedNodes
+from millrace.extensions.simulate.simulated_nodes import ClockEvent, EventClock, MessageQueue, SimulatedNodes
 from millrace.scheduler.placement import divide_into_partitions
 
 

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from millrace.core.errors import RefusedError
-from millrace.extensions.watch import phases_page
+from millrace.extensions.watch import watch_view
 from millrace.extensions.watch.watch_targets import WatchTarget
 from millrace.extensions.watch.watch_view import WatchView
 from millrace.report import html_report
+from millrace.report.event_log import LoggedRun
 from millrace.report.events import RunEvent
 from millrace.report.html_report import LivePageMode
-from millrace.report.logged_runs import LoggedRun
 
 ADDRESS = "127.0.0.1"
 
@@ -208,7 +208,7 @@ class LivePage:
             view = self._refresh_view()
             live = LivePageMode(whole, view.is_over)
             text = (
-                phases_page.render_phases_page(view, self._run_dir, live)
+                watch_view.render_phases_page(view, self._run_dir, live)
                 if view.phases
                 else html_report.render_page(view.runs or [LoggedRun(RunEvent())], self._run_dir, live)
             )

@@ -16,8 +16,8 @@ from millrace.extensions.watch.watch_view import State, WatchView
 from millrace.extensions.workflow import workflow_folder as places
 from millrace.extensions.workflow.workflow_folder import PhaseLogLine, WorkStretch, is_workflow_folder
 from millrace.host import file_lock
+from millrace.report.event_log import LoggedRun, add_event
 from millrace.report.events import AnyLogEvent
-from millrace.report.logged_runs import LoggedRun, add_event
 from millrace.rundir import run_history
 from millrace.rundir.paths import RunDir
 

@@ -13,8 +13,8 @@ from millrace import _core
 from millrace.core import record_formats
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.extensions.workflow import phase_chain
+from millrace.extensions.workflow.phase_chain import WorkflowLink
 from millrace.extensions.workflow.planned_phases import PlannedPhase, WorkflowContext, normalise_path
-from millrace.extensions.workflow.workflow_link import WorkflowLink
 from millrace.storage.unpacked_copies import read_plain_pieces
 
 #: Beginning of the first, or of the last, line of a record, by format.

@@ -19,15 +19,15 @@ import msgspec
 from millrace.core.errors import ExitCode
 from millrace.core.tool_use import FrozenValue
 from millrace.extensions.workflow import phase_process
-from millrace.extensions.workflow.planned_phases import PlannedPhase, WorkflowContext
-from millrace.extensions.workflow.workflow_folder import PhaseLog
-from millrace.extensions.workflow.workflow_link import (
+from millrace.extensions.workflow.phase_chain import (
     MAX_MESSAGE_BYTES,
     PhaseReport,
     PhaseUpdate,
     open_link_pair,
     send_link_message,
 )
+from millrace.extensions.workflow.planned_phases import PlannedPhase, WorkflowContext
+from millrace.extensions.workflow.workflow_folder import PhaseLog
 from millrace.host.process_handle import open_process_end
 from millrace.host.signals import STOPPING, StopSignals, map_exit_signal
 

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from millrace.core.errors import ExitCode, MillraceError
-from millrace.core.terminal import get_unescaped_stream
+from millrace.core.text_format import get_unescaped_stream
 from millrace.extensions.workflow import filter_execution, phase_chain, phase_planning
 from millrace.extensions.workflow.filter_execution import FileOutput, FolderOutput
 from millrace.extensions.workflow.filter_input import FilterInput, locate_file_list, split_format
-from millrace.extensions.workflow.phase_chain import PhaseChain
+from millrace.extensions.workflow.phase_chain import PhaseChain, PhaseReport, WorkflowLink, send_link_message
 from millrace.extensions.workflow.planned_phases import PlannedPhase, WorkflowContext, normalise_path
-from millrace.extensions.workflow.workflow_link import PhaseReport, WorkflowLink, send_link_message
 from millrace.host.signals import STOPPING, StoppedBySignalError
 from millrace.launch.node_allocation import PHASE, NodeAllocation
 from millrace.launch.supervisor_link import SupervisorLink

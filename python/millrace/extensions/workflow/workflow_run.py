@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace.core.errors import ExitCode, MillraceError, RefusedError
-from millrace.core.number_format import format_count
+from millrace.core.text_format import format_count
 from millrace.core.wait_loop import wait_until
 from millrace.execution.run_claim import make_takeover_handler
-from millrace.extensions.workflow import finished_workflow, phase_process
+from millrace.extensions.workflow import phase_process, workflow_folder
 from millrace.extensions.workflow.phase_conductor import PhaseConductor
 from millrace.extensions.workflow.phase_planning import make_phase_plan, plan_phases
 from millrace.extensions.workflow.planned_phases import (
@@ -65,7 +65,7 @@ def plan_workflow(
         MillraceError: A phase cannot be run.
     """
     here = WorkflowContext(cwd, environ, locate_job_folder(flow, file, cwd), nodes)
-    here.is_done = not here.folder.is_dir() and finished_workflow.is_still_done(flow, here)
+    here.is_done = not here.folder.is_dir() and workflow_folder.is_still_done(flow, here)
     phases = plan_phases(flow, here)
     here.remove_made_paths()
     return phases, here
@@ -96,7 +96,7 @@ def run_workflow(
     """
     here = WorkflowContext(cwd, environ, locate_job_folder(flow, file, cwd), nodes, loads_functions=True)
     was_there = here.folder.is_dir()
-    if not was_there and not flow.job.fresh and finished_workflow.is_still_done(flow, here):
+    if not was_there and not flow.job.fresh and workflow_folder.is_still_done(flow, here):
         if flow.job.verbosity >= 0:
             phase_process.print_message(
                 f"already done: an earlier start wrote everything, {format_count(len(flow.phases), 'phase')}"
@@ -121,7 +121,7 @@ def run_workflow(
             phases = plan_phases(flow, here)
         code = _conduct_phases(flow, phases, here, look)
         with suppress(OSError):  # unreadable logs
-            finished_workflow.save_job_history(file, here, code)
+            workflow_folder.save_job_history(file, here, code)
         return code
     finally:
         held.close()
@@ -208,7 +208,7 @@ def _conduct_phases(
         _remove_earlier_results(here.folder)
         now = WorkflowManifest(version=VERSION, cwd=str(here.cwd), phases=found)
         write_atomically(here.folder / MANIFEST, encode_checksummed(now))
-    (here.folder / finished_workflow.NAME).unlink(missing_ok=True)
+    (here.folder / workflow_folder.NAME).unlink(missing_ok=True)
     slots = flow.job.slots or here.slots or core_allocation.count_usable_cores(here.environ)[0]
     conductor = PhaseConductor(phases, here, slots, digest_phases(found), PhaseLog(here.folder / LOG))
     quiet = flow.job.verbosity < 0
@@ -226,7 +226,7 @@ def _conduct_phases(
             phase_process.print_message(f"{format_count(len(phases), 'phase')} done")
         if code == ExitCode.DONE and not has_printed:  # printed output cannot be compared later
             with suppress(OSError, MillraceError):
-                finished_workflow.save_done_files(phases, here)
+                workflow_folder.save_done_files(phases, here)
     if code == ExitCode.DONE and not flow.job.keep_run_dir:
         write_atomically(here.folder / DONE, b"")
     return code

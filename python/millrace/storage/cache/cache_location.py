@@ -16,7 +16,7 @@ import msgspec
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.tool_use import FrozenValue
 from millrace.host import memory_limits, work_places
-from millrace.host.filesystems import IN_MEMORY, SHARED, find_filesystem_kind
+from millrace.host.file_lock import IN_MEMORY, SHARED, find_filesystem_kind
 from millrace.storage import locations
 from millrace.storage.cache.cache_download import CopyProvenance, hash_file
 from millrace.storage.cache.cache_files import find_group_folder, make_provenance_path
