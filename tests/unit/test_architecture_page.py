@@ -31,3 +31,10 @@ def test_each_table_of_the_docs_has_its_head() -> None:
         tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
         cut += [f"{page}: {table[:60]}" for table in tables if not re.match(r"\|.*\n\|[-: |]+\|\n", table)]
     assert len(pages) > 40 and not cut
+
+
+def test_files_named_by_pages_of_decisions_exist() -> None:
+    text = "".join(page.read_text() for page in REPO.glob("docs/design/*.md"))
+    named = set(re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|rs))`", text))
+    assert len(named) > 8
+    assert not [name for name in named if not any((root / name).exists() for root in (PACKAGE, REPO))]
