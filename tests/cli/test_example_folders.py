@@ -81,6 +81,7 @@ def test_slurm_example_without_slurm_prints_its_job_script(start: Start, tmp_pat
     assert not (tmp_path / "slurm-job" / "out" / "hits.tsv").exists()
 
 
+@pytest.mark.slow  # tests/pack/test_send.py has the same link
 def test_pack_example_sends_to_another_host_by_ssh(start: Start, tmp_path: Path) -> None:
     if reason := sftp_server.reason_not():
         pytest.skip(reason)
@@ -102,7 +103,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", ["blast-on-a-laptop", pytest.param("map-in-python", marks=pytest.mark.slow)])
 def test_example_fails_where_bytes_differ(name: str, start: Start, tmp_path: Path) -> None:
     for each in NEEDS_AND_RESULTS[name][0].split():
         need(each)
