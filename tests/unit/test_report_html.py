@@ -233,6 +233,9 @@ def test_drag_zooms_and_double_click_goes_back(chromium: Browser, tmp_path: Path
         chromium.move_mouse(place, 0.5, 0.5, "mouseReleased", 1)
         chromium.wait_for(f"{shown}('{chart}')[1] < 1")
         assert chromium.value(f"{shown}('{chart}')") == pytest.approx([0.25, 0.5], abs=0.01)
+        # As a live page does it, and the choice of light or dark.
+        chromium.value("draw()")
+        assert chromium.value(f"{shown}('{chart}')") == pytest.approx([0.25, 0.5], abs=0.01)
         for clicks in (1, 2):
             chromium.move_mouse(place, 0.5, 0.5, "mousePressed", clicks)
             chromium.move_mouse(place, 0.5, 0.5, "mouseReleased", clicks)

@@ -118,6 +118,13 @@ function listRowTicks(plot, _, low, high) {
   return ticks;
 }
 
+/** Return those of ascending places that are at least so far from the one before. */
+function keepApart(places, space) {
+  const kept = [];
+  for (const place of places) if (!kept.length || place - kept.at(-1) >= space) kept.push(place);
+  return kept;
+}
+
 /** Make room for the widest value of an axis. */
 function fitAxis(plot, values, number, cycle) {
   const axis = plot.axes[number];
@@ -149,16 +156,19 @@ function drawLine(plot, colour, dash, [x0, y0], [x1, y1]) {
 
 /** Draw where the job was resumed: lines, and labels above them that stay within the chart. */
 function drawResumes(plot, times) {
-  plot.over.querySelectorAll(".resumed").forEach(label => label.remove());
+  const wrap = plot.over.parentElement;
+  wrap.querySelectorAll(".resumed").forEach(label => label.remove());
   let free = -Infinity;
   for (const time of times) {
     const x = plot.valToPos(time, "x"), width = plot.over.clientWidth;
     if (x < 0 || x > width) continue;
     drawLine(plot, css("late"), [2, 3], [x, 0], [x, plot.over.clientHeight]);
     const label = makeElement("span", "resumed", "resumed");
-    plot.over.append(label);
+    wrap.append(label);
     const left = Math.min(Math.max(x - label.offsetWidth / 2, 0), width - label.offsetWidth);
-    label.style.left = left + "px";
+    // A share of the width: on paper the chart is narrower.
+    label.style.left = 100 * (plot.over.offsetLeft + left) / plot.width + "%";
+    label.style.top = plot.over.offsetTop - 17 + "px";
     // No label over another.
     if (left < free) label.remove();
     else free = left + label.offsetWidth + 4;
