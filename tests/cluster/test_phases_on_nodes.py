@@ -148,6 +148,37 @@ def test_job_stopped_in_its_second_phase_resumes(job: Cluster, marks: Path, vict
     check(job)
 
 
+HSP_JOB = """phase second {
+  exe-file "./step"; exe-args "second in out";
+  stream "in" { path "in.fa"; format fasta; }; stream "out" { output; path "out.fa"; prefetch-ratio 2; };
+};"""
+
+
+@pytest.mark.parametrize("victim", ["", again("job")])
+def test_job_of_standard_input_runs_on_all_nodes(job: Cluster, marks: Path, victim: str) -> None:
+    """Ranks cannot read it there; the same bytes resume it."""
+    folder = job.site.folder
+    (folder / "job.hsp").write_text(HSP_JOB)
+    words = f"{job.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 - < job.hsp"
+    if victim:
+        (marks / "hold").touch()
+        run = job.start_command(words)
+        assert harness.wait_until((marks / "held").exists, run), job.said
+        os.kill(min(job.find("head", "run --hosts")), signal.SIGKILL)
+        run.wait()
+        assert harness.wait_until(lambda: not job.left_over()), job.left_over()
+        (marks / "hold").unlink()
+        assert len(list(folder.glob("job-*.millrace"))) == 1
+    run = job.start_command(words)
+    assert run.wait(harness.LONGEST_SECONDS) == 0, job.said
+    assert job.site.output.read_bytes() == (folder / "in.fa").read_bytes().replace(b">", b">second ")
+    assert job.said.count("prefetch-ratio has no effect") == 1, job.said
+    assert ("by earlier runs" in job.said) == bool(victim), job.said
+    assert {path.suffix[1:] for path in marks.glob("ran.second.*")} == {*NAMES[1:]}
+    assert not list(folder.glob("job-*"))
+    assert harness.wait_until(lambda: not job.left_over()), job.left_over()
+
+
 def test_plan_reports_waiting_phases_and_reasons(job: Cluster) -> None:
     folder = job.site.folder
     told = subprocess.run(

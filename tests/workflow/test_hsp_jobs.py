@@ -230,6 +230,20 @@ def test_waiting_for_a_job_on_standard_input_is_said(filled: Shell) -> None:
     assert done.code == 0 and "waiting for a job file of HSP-Wrap" in done.err, done.shown
 
 
+@pytest.mark.skipif(MACHINE != "x86_64" or not shutil.which("setarch"), reason="only an x86_64 can be an i686 too")
+def test_program_and_arguments_are_those_of_the_machine(shell: Shell) -> None:
+    for name in ("wide", "narrow"):
+        shell.tool(name, f'sed "s/^>/>{name} $3 /" "$1" > "$2"')
+    (shell.work / "job.hsp").write_text("""phase mark {
+      arch x86_64 { exe-file "wide"; exe-args "in.fa out x"; }; arch i686 { exe-file "narrow"; exe-args "in.fa out y"; };
+      stream "in.fa"; stream "out" { output; };
+    };""")
+    for machine, before in (("x86_64", ">wide x "), ("i686", ">narrow y ")):
+        done = shell.run(f"rm -f out; setarch {machine} millrace run job.hsp")
+        assert done.code == 0, done.shown
+        assert (shell.work / "out").read_text() == (shell.work / "in.fa").read_text().replace(">", before)
+
+
 #: Notes each record that it has seen, and waits at the third one.
 STEP = """
 sed -n 's/^>//p' "$1" >> {log}

@@ -8,12 +8,15 @@ the name of a stream, and comments that begin with ``//`` or stand between ``/*`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from millrace.core.errors import RefusedError
 from millrace.core.job import check_known_keys
 from millrace.core.tool_use import FrozenValue
+
+#: Most characters of a token in a message.
+MAX_SHOWN = 60
 
 #: Tokens. Blanks and comments come first, so that no word begins with ``//``.
 _TOKEN = re.compile(
@@ -88,10 +91,10 @@ class HspText:
         line, column = self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
         return RefusedError(f"{self.where}:{line}:{column}: {message}", hint)
 
-    def check_key(self, at: int, key: str, known: Sequence[str]) -> None:
+    def check_key(self, at: int, key: str, known: Collection[str]) -> None:
         """Refuse an unknown key, and offer the nearest known one."""
         try:
-            check_known_keys([key], known)
+            check_known_keys([key[:MAX_SHOWN]], known)
         except RefusedError as error:
             raise self.build_error(at, error.message, error.hint) from error
 
@@ -113,7 +116,7 @@ class HspToken(NamedTuple):
     @property
     def shown(self) -> str:
         """The token in a message."""
-        return "the end" if self.kind == "end" else repr(self.value)
+        return "the end" if self.kind == "end" else repr(self.value[:MAX_SHOWN])
 
 
 class HspStatement(FrozenValue, frozen=True):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import codecs
 import glob
+import heapq
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -110,27 +111,32 @@ class HspReader:
 
     def _sort_phases(self, phases: Mapping[str, HspStatement]) -> list[str]:
         """Sort the names of the phases: as in the file, but each after those on which it depends."""
-        found, left = dict[str, None](), list(phases)
-        for name, phase in phases.items():
-            for each in phase.list_inner("depends-on"):
-                for other in get_phase_names(each):
-                    self._text.check_key(each.at, other, left)
-                    if other == name:
-                        raise self._text.build_error(each.at, f"phase {name} depends on itself", "remove this line")
-        while left:
-            ready = next((name for name in left if not self._find_waiting(phases[name], found)), "")
-            if not ready:
-                waits = self._find_waiting(phases[left[0]], found)
-                message = f"phases depend on each other: {', '.join(left)}"
-                raise self._text.build_error(waits.at if waits else 0, message, "none can begin: remove one depends-on")
-            found[ready] = None
-            left.remove(ready)
-        return list(found)
+        places, names = {name: place for place, name in enumerate(phases)}, list(phases)
+        waits = {name: {*self._list_dependencies(phase, phases)} for name, phase in phases.items()}
+        waiting: dict[str, list[str]] = {name: [] for name in names}
+        for name, others in waits.items():
+            for other in others:
+                waiting[other].append(name)
+        ready, found = [place for name, place in places.items() if not waits[name]], list[str]()
+        while ready:
+            name = names[heapq.heappop(ready)]
+            found.append(name)
+            for other in waiting[name]:
+                waits[other].remove(name)
+                if not waits[other]:
+                    heapq.heappush(ready, places[other])
+        if left := [name for name in names if waits[name]]:
+            message = f"phases depend on each other: {', '.join(left[:8])}"
+            at = phases[left[0]].list_inner("depends-on")[0].at
+            raise self._text.build_error(at, message, "none can begin: remove one depends-on")
+        return found
 
-    @staticmethod
-    def _find_waiting(phase: HspStatement, begun: Mapping[str, None]) -> HspStatement | None:
-        """Find the first ``depends-on`` of a phase that names one which has not begun."""
-        return next((each for each in phase.list_inner("depends-on") if {*get_phase_names(each)} - begun.keys()), None)
+    def _list_dependencies(self, phase: HspStatement, names: Collection[str]) -> Iterator[str]:
+        """Yield the names of the phases on which a phase depends."""
+        for each in phase.list_inner("depends-on"):
+            for name in get_phase_names(each):
+                self._text.check_key(each.at, name, names)
+                yield name
 
     def _read_phase(self, phase: HspStatement) -> dict[str, Any]:
         """Return the table of one phase."""
@@ -194,13 +200,13 @@ class HspReader:
 
     def _list_streams(self, phase: HspStatement) -> list[HspStream]:
         """List the streams of a phase."""
-        found: list[HspStream] = []
+        found = dict[str, HspStream]()
         for each in phase.list_inner("stream"):
             stream = self._read_stream(each)
-            if any(stream.name == other.name for other in found):
+            if stream.name in found:
                 raise self._text.build_error(each.at, f"stream {stream.name} is there twice", "give it another name")
-            found.append(stream)
-        return found
+            found[stream.name] = stream
+        return list(found.values())
 
     def _read_stream(self, stream: HspStatement) -> HspStream:
         """Read the name of a stream, its file, its format and its direction; without a direction it is an input."""
