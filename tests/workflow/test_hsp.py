@@ -129,6 +129,8 @@ def test_settings_without_effect_are_said_once(files: Path) -> None:
         ("phase a { exe x; args y; };\n};", "2:1", "unexpected '}'"),
         ("phase a;", "1:8", "unexpected ';'"),
         ("phase { exe x; args y; };", "1:7", "phase has a value"),
+        ('phase "a b" { };', "1:7", "phase a b: not a name"),
+        ("phase done { };", "1:7", "phase done: not a name"),
         ('"phase" a { };', "1:1", "a statement begins with one of master, phase"),
         ('phase a { exe-file "x" "y"; };', "1:24", "end exe-file with ;"),
         ('phase a { exe-file "x" { };', "1:24", "end exe-file with ;"),
@@ -262,4 +264,4 @@ def test_drawn_bytes_are_read_or_refused_with_line_and_column(content: bytes) ->
         assert re.match(r"job\.hsp:[1-9]\d*:[1-9]\d*: ", str(error))
         assert error.hint
     else:
-        assert values["phase"]
+        parse_workflow(values, "job.hsp")

@@ -21,6 +21,7 @@ from millrace.adapters import registry
 from millrace.core import record_formats
 from millrace.core.errors import RefusedError
 from millrace.extensions.workflow.hsp_grammar import NUMBER, SIZE, HspParser, HspStatement, HspText
+from millrace.extensions.workflow.workflow_description import check_phase_name
 
 #: Most bytes of a job file: far above any real one.
 MAX_JOB_BYTES = 1 << 20
@@ -80,9 +81,8 @@ class HspReader:
         for each in job:
             if each.key == "master":
                 self._check_size(each)
-            elif each.values[0] in phases:
-                raise self._text.build_error(each.at, f"phase {each.values[0]} is there twice", "give it another name")
             else:
+                self._check_phase_name(each, phases)
                 phases[each.values[0]] = each
         if not phases:
             raise self._text.build_error(0, "no phase", 'say: phase NAME { exe-file "PROGRAM"; exe-args "OPTIONS"; };')
@@ -96,6 +96,15 @@ class HspReader:
         """Add a note, once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def _check_phase_name(self, phase: HspStatement, known: Collection[str]) -> None:
+        name = phase.values[0]
+        if name in known:
+            raise self._text.build_error(phase.at, f"phase {name} is there twice", "give it another name")
+        try:
+            check_phase_name(name)
+        except RefusedError as error:
+            raise self._text.build_error(phase.places[0], f"phase {name}: {error.message}", error.hint) from error
 
     def _check_size(self, master: HspStatement) -> None:
         if size := master.find_inner("bcast-chunk-size"):
