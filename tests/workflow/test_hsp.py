@@ -160,7 +160,7 @@ def test_settings_without_effect_are_said_once(files: Path) -> None:
         ("phase a {\n arch b { exe x; args y }\n arch c { exe x; args z } }", "1:1", f"no arch for this machine, {MACHINE}"),
         ("phase a {\n arch b { exe x; args y }; arch b { }; }", "2:28", "arch b is there twice"),
         ("phase a { exe x; args y }\nphase a { exe x; args y }", "2:1", "there twice"),
-        ("phase a { exe x; args y;\n depends-on phase b; }", "2:2", "unknown key 'b'"),
+        ("phase a { exe x; args y;\n depends-on phase b; }", "2:2", "no phase b"),
         ("phase a { exe x; args y;\n depends-on phase a; }", "2:2", "depend on each other: a"),
         ("phase a { exe x; args y; depends-on b; };\nphase b { exe x; args y; depends-on a; };", "1:26", "depend on each other: a, b"),
         ("master { bcast-chunk 1M }", "1:10", "did you mean 'bcast-chunk-size'?"),

@@ -115,7 +115,7 @@ phase split {
 phase select {
   exe-file "grep"; exe-args "-F -f wanted lines";
   stream "lines" { path "pairs.txt"; format lines; }; file "wanted" { path "lists/keep.txt"; };
-};""", serial="grep -F -f lists/keep.txt pairs.txt > serial", line="millrace run job.hsp > result"),
+};""", serial="grep -F -f lists/keep.txt pairs.txt > serial", line="mv job.hsp search.conf; millrace run search.conf > result"),
     case("glob_of_shared_files_by_their_names", """\
 phase select {
   exe-file "grep"; exe-args "-F -f lists/keep.txt -f lists/more.txt pairs.txt";
@@ -191,6 +191,9 @@ def test_hsp_job_writes_the_serial_bytes(filled: Shell, tried: JobCase) -> None:
     ("millrace run < job.hsp", "a command stands after --"),
     ("printf 'phase a {\\n exe-args \"\\377\";' | millrace run -", "standard input:2:12: byte 0xff is not UTF-8"),
     ("head -c 2000000 /dev/zero | millrace run", "larger than 1048576 bytes"),
+    ("mv job.hsp search.conf; millrace run search.conf", "millrace: search.conf:2:3: unknown key 'exe-fil'"),
+    ("millrace run queries.faa", "a command stands after --"),
+    ("millrace run nothing.conf", "write -- before the tool's command"),
     ("millrace run < queries.faa", "standard input:1:1: unknown key '>"),
     ("millrace run - < /dev/null", "standard input:1:1: no phase"),
     ("millrace run < /dev/null", "no command"),

@@ -75,9 +75,14 @@ def find_tool_words(command: click.Command, args: list[str]) -> list[str]:
     at = 0
     while at < len(args):
         if not args[at].startswith("-"):
-            return [] if args[at].endswith((".toml", ".hsp")) else args[at:]
+            return [] if _is_job_file(args[at], is_last=at == len(args) - 1) else args[at:]
         at += 2 if args[at] in takes_value else 1
     return []
+
+
+def _is_job_file(word: str, *, is_last: bool) -> bool:
+    """Tell whether an argument is a job file: by its name, or as the last one that is a file and no program."""
+    return word.endswith((".toml", ".hsp")) or (is_last and os.path.isfile(word) and not os.access(word, os.X_OK))
 
 
 def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -238,35 +243,42 @@ def _read_job(ctx: click.Context, typed: Path | None) -> JobFile | None:
     """
     if typed is None and (COMMAND in ctx.meta or not _may_bring_job()):
         return None
-    if typed is None or typed == STDIN:
-        content = _read_standard_input(is_named=typed is not None)
-        if typed is None and not content.strip():
-            return None
-        ctx.meta[PIPED] = content
-        path = Path(f"job-{blake2b(content, digest_size=4).hexdigest()}.hsp")
-        try:
-            return _parse_hsp_job(content, path, STDIN_NAME)
-        except RefusedError as error:
-            if typed is None:
-                error.hint += (
-                    "; it was read as a job file of HSP-Wrap, as no command is given: a command stands after --"
-                )
-            raise
-    if typed.suffix != ".hsp":
+    if typed and typed.suffix == ".toml":
         return JobFile(typed, str(typed), read_job_file(typed))
+    if typed and typed != STDIN:
+        return _parse_hsp_job(_read_hsp_file(typed), typed, str(typed))
+    content = _read_standard_input(is_named=typed is not None)
+    if typed is None and not content.strip():
+        return None
+    ctx.meta[PIPED] = content
+    path = Path(f"job-{blake2b(content, digest_size=4).hexdigest()}.hsp")
+    return _parse_hsp_job(content, path, STDIN_NAME, is_named=typed is not None)
+
+
+def _read_hsp_file(file: Path) -> bytes:
     from millrace.extensions.workflow.hsp_wrap import MAX_JOB_BYTES  # few job files have this format
 
     try:
-        with typed.open("rb") as file:
-            return _parse_hsp_job(file.read(MAX_JOB_BYTES + 1), typed, str(typed))
+        with file.open("rb") as opened:
+            return opened.read(MAX_JOB_BYTES + 1)
     except OSError as error:
-        raise RefusedError(f"{typed}: {error.strerror}", "check the path of the job file") from error
+        raise RefusedError(f"{file}: {error.strerror}", "check the path of the job file") from error
 
 
-def _parse_hsp_job(content: bytes, path: Path, where: str) -> JobFile:
+def _parse_hsp_job(content: bytes, path: Path, where: str, *, is_named: bool = True) -> JobFile:
+    """Parse a job file of HSP-Wrap.
+
+    Args:
+        is_named: Whether the user has named it, or standard input was read for want of a command.
+    """
     from millrace.extensions.workflow.hsp_wrap import read_hsp_job
 
-    return JobFile(path, where, *read_hsp_job(content, where, Path.cwd()))
+    try:
+        return JobFile(path, where, *read_hsp_job(content, where, Path.cwd()))
+    except RefusedError as error:
+        if not is_named or path.suffix != ".hsp":
+            error.hint += "; it was read as a job file of HSP-Wrap, as no command is given: a command stands after --"
+        raise
 
 
 def _print_job_notes(job: JobFile, *, quiet: bool) -> None:

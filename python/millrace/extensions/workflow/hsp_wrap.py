@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from millrace.adapters import registry
 from millrace.core import record_formats
 from millrace.core.errors import RefusedError
-from millrace.extensions.workflow.hsp_grammar import NUMBER, SIZE, HspParser, HspStatement, HspText
+from millrace.extensions.workflow.hsp_grammar import MAX_SHOWN, NUMBER, SIZE, HspParser, HspStatement, HspText
 from millrace.extensions.workflow.workflow_description import check_phase_name
 
 #: Most bytes of a job file: far above any real one.
@@ -144,7 +144,9 @@ class HspReader:
         """Yield the names of the phases on which a phase depends."""
         for each in phase.list_inner("depends-on"):
             for name in get_phase_names(each):
-                self._text.check_key(each.at, name, names)
+                if name not in names:
+                    hint = f"phases are: {', '.join(list(names)[:8])}"
+                    raise self._text.build_error(each.at, f"no phase {name[:MAX_SHOWN]}", hint)
                 yield name
 
     def _read_phase(self, phase: HspStatement) -> dict[str, Any]:
