@@ -94,6 +94,12 @@ def test_known_tool_needs_no_streams_and_threads_may_differ(files: Path) -> None
     }
 
 
+def test_job_is_read_for_the_machine_where_it_was_typed(files: Path) -> None:
+    text = phase('arch vax { exe-args "other"; }; arch pdp { exe-file "x"; };')
+    found = HspReader("job.hsp", files, "pdp").read_values(text)["phase"]["a"]
+    assert found == {**TABLE, "command": ["x", "-u", "in", "out"], "arch": {"pdp": {"exe": "x"}}}
+
+
 def test_phases_are_sorted_by_what_they_depend_on(files: Path) -> None:
     depends = {"c": "depends-on phase b; depends-on phase a;", "d": "", "b": "depends-on a", "a": ""}
     text = "".join(phase(more).replace("phase a {", f"phase {name} {{", 1) for name, more in depends.items())

@@ -272,9 +272,12 @@ def _parse_hsp_job(content: bytes, path: Path, where: str, *, is_named: bool = T
         is_named: Whether the user has named it, or standard input was read for want of a command.
     """
     from millrace.extensions.workflow.hsp_wrap import read_hsp_job
+    from millrace.launch.node_allocation import PHASE
 
+    # Ranks read it as the supervisor did, on whatever machine they are.
+    machine = os.environ.get(PHASE, "").partition(":")[2] or os.uname().machine
     try:
-        return JobFile(path, where, *read_hsp_job(content, where, Path.cwd()))
+        return JobFile(path, where, *read_hsp_job(content, where, Path.cwd(), machine))
     except RefusedError as error:
         if not is_named or path.suffix != ".hsp":
             error.hint += "; it was read as a job file of HSP-Wrap, as no command is given: a command stands after --"

@@ -66,7 +66,7 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
     if flow := find_workflow():
         if pack:
             raise RefusedError("--pack-to: a job in phases is not packed", "run it, then: millrace pack")
-        if not (name := os.environ.pop(PHASE, "")):  # a tool may itself run Millrace
+        if not (name := os.environ.pop(PHASE, "").partition(":")[0]):  # a tool may itself run Millrace
             sys.exit(_run_phases(*flow))
         phase, job = (*flow, name), flow[0].get_phase(name).job
     if pack:

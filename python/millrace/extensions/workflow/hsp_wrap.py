@@ -61,11 +61,12 @@ class HspReader:
     Args:
         where: The file, for messages.
         cwd: The working folder, to which paths in the file are relative.
+        machine: The architecture whose command is run, as named by ``uname -m``; empty: that of this machine.
     """
 
-    def __init__(self, where: str, cwd: Path) -> None:
+    def __init__(self, where: str, cwd: Path, machine: str = "") -> None:
         self._where, self._cwd = where, cwd
-        self._machine = os.uname().machine
+        self._machine = machine or os.uname().machine
         #: Notes on statements of the file that have no effect here, with the reason.
         self.notes: list[str] = []
 
@@ -331,11 +332,12 @@ def _move_wildcards(path: str, pattern: str, name: str) -> str | None:
     return "".join(named)
 
 
-def read_hsp_job(content: bytes, where: str, cwd: Path) -> tuple[dict[str, Any], list[str]]:
+def read_hsp_job(content: bytes, where: str, cwd: Path, machine: str = "") -> tuple[dict[str, Any], list[str]]:
     """Read the content of a job file: values named as in a TOML file, and notes on statements without effect.
 
     Args:
         where: The file, for messages.
+        machine: See ``HspReader``.
 
     Raises:
         RefusedError: The content is invalid, or asks for something unsupported; with line and column.
@@ -349,5 +351,5 @@ def read_hsp_job(content: bytes, where: str, cwd: Path) -> tuple[dict[str, Any],
         text = content[: error.start].decode()
         wrong = f"byte {content[error.start]:#04x} is not UTF-8"
         raise HspText(where, text).build_error(len(text), wrong, "a job file is plain text") from error
-    reader = HspReader(where, cwd)
+    reader = HspReader(where, cwd, machine)
     return reader.read_values(text), reader.notes
