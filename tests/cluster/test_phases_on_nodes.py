@@ -81,9 +81,13 @@ def marks(site: Site) -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-def write(site: Site, n_nodes: int) -> None:
+def write_step(site: Site, n_nodes: int) -> None:
     (site.folder / "step").write_text(TOOL.format(marks=marks_of(site), nodes=n_nodes))
     (site.folder / "step").chmod(0o755)
+
+
+def write(site: Site, n_nodes: int) -> None:
+    write_step(site, n_nodes)
     (site.folder / "job.toml").write_text(JOB)
     (site.folder / "apart.py").write_text(APART)
     (site.folder / "sizes").mkdir()
@@ -146,6 +150,74 @@ def test_job_stopped_in_its_second_phase_resumes(job: Cluster, marks: Path, vict
         run = start(job)
     assert run.wait(harness.LONGEST_SECONDS) == 0, job.said
     check(job)
+
+
+HSP_JOB = """phase second {
+  exe-file "./step"; exe-args "second in out";
+  stream "in" { path "in.fa"; format fasta; }; stream "out" { output; path "out.fa"; prefetch-ratio 2; };
+};"""
+
+
+@pytest.mark.parametrize("victim", ["", again("job")])
+def test_job_of_standard_input_runs_on_all_nodes(job: Cluster, marks: Path, victim: str) -> None:
+    """Ranks cannot read it there; the same bytes resume it."""
+    folder = job.site.folder
+    (folder / "job.hsp").write_text(HSP_JOB)
+    words = f"{job.millrace} run --hosts {','.join(NAMES[1:])} --slots 2 - < job.hsp"
+    if victim:
+        (marks / "hold").touch()
+        run = job.start_command(words)
+        assert harness.wait_until((marks / "held").exists, run), job.said
+        os.kill(min(job.find("head", "run --hosts")), signal.SIGKILL)
+        run.wait()
+        assert harness.wait_until(lambda: not job.left_over()), job.left_over()
+        (marks / "hold").unlink()
+        assert len(list(folder.glob("job-*.millrace"))) == 1
+    run = job.start_command(words)
+    assert run.wait(harness.LONGEST_SECONDS) == 0, job.said
+    assert job.site.output.read_bytes() == (folder / "in.fa").read_bytes().replace(b">", b">second ")
+    assert job.said.count("prefetch-ratio has no effect") == 1, job.said
+    assert ("by earlier runs" in job.said) == bool(victim), job.said
+    assert {path.suffix[1:] for path in marks.glob("ran.second.*")} == {*NAMES[1:]}
+    assert not list(folder.glob("job-*"))
+    assert harness.wait_until(lambda: not job.left_over()), job.left_over()
+
+
+#: Two architectures with arguments of their own.
+HSP_ARCHITECTURES = """phase second {
+  arch i686   { exe-file "./narrow"; exe-args "second in.fa out.fa OTHER"; };
+  arch x86_64 { exe-file "./step"; exe-args "second in.fa out.fa"; };
+  stream "in.fa" { format fasta; }; stream "out.fa" { output; };
+};"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64" or not shutil.which("setarch"), reason="an x86_64 can be an i686")
+@pytest.mark.parametrize(("other", "code"), [("", 0), ("more", 2)])
+def test_hsp_job_uses_nodes_of_equal_arguments(job: Cluster, marks: Path, other: str, code: int) -> None:
+    """A node of another architecture runs its program; with other arguments it is refused."""
+    folder = job.site.folder
+    write_step(job.site, 2)
+    (folder / "job.hsp").write_text(HSP_ARCHITECTURES.replace(" OTHER", f" {other}" if other else ""))
+    shutil.copy(folder / "step", folder / "narrow")
+    rsh = folder.with_name(f"{folder.name}.rsh")
+    rsh.write_text(f"""#!/bin/sh
+node=$1; shift
+[ $node = {NAMES[1]} ] || exec {job.nodes.rsh} $node "$@"
+exec {job.nodes.rsh} $node "setarch i686 sh -c '$(echo "$*" | sed "s/'/'\\\\''/g")'"
+""")
+    rsh.chmod(0o755)
+    words = f"env MILLRACE_RSH={rsh} {job.millrace} run --hosts {','.join(NAMES[1:3])} --slots 2 job.hsp"
+    run = job.start_command(words)
+    try:
+        assert run.wait(harness.LONGEST_SECONDS) == code, job.said
+    finally:
+        rsh.unlink()
+    if code:
+        assert "is of architecture i686, the job's programs are for x86_64" in job.said, job.said
+        assert "arch i686: its exe-args are not those of x86_64" in job.said, job.said
+    else:
+        assert job.site.output.read_bytes() == (folder / "in.fa").read_bytes().replace(b">", b">second ")
+    assert harness.wait_until(lambda: not job.left_over()), job.left_over()
 
 
 def test_plan_reports_waiting_phases_and_reasons(job: Cluster) -> None:

@@ -35,6 +35,8 @@ def test_options_for_all_hold_for_each() -> None:
         ('[phase.a]\nfilter = "cat"\ninput = "x"\noutput = "y"\nbatch = "9"', "batch belongs to a command"),
         ('[phase.a]\ncommand = "cat"\noptions = { x = 1 }', "arguments of a Python function"),
         ('[phase."a/b"]\ncommand = "cat"', "not a name"),
+        ('[phase.done]\ncommand = "cat"', "beside lock, workflow, done and *.json"),
+        ('[phase."a.out"]\ncommand = "cat"', "not a name"),
         ('input = "x"\n[phase.a]\ncommand = "cat"', "input: belongs to one phase"),
         ('command = "cat"\n[phase.a]\ncommand = "cat"', "a command beside phases"),
         ("phase = 3", "expected tables"),

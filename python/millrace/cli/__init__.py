@@ -46,7 +46,11 @@ VERBS = (
 )
 
 #: Module and name of the commands that are not ``VERB.command``.
-VERB_COMMANDS = {"slurm": "queued_job.slurm_command", "pbs": "queued_job.pbs_command"}
+VERB_COMMANDS = {
+    "slurm": "queued_job.slurm_command",
+    "pbs": "queued_job.pbs_command",
+    "receive": "send.receive_command",
+}
 
 
 class VerbGroup(click.Group):

@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import os
 import shlex
-from collections.abc import Callable, Mapping
+import stat
+from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -32,8 +34,14 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 #: Key of the words after ``--`` in the click context.
 COMMAND = "millrace.command"
 
-#: Key of the job file and of the merged values, if the job has phases.
+#: Key of the ``JobFile`` and of the merged values, if the job has phases.
 PHASES = "millrace.phases"
+
+#: Key of the content of a job file that came on standard input.
+PIPED = "millrace.piped"
+
+#: The job file that stands for standard input; its name in messages; and seconds before a message that it is awaited.
+STDIN, STDIN_NAME, STDIN_PATIENCE_SECONDS = Path("-"), "standard input", 2.0
 
 #: Key of the list of values that did not come from the command line, each with its origin.
 ORIGINS = "millrace.origins"
@@ -43,7 +51,7 @@ class JobCommand(click.Command):
     """A click command that takes a serial command after ``--``."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return ["[OPTIONS]", "[JOB.toml]", "-- TOOL [ARGS]..."]
+        return ["[OPTIONS]", "[JOB.toml|JOB.hsp|-]", "-- TOOL [ARGS]..."]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -67,16 +75,21 @@ def find_tool_words(command: click.Command, args: list[str]) -> list[str]:
     at = 0
     while at < len(args):
         if not args[at].startswith("-"):
-            return [] if args[at].endswith((".toml", ".hsp")) else args[at:]
+            return [] if _is_job_file(args[at], is_last=at == len(args) - 1) else args[at:]
         at += 2 if args[at] in takes_value else 1
     return []
+
+
+def _is_job_file(word: str, *, is_last: bool) -> bool:
+    """Tell whether an argument is a job file: by its name, or as the last one that is a file and no program."""
+    return word.endswith((".toml", ".hsp")) or (is_last and os.path.isfile(word) and not os.access(word, os.X_OK))
 
 
 def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a job to ``function``, which gets the resolved ``JobSpec`` as ``job``."""
     option = click.option
     decorators: list[Decorator] = [
-        click.argument("job_file", metavar="[JOB.toml]", required=False, type=click.Path(path_type=Path)),
+        click.argument("job_file", metavar="[JOB.toml|JOB.hsp|-]", required=False, type=click.Path(path_type=Path)),
         add_slots_option,
         option("--as", "known_as", metavar="TOOL", help="The program is this known tool, under another name or behind a script."),
         option("--run-dir", metavar="DIR", help="Where results are kept until the end (default: OUTPUT.millrace)."),
@@ -178,8 +191,10 @@ def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]
     if quiet or verbose:
         said["verbosity"] = -1 if quiet else min(verbose, 2)
     layers = site_defaults.read_defaults(os.environ)
-    if job_file:
-        layers.append(site_defaults.SiteDefaults(str(job_file), _read_job_file(job_file)))
+    read = _read_job(ctx, job_file)
+    if read:
+        layers.append(site_defaults.SiteDefaults(read.where, read.values))
+        _print_job_notes(read, quiet=quiet)
     merged = site_defaults.merge_defaults(layers)
     origins = {key: layer.file for layer in layers for key in layer.values}
     keys = {field.name: field.encode_name for field in msgspec.structs.fields(JobSpec)}
@@ -195,12 +210,13 @@ def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]
     if COMMAND in ctx.meta:
         merged["command"] = ctx.meta[COMMAND]
     merged.setdefault("command", [])
-    if "phase" in merged:
-        ctx.meta[PHASES] = (job_file, merged)
+    where = read.where if read else ""
+    if read and "phase" in merged:
+        ctx.meta[PHASES] = (read, merged)
         return make_job(
-            {key: value for key, value in merged.items() if key != "phase"} | {"command": ["workflow"]}, str(job_file)
+            {key: value for key, value in merged.items() if key != "phase"} | {"command": ["workflow"]}, where
         )
-    return make_job(merged, str(job_file) if job_file else "")
+    return make_job(merged, where)
 
 
 def _format_value(value: Any) -> str:
@@ -208,16 +224,94 @@ def _format_value(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _read_job_file(file: Path) -> dict[str, Any]:
-    """Read the values of a job file, in TOML or in the format of HSP-Wrap."""
-    if file.suffix != ".hsp":
-        return read_job_file(file)
-    from millrace.extensions.workflow import hsp_wrap  # few job files have this format
+class JobFile(NamedTuple):
+    """A job file that was read."""
 
-    values, notes = hsp_wrap.read_hsp_job(file, Path.cwd())
-    for note in notes:
-        click.echo(f"millrace: {file}: {note}", err=True)
-    return values
+    #: Of a job on standard input a name made from its content, which no file has.
+    path: Path
+    #: Its name in messages.
+    where: str
+    values: dict[str, Any]
+    #: Notes on what has no effect here.
+    notes: Sequence[str] = ()
+
+
+def _read_job(ctx: click.Context, typed: Path | None) -> JobFile | None:
+    """Read the job file, in TOML or in the format of HSP-Wrap; None: there is none.
+
+    Standard input is read if it is named ``-``, or if nothing else says what to run and something may come in there.
+    """
+    if typed is None and (COMMAND in ctx.meta or not _may_bring_job()):
+        return None
+    if typed and typed.suffix == ".toml":
+        return JobFile(typed, str(typed), read_job_file(typed))
+    if typed and typed != STDIN:
+        return _parse_hsp_job(_read_hsp_file(typed), typed, str(typed))
+    content = _read_standard_input(is_named=typed is not None)
+    if typed is None and not content.strip():
+        return None
+    ctx.meta[PIPED] = content
+    path = Path(f"job-{blake2b(content, digest_size=4).hexdigest()}.hsp")
+    return _parse_hsp_job(content, path, STDIN_NAME, is_named=typed is not None)
+
+
+def _read_hsp_file(file: Path) -> bytes:
+    from millrace.extensions.workflow.hsp_wrap import MAX_JOB_BYTES  # few job files have this format
+
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MAX_JOB_BYTES + 1)
+    except OSError as error:
+        raise RefusedError(f"{file}: {error.strerror}", "check the path of the job file") from error
+
+
+def _parse_hsp_job(content: bytes, path: Path, where: str, *, is_named: bool = True) -> JobFile:
+    """Parse a job file of HSP-Wrap.
+
+    Args:
+        is_named: Whether the user has named it, or standard input was read for want of a command.
+    """
+    from millrace.extensions.workflow.hsp_wrap import read_hsp_job
+    from millrace.launch.node_allocation import PHASE
+
+    # Ranks read it as the supervisor did, on whatever machine they are.
+    machine = os.environ.get(PHASE, "").partition(":")[2] or os.uname().machine
+    try:
+        return JobFile(path, where, *read_hsp_job(content, where, Path.cwd(), machine))
+    except RefusedError as error:
+        if not is_named or path.suffix != ".hsp":
+            error.hint += "; it was read as a job file of HSP-Wrap, as no command is given: a command stands after --"
+        raise
+
+
+def _print_job_notes(job: JobFile, *, quiet: bool) -> None:
+    """Print the notes on a job file, once: the ranks of a phase read it too."""
+    if job.notes and not quiet:
+        from millrace.launch.node_allocation import PHASE
+
+        for note in () if PHASE in os.environ else job.notes:
+            click.echo(f"millrace: {job.where}: {note}", err=True)
+
+
+def _may_bring_job() -> bool:
+    """Tell whether standard input is a file or a pipe, and not a terminal or ``/dev/null``."""
+    mode = os.fstat(0).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _read_standard_input(*, is_named: bool) -> bytes:
+    """Read standard input, not much further than a job file may go; say so if it is awaited and was not named."""
+    import select  # only for this
+
+    from millrace.extensions.workflow.hsp_wrap import MAX_JOB_BYTES
+
+    if not is_named and not select.select([0], [], [], STDIN_PATIENCE_SECONDS)[0]:
+        click.echo("millrace: no command is given: waiting for a job file of HSP-Wrap on standard input", err=True)
+    try:
+        with open(0, "rb", closefd=False) as file:
+            return file.read(MAX_JOB_BYTES + 1)
+    except OSError as error:
+        raise RefusedError(f"{STDIN_NAME}: {error.strerror}", "name the job file") from error
 
 
 def find_workflow() -> tuple[WorkflowDescription, Path] | None:
@@ -226,12 +320,19 @@ def find_workflow() -> tuple[WorkflowDescription, Path] | None:
     Raises:
         RefusedError: The description of the phases is invalid.
     """
-    found: tuple[Path, dict[str, Any]] | None = click.get_current_context().meta.get(PHASES)
+    found: tuple[JobFile, dict[str, Any]] | None = click.get_current_context().meta.get(PHASES)
     if found is None:
         return None
     from millrace.extensions.workflow.workflow_description import parse_workflow
 
-    return parse_workflow(found[1], str(found[0])), found[0]
+    file, values = found
+    return parse_workflow(values, file.where), file.path
+
+
+def find_piped_job() -> bytes:
+    """Return the job file of the current command if it came on standard input; empty: it did not."""
+    content: bytes = click.get_current_context().meta.get(PIPED, b"")
+    return content
 
 
 def list_value_origins() -> list[str]:

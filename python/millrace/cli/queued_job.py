@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from millrace.cli.options import COMMAND, JobCommand, add_job_options, find_workflow
+from millrace.cli.options import COMMAND, JobCommand, add_job_options, find_piped_job, find_workflow
 from millrace.core.errors import RefusedError, ToolError
 from millrace.core.job import JobSpec
 from millrace.launch import job_script
@@ -63,11 +63,15 @@ def add_queue_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_queued_job(job: JobSpec) -> None:
-    """Refuse options that cannot hold for a job that is queued again.
+    """Refuse what cannot hold for a job that is queued again.
 
     Raises:
-        RefusedError: ``--fresh`` or ``--hosts`` was given.
+        RefusedError: ``--fresh`` or ``--hosts`` was given, or the job file on standard input.
     """
+    if find_piped_job():
+        raise RefusedError(
+            "a job file on standard input cannot be read again when the job begins", "write it to a file, and name that"
+        )
     if job.fresh:
         raise RefusedError("--fresh: a job that is queued again would start over each time", "remove the run directory")
     if job.hosts:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from millrace.cli.options import JobCommand, add_job_options, find_workflow, list_value_origins
+from millrace.cli.options import JobCommand, add_job_options, find_piped_job, find_workflow, list_value_origins
 from millrace.core.job import JobSpec
 from millrace.host import debug_log, lock_owner
 
@@ -52,6 +52,7 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
     millrace run --format fasta -- ./myfilter < in.fa > out.txt
     millrace run --input q.fa --output out.txt -- mytool -i q.fa -o out.txt
     millrace run job.toml
+    millrace run - < job.hsp
 
     The same command again resumes a run that was stopped, killed or crashed.
     """
@@ -65,7 +66,7 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
     if flow := find_workflow():
         if pack:
             raise RefusedError("--pack-to: a job in phases is not packed", "run it, then: millrace pack")
-        if not (name := os.environ.pop(PHASE, "")):  # a tool may itself run Millrace
+        if not (name := os.environ.pop(PHASE, "").partition(":")[0]):  # a tool may itself run Millrace
             sys.exit(_run_phases(*flow))
         phase, job = (*flow, name), flow[0].get_phase(name).job
     if pack:
@@ -118,6 +119,7 @@ def _run_phases(flow: WorkflowDescription, file: Path) -> int:
         os.environ,
         node_allocation.find_node_allocation(flow.job.hosts, os.environ),
         told.print_changes,
+        find_piped_job(),
     )
 
 

@@ -21,7 +21,7 @@ SUPERVISED = "MILLRACE_SUPERVISED"
 #: removes it from its environment before it starts a process.
 KEY = "MILLRACE_KEY"
 
-#: The same for ranks of a job in phases: the phase to run.
+#: The same for ranks of a job in phases: ``NAME:MACHINE``, the phase to run and the architecture of the supervisor.
 PHASE = "MILLRACE_PHASE"
 
 

@@ -255,8 +255,13 @@ def shorten_name_list(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
 
 
-def run_supervised(plan: RunPlan, allocation: NodeAllocation, environ: Mapping[str, str]) -> int:
+def run_supervised(
+    plan: RunPlan, allocation: NodeAllocation, environ: Mapping[str, str], words: Sequence[str] = ()
+) -> int:
     """Run ``plan`` on ``allocation``: start this same command as a rank on each node; return the exit code.
+
+    Args:
+        words: Arguments of the ranks; empty: those of this process.
 
     Raises:
         MillraceError: The run did not reach its end.
@@ -266,10 +271,10 @@ def run_supervised(plan: RunPlan, allocation: NodeAllocation, environ: Mapping[s
             "standard input is no file, and cannot be read again after a failure",
             "write it to a file first, and read that: millrace run ... < FILE",
         )
-    words = make_python_command("-m", "millrace", *sys.argv[1:])
+    command = make_python_command("-m", "millrace", *(words or sys.argv[1:]))
     if plan.job.work_dir:  # for the processes that clean up after ranks
         environ = {**environ, work_places.VARIABLE: str(plan.work_place)}
     try:
-        return RunSupervisor(RanksRequest(plan, allocation, words, environ)).run()
+        return RunSupervisor(RanksRequest(plan, allocation, command, environ)).run()
     except BrokenPipeError as error:
         raise make_closed_output_error(plan.run_dir) from error

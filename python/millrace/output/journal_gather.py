@@ -37,10 +37,13 @@ class GatheredOutput(msgspec.Struct, frozen=True):
     missing: list[str]
 
 
-def gather_output(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -> GatheredOutput:
+def gather_output(run_dir: Path, stream: str, to: str, *, ignore_errors: bool, force: bool = False) -> GatheredOutput:
     """Join the blocks of one stream into the file ``to`` (``-``: standard output).
 
     Of an unfinished run, everything up to the first gap is written; with ``ignore_errors`` also the rest.
+
+    Args:
+        force: Write also to an output of the run itself, if it is complete.
 
     Raises:
         RefusedError: There is no run, or no such stream, or ``to`` is an output that the run itself has written.
@@ -51,7 +54,8 @@ def gather_output(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -
     manifest = rundir.read_manifest()
     complete = rundir.read_complete(manifest)
     name = _choose_stream(manifest, stream)
-    _check_destination(to, manifest)
+    if not (force and complete):
+        _check_destination(to, manifest)
     journals = rundir.list_journals() or [rundir.journal]
     try:
         scans = [(path, _core.scan(str(path), True)) for path in journals]
@@ -114,7 +118,8 @@ def _check_destination(to: str, manifest: RunManifest) -> None:
             if to != "-" and place and os.path.samefile(to, place) and place.is_file():
                 raise RefusedError(
                     f"{to}: is the output of the run itself, which takes it for changed by somebody if another writes it",
-                    "name another file with -o; the command of the run, typed again, goes on with this one",
+                    "name another file with -o; the command of the run, typed again, goes on with this one; of a run that is done "
+                    "it is written with --force",
                 )
 
 

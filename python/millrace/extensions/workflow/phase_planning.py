@@ -158,11 +158,20 @@ def _plan_command_phase(
     planned = PlannedPhase(phase, streams=streams, waits=dict.fromkeys(phase.after, "after"))
     _wait_for_unplanned(planned, earlier)
     if planned.waits:
-        find_program(phase.job.command[0], here.cwd, here.environ, phase.job.command)
+        _check_program(phase, here)
     else:
         _plan_with_streams(planned, streams, earlier, here)
     planned.outputs, planned.folders = _find_outputs(planned)
     return planned
+
+
+def _check_program(phase: PhaseDescription, here: WorkflowContext) -> None:
+    """Check that the program of a phase exists on this machine.
+
+    Raises:
+        MillraceError: It does not.
+    """
+    find_program(phase.job.find_program(os.uname().machine), here.cwd, here.environ, phase.job.command)
 
 
 def _plan_with_streams(
@@ -173,7 +182,7 @@ def _plan_with_streams(
     if streams and not can_read_growing_input(phase.job.command[0]):
         for output in list(streams):
             planned.waits[streams.pop(output)] = f"{phase.job.command[0]} looks at {output} before it begins"
-        find_program(phase.job.command[0], here.cwd, here.environ, phase.job.command)
+        _check_program(phase, here)
         return
     _create_empty_outputs(streams, earlier, here)
     try:

@@ -75,7 +75,8 @@ class PhaseProcess:
         plan = phase_planning.make_phase_plan(self._phase, self._phase.job, {}, self._here)
         if plan.job.verbosity >= 0:
             print_message(f"phase {self._phase.name}:")
-        return run_supervisor.run_supervised(plan, nodes, {**os.environ, PHASE: self._phase.name})
+        environ = {**os.environ, PHASE: f"{self._phase.name}:{os.uname().machine}"}
+        return run_supervisor.run_supervised(plan, nodes, environ, self._here.rank_words)
 
     def _is_folder(self, output: str) -> bool:
         """Tell whether an output of another phase is a folder."""

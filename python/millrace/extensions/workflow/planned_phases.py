@@ -57,6 +57,8 @@ class WorkflowContext:
     folder: Path
     #: Nodes that run the commands; None: this node alone.
     nodes: NodeAllocation | None = None
+    #: Arguments of the ranks on these nodes; empty: those of this process.
+    rank_words: tuple[str, ...] = ()
     slots: int = 0
     #: Whether to load modules of functions when planning, which runs their code, to find errors before the start.
     loads_functions: bool = False

@@ -104,6 +104,10 @@ NOT_FOR_ALL = frozenset(
 #: Options that are allowed only outside the phases.
 OF_ALL = frozenset({"run-dir", "fresh", "keep-run-dir", "progress", "verbosity", "slots", "hosts"})
 
+#: Files in the folder of a job, beside which a phase has a folder of its name.
+_FILES, _SUFFIXES = ("lock", "workflow", "done"), ("json", "jsonl", "out", "done", "files", "hsp")
+_TAKEN = re.compile(rf"{'|'.join(_FILES)}|.*\.({'|'.join(_SUFFIXES)})")
+
 #: Keys of a filter or function.
 BETWEEN = frozenset({"after", "input", "output", "format", "shared", "options", "filter", "python"})
 
@@ -184,8 +188,10 @@ def _parse_phase(
         earlier: Names of the phases before it.
         names: Names of all phases.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name in ("lock", "workflow"):
-        raise RefusedError(f"{where}: not a name", "use letters, digits, - and _: it is the name of a folder too")
+    try:
+        check_phase_name(name)
+    except RefusedError as error:
+        raise RefusedError(f"{where}: {error.message}", error.hint) from error
     known = {field.encode_name for field in msgspec.structs.fields(JobSpec)} - OF_ALL
     check_known_keys(table, {*known, *OWN}, where)
     kinds = [kind for kind in KINDS if kind in table]
@@ -218,6 +224,17 @@ def _parse_phase(
         _check_filter(kind, texts[kind], job, where)
     return PhaseDescription(name=name, kind=kind, job=job, text=texts["filter"] or texts["python"], after=after,
                  stdin=texts["stdin"], stdout=texts["stdout"], options=options)  # fmt: skip
+
+
+def check_phase_name(name: str) -> None:
+    """Check that a phase may have this name.
+
+    Raises:
+        RefusedError: It is no name, or that of a file in the folder of a job.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or _TAKEN.fullmatch(name):
+        hint = f"use letters, digits, - and _: it is the name of a folder, beside {', '.join(_FILES)} and *.{', *.'.join(_SUFFIXES)}"
+        raise RefusedError("not a name", hint)
 
 
 def _refuse_options(options: dict[str, Any], where: str) -> None:

@@ -83,13 +83,14 @@ def plan_rank_phase(flow: WorkflowDescription, file: Path, cwd: Path, environ: M
 
 def run_workflow(
     flow: WorkflowDescription, file: Path, cwd: Path, environ: Mapping[str, str], nodes: NodeAllocation | None = None,
-    look: Callable[[bool], None] = lambda _: None,
+    look: Callable[[bool], None] = lambda _: None, piped: bytes = b"",
 ) -> int:  # fmt: skip
     """Run a workflow, or resume an earlier start, and return the exit code.
 
     Args:
         nodes: Nodes that run the commands; None: this node alone.
         look: Called at least every 0.2 s while phases run, with whether no phase is running.
+        piped: Content of a job file that came on standard input, which ranks cannot read again; empty: it did not.
 
     Raises:
         MillraceError: The workflow cannot begin.
@@ -119,7 +120,10 @@ def run_workflow(
                     here.folder, killed_at
                 )  # now, as claiming the lock has overwritten the last sign of life
             phases = plan_phases(flow, here)
-        code = _conduct_phases(flow, phases, here, look)
+        found = _begin_workflow(flow, here)
+        if piped and nodes:
+            _save_piped_job(piped, file, here)
+        code = _conduct_phases(flow, phases, here, look, digest_phases(found))
         with suppress(OSError):  # unreadable logs
             workflow_folder.save_job_history(file, here, code)
         return code
@@ -127,6 +131,13 @@ def run_workflow(
         held.close()
         here.remove_made_paths()
         _remove_done_folder(here.folder)
+
+
+def _save_piped_job(content: bytes, file: Path, here: WorkflowContext) -> None:
+    """Save a job file that came on standard input in the folder of the workflow, and let the ranks read it there."""
+    place = here.folder / file.name
+    write_atomically(place, content)
+    here.rank_words = (*(word for word in sys.argv[1:] if word != "-"), str(place))
 
 
 def _check_folder_content(folder: Path) -> None:
@@ -199,18 +210,27 @@ def _remove_earlier_results(folder: Path) -> None:
             delete_entry(folder / name)
 
 
-def _conduct_phases(
-    flow: WorkflowDescription, phases: list[PlannedPhase], here: WorkflowContext, look: Callable[[bool], None]
-) -> int:
-    """Run the planned phases, print their standard output, and return the exit code."""
+def _begin_workflow(flow: WorkflowDescription, here: WorkflowContext) -> dict[str, dict[str, str]]:
+    """Write the manifest if this is the first start, and return the digests of the phases."""
     found = digest_phase_parts(flow, here.cwd)
     if not (here.folder / MANIFEST).exists():
         _remove_earlier_results(here.folder)
         now = WorkflowManifest(version=VERSION, cwd=str(here.cwd), phases=found)
         write_atomically(here.folder / MANIFEST, encode_checksummed(now))
     (here.folder / workflow_folder.NAME).unlink(missing_ok=True)
+    return found
+
+
+def _conduct_phases(
+    flow: WorkflowDescription, phases: list[PlannedPhase], here: WorkflowContext, look: Callable[[bool], None], prints: dict[str, str]
+) -> int:  # fmt: skip
+    """Run the planned phases, print their standard output, and return the exit code.
+
+    Args:
+        prints: A digest for each phase.
+    """
     slots = flow.job.slots or here.slots or core_allocation.count_usable_cores(here.environ)[0]
-    conductor = PhaseConductor(phases, here, slots, digest_phases(found), PhaseLog(here.folder / LOG))
+    conductor = PhaseConductor(phases, here, slots, prints, PhaseLog(here.folder / LOG))
     quiet = flow.job.verbosity < 0
     with StopSignals() as interrupt:
         code = conductor.run(interrupt, look)
