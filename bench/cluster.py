@@ -43,7 +43,8 @@ from millrace.core.tasks import (
 )
 from millrace.core.tool_use import HdfsRead, InputUse, OutputUse, ToolUse
 from millrace.host.signals import StopSignals
-from millrace.launch.launch_commands import ALLOW_ROOT, find_launched_process
+from millrace.launch.launch_commands import ALLOW_ROOT
+from millrace.launch.mpi_environment import find_launched_process
 from millrace.node import work_dir
 from millrace.node.batch_files import SpooledBatch
 from millrace.planning import work_dir_location

@@ -141,7 +141,9 @@ def test_start_killed_while_its_view_is_tried_leaves_nothing(starts: Starts) -> 
     log = starts.folder / "calls"
     assert starts.run("strace", "-qq", "-o", str(log), "-e", "trace=mkdir") == 0, starts.said
     made = re.findall(r'^mkdir\("([^"]*)"', log.read_text(), re.MULTILINE)
-    moments = [n for n, path in enumerate(made, 1) if path.startswith(f"{starts.folder}/work/") and "/slot-" not in path]
+    moments = [
+        n for n, path in enumerate(made, 1) if path.startswith(f"{starts.folder}/work/") and "/slot-" not in path
+    ]
     assert any("/mask-" in made[n - 1] for n in moments), made
     for n in moments:
         words = ["-qq", "-o", str(log), "-e", "trace=mkdir", "-e", f"inject=mkdir:signal=KILL:when={n}"]

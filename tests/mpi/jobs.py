@@ -47,7 +47,7 @@ class Mpi:
     ) -> subprocess.Popen[bytes]:  # fmt: skip
         """``mpirun -n N millrace WORDS`` in a session of its own; standard output and error go to files in ``folder``."""
         command = [*self.before, self.millrace, *words]
-        if stdin:  # not by way of the launcher: see `millrace.launch.launch_commands.is_stdin_garbled`
+        if stdin:  # not by way of the launcher: see `millrace.launch.mpi_environment.is_stdin_garbled`
             command = ["sh", "-c", f"exec {shlex.join(command)} < {stdin}"]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
             return subprocess.Popen(

@@ -136,7 +136,7 @@ def receive_command(
     from millrace.extensions.pack import pack_destinations, pack_receiver, pack_unpacker
     from millrace.extensions.pack.pack_receiver import ReceivingFolder
     from millrace.extensions.pack.regeneration_run import RegenerationSettings
-    from millrace.launch.launch_commands import remove_mpi_variables
+    from millrace.launch.mpi_environment import remove_mpi_variables
 
     cwd = get_working_folder()
     dests = [cwd / each for each in outputs]

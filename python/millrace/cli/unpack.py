@@ -44,7 +44,7 @@ def command(
     from millrace.cli.run import get_working_folder
     from millrace.extensions.pack import age_encryption, pack_destinations, pack_unpacker
     from millrace.extensions.pack.regeneration_run import RegenerationSettings
-    from millrace.launch.launch_commands import remove_mpi_variables
+    from millrace.launch.mpi_environment import remove_mpi_variables
 
     cwd = get_working_folder()
     folder = (cwd / outputs[0]).parent if outputs else cwd

@@ -17,7 +17,7 @@ from millrace.core.tasks import TaskEnded, TaskId, TaskStarted
 from millrace.core.tool_use import HdfsRead
 from millrace.core.wait_loop import wait_until
 from millrace.host.signals import StopSignals
-from millrace.launch.launch_commands import remove_mpi_variables
+from millrace.launch.mpi_environment import remove_mpi_variables
 from millrace.node.work_dir import WorkDir
 
 

@@ -29,7 +29,7 @@ from millrace.core.text_format import format_count
 from millrace.core.tool_use import HdfsRead, ToolUse
 from millrace.core.wait_loop import wait_until
 from millrace.host.signals import StopSignals
-from millrace.launch.launch_commands import remove_mpi_variables
+from millrace.launch.mpi_environment import remove_mpi_variables
 from millrace.node.work_dir import WorkDir
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir.paths import RunDir, RunManifest

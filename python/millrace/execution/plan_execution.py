@@ -26,8 +26,8 @@ from millrace.execution.run_start import EarlierResults, PhaseConnections, RunCo
 from millrace.execution.run_wiring import RunWiring
 from millrace.host import core_allocation, debug_log, work_places
 from millrace.host.signals import StopSignals
-from millrace.launch.launch_commands import LaunchedProcess, is_stdin_garbled
-from millrace.launch.launch_commands import find_launcher_process as launcher_process
+from millrace.launch.mpi_environment import LaunchedProcess, is_stdin_garbled
+from millrace.launch.mpi_environment import find_launcher_process as launcher_process
 from millrace.launch.supervisor_link import SupervisorLink
 from millrace.node import work_dir
 from millrace.output import saved_outputs

@@ -30,8 +30,8 @@ from millrace.core.errors import CorruptError, RefusedError
 from millrace.core.text_format import format_count
 from millrace.core.wait_loop import wait_until
 from millrace.host import debug_log
-from millrace.launch import launch_commands
-from millrace.launch.launch_commands import LaunchedProcess
+from millrace.launch import mpi_environment
+from millrace.launch.mpi_environment import LaunchedProcess
 from millrace.scheduler.message_timing import MessageCompression
 
 #: Longest piece of a message, in bytes.
@@ -265,8 +265,8 @@ class MpiTransport:
         """
         if (
             not self._tolerant
-            or not (launcher := launch_commands.find_launcher_process())
-            or launch_commands.find_launcher_process(pid) != launcher
+            or not (launcher := mpi_environment.find_launcher_process())
+            or mpi_environment.find_launcher_process(pid) != launcher
         ):
             return False
         with suppress(ProcessLookupError):

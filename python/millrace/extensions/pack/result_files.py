@@ -24,7 +24,7 @@ from millrace.extensions.pack.difference import AS_IT_IS, FileCodec
 from millrace.extensions.pack.layout import OriginalOutput, PackRecipe, PackWriter, SectionKind, read_sections
 from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.host.permissions import find_trust_problem
-from millrace.launch.launch_commands import remove_mpi_variables
+from millrace.launch.mpi_environment import remove_mpi_variables
 from millrace.output.journal_gather import gather_output
 from millrace.planning import run_plan as planner
 from millrace.planning.run_plan import RunPlan
