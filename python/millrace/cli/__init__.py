@@ -47,6 +47,7 @@ VERBS = (
 
 #: Module and name of the commands that are not ``VERB.command``.
 VERB_COMMANDS = {
+    "runs": "status.runs_command",
     "slurm": "queued_job.slurm_command",
     "pbs": "queued_job.pbs_command",
     "receive": "send.receive_command",
