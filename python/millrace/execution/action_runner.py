@@ -14,7 +14,7 @@ import msgspec
 from millrace import _core
 from millrace.core.tasks import BatchId, SlotTask, TaskEnded, TaskEnding, TaskId, TaskWithdrawn, encode_task_kind
 from millrace.execution.batch_table import BatchTable
-from millrace.execution.output_verifier import OutputVerifier, VerificationPiece
+from millrace.execution.output_verifier import OutputVerifier
 from millrace.execution.quarantine_writer import QuarantineWriter
 from millrace.execution.run_errors import build_stop_error
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, find_changed_files
@@ -45,6 +45,7 @@ from millrace.scheduler.protocol import (
     WithdrawTasks,
 )
 from millrace.scheduler.scheduler import BatchScheduler
+from millrace.scheduler.verification import RunPiece
 
 
 class ProgressCounts(msgspec.Struct):
@@ -147,7 +148,7 @@ class ActionRunner(msgspec.Struct):
     tool: str
     begun: float
     #: Pieces that are being run for comparison.
-    _pieces: dict[BatchId, VerificationPiece] = msgspec.field(default_factory=dict)
+    _pieces: dict[BatchId, RunPiece] = msgspec.field(default_factory=dict)
 
     def read_run_clock(self) -> float:
         """Return the seconds since the run began."""
@@ -169,8 +170,9 @@ class ActionRunner(msgspec.Struct):
                     self._submit_task(task)
                 case SplitBatch(batch, records, failure):
                     if failure:
-                        self.verifier.record_failure(self.batches[batch], failure)
-                        self._log_retry(self.batches[batch], f"split: {failure.reason}")
+                        whole = self.batches[batch]
+                        self.verifier.decisions.record_failure(whole.first, whole.last, failure)
+                        self._log_retry(whole, f"split: {failure.reason}")
                     self.handle_event(BatchSplit(batch, self.batches.split_batch(batch, records)))
                 case DivideBatch(batch, n_parts):
                     self.handle_event(BatchDivided(batch, self.batches.divide_batch(batch, n_parts)))
@@ -215,7 +217,7 @@ class ActionRunner(msgspec.Struct):
     def _quarantine_record(self, batch: SpooledBatch, reason: str) -> None:
         name = self.quarantine.write_record(batch, self.node.build_argv(batch), reason)
         task = self.journal.quarantine(batch.first, batch.last, 1, list(batch.digests))
-        self.verifier.record_quarantine(batch)
+        self.verifier.decisions.record_quarantine(batch.first, batch.last)
         self.stage.add_task(task)
         self.counts.quarantined += batch.n_records
         self.counts.add_batch(batch, self.batches.count_units(batch))
@@ -238,9 +240,7 @@ class ActionRunner(msgspec.Struct):
 
     def request_verification(self) -> None:
         """Request the tasks that the verifier wants to run for comparison."""
-        for piece in self.verifier.pop_ready_pieces(self.read_run_clock(), done=self.scheduler.is_done):
-            part = self.batches.add_batch(piece.batch)
+        for piece, batch in self.verifier.pop_ready_pieces(self.read_run_clock(), done=self.scheduler.is_done):
+            part = self.batches.add_batch(batch)
             self._pieces[part.batch] = piece
-            self.handle_event(
-                VerificationRequested(part, piece.attempt, self.verifier.is_urgent(piece), piece.way.over)
-            )
+            self.handle_event(VerificationRequested(part, piece.attempt, piece.urgent, piece.over))

@@ -219,7 +219,7 @@ class RunEngine(msgspec.Struct, dict=True):
             self._strays.check_all_tasks()
 
     def _is_over(self) -> bool:
-        return self.scheduler.is_done and (bool(self._n_signals) or self.verifier.is_done)
+        return self.scheduler.is_done and (bool(self._n_signals) or self.verifier.decisions.is_done)
 
     def _handle_signals(self) -> None:
         while self._n_signals < min(self.interrupt.count, 2):
@@ -251,7 +251,7 @@ class RunEngine(msgspec.Struct, dict=True):
         while self.feeder.results and not self._n_signals:
             match self.feeder.results.popleft():
                 case SpooledBatch() as batch:
-                    self.verifier.add_batch(batch)
+                    self.verifier.decisions.add_batch(batch.first, batch.last)
                     self._intake.count_part(batch, self.batches.count_units(batch))
                     self.actions.handle_event(BatchCut(self.batches.add_batch(batch)))
                 case SkippedRecords() as skipped:
@@ -259,7 +259,7 @@ class RunEngine(msgspec.Struct, dict=True):
                     units = self.batches.count_units(skipped)
                     self.counts.add_skipped(skipped, units, self._intake.count_part(skipped, units))
                 case EndOfInput(records):
-                    self.verifier.end_input(records)
+                    self.verifier.decisions.end_input(records)
                     self.actions.handle_event(InputEnded())
                     self.node.end_input()
                 case BaseException() as error:

@@ -16,12 +16,16 @@ from millrace.core.errors import RefusedError
 from millrace.core.tool_use import InputUse
 from millrace.core.wait_loop import wait_until
 from millrace.execution.engine_loop import RunEngine
-from millrace.execution.output_verifier import OutputVerifier
+from millrace.execution.output_verifier import (
+    OutputVerifier,
+    choose_short_batches,
+    choose_stretches,
+    select_kept_batches,
+)
 from millrace.execution.quarantine_writer import QuarantineWriter
 from millrace.execution.resume import list_done_extents
 from millrace.execution.run_claim import RunClaim
 from millrace.execution.run_start import EarlierResults, RunContext
-from millrace.execution.verification_report import choose_short_batches, choose_stretches, select_kept_batches
 from millrace.node.batch_files import EndOfInput, FileList, SkippedRecords, SpooledBatch, open_reader
 from millrace.node.input_feeder import InputFeeder, InputSource
 from millrace.node.local_slots import LocalSlots
@@ -104,7 +108,7 @@ class RunWiring:
         stack.callback(group_commit.close)
         return RunEngine(
             plan=plan, node=slots, supervision=self._processes.supervision, feeder=feeder,
-            stage=GuardedWriter(stage, self.guard, verifier.should_hold_output, begin_writing), guard=self.guard, journal=journal,
+            stage=GuardedWriter(stage, self.guard, verifier.decisions.should_hold_output, begin_writing), guard=self.guard, journal=journal,
             commit=group_commit, events=events, interrupt=self._processes.interrupt, show=show.update, message=self._say,
             begun=started, verifier=verifier, resumes_results=any(not task.quarantined for task in tasks),
             begun_searches={(batch.first, batch.last): batch.found for batch in self._earlier.searched},
