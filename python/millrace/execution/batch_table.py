@@ -1,4 +1,4 @@
-"""Batches that are not done yet, by their ids, and those kept after their commit, to be run again."""
+"""Batches that are not done yet, by their ids; those kept after their commit, to be run again; counts of what is done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from itertools import count
 import msgspec
 
 from millrace.core.tasks import BatchId, CommittedRecords
-from millrace.core.tool_use import InputUse
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, split_spooled_batch
 from millrace.planning.run_plan import RunPlan
 from millrace.scheduler.protocol import BatchExtent
@@ -20,8 +19,8 @@ from millrace.scheduler.verification_stretches import RecordExtent
 class BatchTable:
     """A table of batches that keeps each until it is done, and cuts them on demand."""
 
-    def __init__(self, plan: RunPlan, inputs: Sequence[InputUse]) -> None:
-        self._plan, self._inputs = plan, inputs
+    def __init__(self, plan: RunPlan) -> None:
+        self._plan = plan
         self._ids: Iterator[BatchId] = map(BatchId, count(1))
         self._batches: dict[BatchId, SpooledBatch] = {}
 
@@ -64,7 +63,7 @@ class BatchTable:
     def _cut_in_two(self, whole: SpooledBatch, records: int) -> list[SpooledBatch]:
         job = self._plan.job
         return split_spooled_batch(
-            whole, records, self._inputs, self._plan.command.cwd, job.record_start, job.record_end
+            whole, records, self._plan.use.inputs, self._plan.command.cwd, job.record_start, job.record_end
         )
 
     def release_batch(self, batch: BatchId) -> None:
@@ -75,6 +74,38 @@ class BatchTable:
     def pop(self, batch: BatchId) -> SpooledBatch:
         """Drop a batch but keep its spooled files, which another object owns."""
         return self._batches.pop(batch)
+
+
+class ProgressCounts(msgspec.Struct):
+    """Counts of completed work, including that of earlier runs."""
+
+    records: int = 0
+    units: int = 0
+    #: Bytes of the records that are done in this run.
+    bytes: int = 0
+    #: Bytes of the input files that an earlier run has processed.
+    bytes_before: int = 0
+    resumed: int = 0
+    quarantined: int = 0
+    cpu: float = 0.0
+    #: Tasks that ran in forks of a waiting tool process, and the CPU seconds that this saved.
+    warm: int = 0
+    saved: float = 0.0
+    #: Tool processes that are running.
+    running: int = 0
+
+    def add_skipped(self, part: SkippedRecords, units: int, n_bytes: int) -> None:
+        """Add records that an earlier run has done, and their ``n_bytes`` of the input files."""
+        self.records += part.last - part.first
+        self.resumed += part.last - part.first
+        self.units += units
+        self.bytes_before += n_bytes
+
+    def add_batch(self, batch: SpooledBatch, units: int) -> None:
+        """Add a batch that is done or quarantined."""
+        self.records += batch.n_records
+        self.units += units
+        self.bytes += batch.bytes
 
 
 class KeptBatches:
