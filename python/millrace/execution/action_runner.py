@@ -242,14 +242,8 @@ class ActionRunner(msgspec.Struct, dict=True):
                     self.guard.check_unchanged()  # as above: a changed file is the better reason
                     item = self.batches[batch]
                     raise build_stop_error(
-                        action,
-                        item,
-                        self.node.build_argv(item),
-                        self.plan.use,
-                        self.said.tool,
-                        self.limit,
-                        self.quarantine,
-                    )
+                        action, item, self.node.build_argv(item), self.plan.use, self.said.tool, self.limit, self.quarantine
+                    )  # fmt: skip
 
     def _submit_task(self, task: SlotTask) -> None:
         batch = self.batches[task.batch]

@@ -12,12 +12,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from millrace import _core
 from millrace.core.errors import TogetherError, UnverifiedError
 from millrace.core.tasks import CommittedRecords
 from millrace.core.text_format import format_count, format_records
 from millrace.core.tool_use import InputUse, OutputUse, ToolUse
-from millrace.execution.batch_table import KeptBatches, remove_batch_files
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, recut_batches
 from millrace.planning.program_lookup import explain_doubts, is_unknown_tool
 from millrace.planning.run_plan import RunPlan
@@ -39,6 +40,7 @@ from millrace.scheduler.verification import (
     RerunId,
     RunPiece,
     VerificationAction,
+    VerificationStop,
 )
 from millrace.scheduler.verification_stretches import SHARE, RecordExtent, StretchChoice, VerificationStretches
 
@@ -74,7 +76,8 @@ class OutputVerifier:
         )  # fmt: skip
         #: The reason to stop the run.
         self.error: UnverifiedError | None = None
-        self._kept = KeptBatches()
+        #: Committed batches with their files, and their tasks.
+        self._kept: dict[RecordExtent, tuple[SpooledBatch, CommittedRecords]] = {}
         #: The pieces of each rerun.
         self._pieces: dict[RerunId, list[SpooledBatch]] = {}
 
@@ -87,14 +90,14 @@ class OutputVerifier:
         else:
             self.decisions.skip_batch(skipped.first, skipped.last)
         if skipped.batch:
-            remove_batch_files(skipped.batch)
+            _remove_batch_files(skipped.batch)
 
     def add_committed(self, batch: SpooledBatch, task: CommittedRecords, seconds: float, cpu_seconds: float) -> None:
         """Add a committed batch, and link its files if it is verified: the caller is about to remove them."""
         self.decisions.record_commit(batch.first, batch.last, seconds, batch.bytes, cpu_seconds)
         if (batch.first, batch.last) in self.decisions.kept:
-            self._kept.add_batch(batch, task)
-        self._kept.keep_only(self.decisions.kept)
+            self._kept[batch.first, batch.last] = (_link_batch_files(batch), task)
+        self._remove_unneeded_batches()
 
     def pop_ready_pieces(self, now: float, *, done: bool) -> list[tuple[RunPiece, SpooledBatch]]:
         """Return the pieces to run ``now``, in seconds of the run, with their bytes.
@@ -117,28 +120,30 @@ class OutputVerifier:
                     self._run_actions(self.decisions.add_pieces(rerun, [(each.first, each.last) for each in pieces]))
                 case ReleasePieces(rerun):
                     for piece in self._pieces.pop(rerun):
-                        remove_batch_files(piece)
+                        _remove_batch_files(piece)
                 case CompareOutputs(rerun, batches, now):
-                    mismatch = self._compare_outputs(self._kept.list_results(batches), now)
+                    mismatch = self._compare_outputs([(each, self._kept[each][1]) for each in batches], now)
                     self._run_actions(self.decisions.record_comparison(rerun, mismatch))
                 case ReportMismatch() | ReportOverwrite() | ReportJointFailure():
                     self.error = self._build_error(action)
-        self._kept.keep_only(self.decisions.kept)
+        self._remove_unneeded_batches()
+
+    def _remove_unneeded_batches(self) -> None:
+        for extent in self._kept.keys() - self.decisions.kept:
+            _remove_batch_files(self._kept.pop(extent)[0])
 
     def _recut_stretch(
         self, rerun: RerunId, batches: Sequence[RecordExtent], sizes: Sequence[int]
     ) -> list[SpooledBatch]:
         use, job, cwd = self._plan.use, self._plan.job, self._plan.command.cwd
-        name = self._spool / f"look-{rerun}"
-        return recut_batches(
-            self._kept.list_batches(batches), sizes, use.inputs, cwd, job.record_start, job.record_end, name
-        )
+        kept, name = [self._kept[each][0] for each in batches], self._spool / f"look-{rerun}"
+        return recut_batches(kept, sizes, use.inputs, cwd, job.record_start, job.record_end, name)
 
     def _compare_outputs(self, then: TaskExtents, now: TaskExtents) -> MismatchedOutput | None:
         found = (compare_output(number, output, then, now) for number, output in enumerate(self._plan.use.outputs))
         return next(filter(None, found), None)
 
-    def _build_error(self, action: ReportMismatch | ReportOverwrite | ReportJointFailure) -> UnverifiedError:
+    def _build_error(self, action: VerificationStop) -> UnverifiedError:
         tool = get_tool_name(self._plan)
         match action:
             case ReportMismatch(extent, found, repeatable):
@@ -171,6 +176,22 @@ class OutputVerifier:
             return f"{unknown}not checked{failed}"
         how = "run again" if plan.use.cost.max_records == 1 else "cut elsewhere"
         return f"{unknown}{'checked on' if unknown else 'verified:'} {n:,} of {records:,} records {how}, all bytes equal{failed}"
+
+
+def _link_batch_files(batch: SpooledBatch) -> SpooledBatch:
+    """Return the batch with hard links of its own to its files."""
+    paths = []
+    for path in batch.spooled:
+        paths.append(path.with_name(f"kept-{batch.first}-{path.name}"))
+        if path.exists():  # false where the files are the records themselves
+            os.link(path, paths[-1])
+    return msgspec.structs.replace(batch, spooled=tuple(paths))
+
+
+def _remove_batch_files(batch: SpooledBatch) -> None:
+    """Remove the files of a batch."""
+    for path in batch.spooled:
+        path.unlink(missing_ok=True)
 
 
 def compare_output(number: int, output: OutputUse, then: TaskExtents, now: TaskExtents) -> MismatchedOutput | None:

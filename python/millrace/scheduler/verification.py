@@ -68,9 +68,8 @@ class ReportJointFailure(msgspec.Struct, frozen=True):
     reason: str
 
 
-VerificationAction = (
-    RecutStretch | ReleasePieces | CompareOutputs | ReportMismatch | ReportOverwrite | ReportJointFailure
-)
+VerificationStop = ReportMismatch | ReportOverwrite | ReportJointFailure
+VerificationAction = RecutStretch | ReleasePieces | CompareOutputs | VerificationStop
 
 
 class RunPiece(msgspec.Struct, frozen=True):
@@ -244,8 +243,12 @@ class OutputVerification(msgspec.Struct, kw_only=True):
         item = self._reruns.pop(rerun)
         stretch = item.stretch
         if item.over:
-            return self._repeat_without_outputs(stretch) if mismatch else self._accept_overwrite(stretch)
-        stop: ReportMismatch | ReportOverwrite | None = None
+            if mismatch:
+                return self._repeat_without_outputs(stretch)
+            self._over_is_open = False
+            stretch.n_equal += not stretch.variants
+            return self._start_next_rerun(stretch)
+        stop: VerificationStop | None = None
         if stretch.differs_over:  # were the existing outputs the cause?
             self._over_is_open = stretch.differs_over = False
             stop = ReportMismatch(stretch.extent, mismatch, repeatable=False) if mismatch else ReportOverwrite()
@@ -277,7 +280,7 @@ class OutputVerification(msgspec.Struct, kw_only=True):
         return self._start_rerun(stretch, stretch.variants.pop(0)) if stretch.variants else self._end_stretch(stretch)
 
     def _start_rerun(
-        self, stretch: _VerifiedStretch, sizes: Sequence[int], *, over: bool = False
+        self, stretch: _VerifiedStretch, sizes: list[int], *, over: bool = False
     ) -> list[VerificationAction]:
         rerun = next(self._ids)
         self._reruns[rerun] = _StretchRerun(stretch, over)
@@ -301,11 +304,6 @@ class OutputVerification(msgspec.Struct, kw_only=True):
             self._over_is_open = stretch.differs_over = False
         return [*actions, *self._start_next_rerun(stretch)]
 
-    def _accept_overwrite(self, stretch: _VerifiedStretch) -> list[VerificationAction]:
-        self._over_is_open = False
-        stretch.n_equal += not stretch.variants
-        return self._start_next_rerun(stretch)
-
     def _repeat_without_outputs(self, stretch: _VerifiedStretch) -> list[VerificationAction]:
         """Run once more, without the existing outputs: are they the cause, or do the bytes always differ?"""
         stretch.differs_over = True
@@ -322,12 +320,10 @@ class OutputVerification(msgspec.Struct, kw_only=True):
             self.n_failed += 1
         return []
 
-    # Stops
-
     def _make_joint_failure(self, first: int, last: int) -> ReportJointFailure:
         extent = next(each for each in self._reasons if first <= each[0] and each[1] <= last)
         return ReportJointFailure(extent, self._reasons[extent])
 
-    def _stop_once(self, stop: ReportMismatch | ReportOverwrite | ReportJointFailure) -> list[VerificationAction]:
+    def _stop_once(self, stop: VerificationStop) -> list[VerificationAction]:
         is_first, self._has_stopped = not self._has_stopped, True
         return [stop] if is_first else []
