@@ -33,7 +33,7 @@ CHECKS = (
     "millrace.host.permissions:find_ownership_problem", "millrace.host.permissions:find_replacement_risk", "millrace.host.permissions:is_own_folder", "millrace.host.permissions:open_private_folder",
     "millrace.host.file_lock:acquire_lock", "millrace.host.file_lock:FileLock.is_ours", "millrace.rundir.checksummed_json:encode_checksummed", "millrace.rundir.checksummed_json:read_checksummed",
     "millrace.host.work_places:check_work_place", "millrace.node.work_dir:sweep_dead_runs", "millrace.node.node_limits:MemoryLimiter.adapt_slots",
-    "millrace.host.file_lock:find_filesystem_kind", "millrace.execution.output_verifier:OutputVerifier.add_batch", "millrace.execution.output_verifier:OutputVerifier.add_committed",
+    "millrace.host.file_lock:find_filesystem_kind", "millrace.scheduler.verification:OutputVerification.add_batch", "millrace.execution.output_verifier:OutputVerifier.add_committed",
 )  # fmt: skip
 
 RUNNER = Path(__file__).with_name("own_cpu.py")

@@ -200,6 +200,16 @@ def test_tool_that_fails_only_on_joined_records_is_refused(filled: Shell) -> Non
         assert not (filled.work / "out.tsv").exists() and not filled.run_dirs()
 
 
+def test_tool_that_fails_on_the_only_batch_is_refused(filled: Shell) -> None:
+    """The input ends only after parts of its one batch are done."""
+    filled.tool("tool", 'got=$(cat); [ $(echo "$got" | wc -l) -le 100 ] || exit 7; touch "$MARK/part"; echo "$got"')
+    all_of_it = 'cat in.tsv; until [ -e "$MARK/part" ]; do sleep 0.05; done'
+    run = f"millrace run --slots 2 --batch {N} --verify 1 --format lines -- tool"
+    ended = filled.run(f"{{ {all_of_it}; }} | {run}")
+    assert (ended.code, ended.out) == (5, ""), ended.shown
+    assert f"tool fails on records 1-{N} together, and on no part of them: exit status 7" in ended.err
+
+
 def test_tool_that_fails_for_a_while_is_accepted(filled: Shell) -> None:
     """Its first two attempts at a batch fail; later it is done, in parts and as a whole."""
     filled.tool("tool", TOGETHER.format('echo >> "$COUNT"; [ $(wc -l < "$COUNT") -gt 2 ] || exit 7'))

@@ -1,6 +1,6 @@
 """Made-up lives of a run, from its first start to its last: the scheduler, and nodes that are lost, around a made-up tool.
 
-Real: the scheduler, `TaskDispatcher` and `TaskPlacement`, what counts of journals (`select_effective_tasks`, `begun`), and the order of the output.
+Real: the scheduler, `OutputVerification`, `TaskDispatcher` and `TaskPlacement`, what counts of journals (`select_effective_tasks`, `begun`), and the order of the output.
 Made up, from one source of random choices: the input, the tool, its failures, nodes, signals, crashes and when tasks end.
 As script: ``python tests/unit/histories.py 50000``.
 """
@@ -39,6 +39,7 @@ from millrace.output.output_parts import ReorderBuffer, select_effective_tasks
 from millrace.scheduler.dispatcher import TaskDispatcher
 from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES
 from millrace.scheduler.limits import QuarantineLimit
+from millrace.scheduler.output_differences import MismatchedOutput, find_first_difference
 from millrace.scheduler.protocol import (
     AttemptResult,
     BatchCut,
@@ -70,6 +71,20 @@ from millrace.scheduler.protocol import (
     WithdrawTasks,
 )
 from millrace.scheduler.scheduler import BatchScheduler, SchedulerSettings
+from millrace.scheduler.verification import (
+    MAX_PIECE_ATTEMPTS,
+    CompareOutputs,
+    OutputVerification,
+    RecutStretch,
+    ReleasePieces,
+    ReportJointFailure,
+    ReportMismatch,
+    ReportOverwrite,
+    RerunId,
+    RunPiece,
+    VerificationAction,
+)
+from millrace.scheduler.verification_stretches import VerificationStretches
 
 #: Starts of one run at most; then nothing is lost or stopped any more, and it has to end.
 MOST_STARTS = 4
@@ -146,6 +161,11 @@ class Job:
         self.found_bytes = choose.choice([0, MIN_SEARCH_BYTES, 8 * MIN_SEARCH_BYTES, 70 * MIN_SEARCH_BYTES])
         self.batch_size = choose.choice([(0, 0), (1, 0), (3, 0), (5, 0)])
         self.stop_on_failure = choose.random() < 0.1
+        self.verify = choose.choice([0.0, None, 0.3, 1.0])
+        #: How often the tool gives other bytes when it runs again.
+        self.inexact = choose.choice([0.0, 0.0, 0.02, 0.5])
+        #: Whether there are outputs from before, and nothing is written yet.
+        self.has_outputs = choose.random() < 0.2
         #: All that is committed, in order.
         self.journal: list[Ref] = []
         self.n_starts = 0
@@ -214,12 +234,12 @@ class Start:
         self.last_result: dict[BatchId, AttemptResult] = {}
         #: Batches for which slices were of no use.
         self.misplaced: set[BatchId] = set()
-        self.looks: set[BatchId] = set()
+        self.verifier = Verifier(self)
         self.at = 0
         self.done_at = 0
         self.has_ended = False
         self.interrupts = 0
-        self.stopped: StopRun | None = None
+        self.stopped: StopRun | VerificationAction | None = None
         for task in tasks:
             self.put(task)
         self.tell(RunBegun())
@@ -232,7 +252,7 @@ class Start:
         for _ in range(most):
             if self.stopped:
                 return True  # everything that is committed stays so; the user has to do something
-            if self.scheduler.is_done and (self.interrupts or not self.looks):
+            if self.scheduler.is_done and (self.interrupts or self.verifier.decisions.is_done):
                 return self.check_end()
             if self.turn() == "crash":
                 return False
@@ -274,6 +294,8 @@ class Start:
             done = self.scheduler.is_done
             rule(fed or done or queued or self.stopped, "nothing runs, nothing is wanted, and it is not done")
         self.tell(TickEnded())
+        if not self.interrupts and not self.stopped:
+            self.verifier.request()
         return ""
 
     # The input
@@ -291,6 +313,7 @@ class Start:
                 if self.at == self.job.n and (self.job.n or self.committed or self.has_ended):
                     self.has_ended = True
                     self.dispatcher.end_submission()
+                    self.verifier.decisions.end_input(self.job.n)
                     self.tell(InputEnded())
                     break
                 self.cut(ask)
@@ -299,6 +322,7 @@ class Start:
     def skip(self) -> None:
         while self.done_at < len(self.committed) and self.committed[self.done_at].first == self.at:
             self.at = self.committed[self.done_at].last
+            self.verifier.skip(self.committed[self.done_at])
             self.done_at += 1
 
     def cut(self, ask: CutBatches) -> None:
@@ -318,6 +342,7 @@ class Start:
                 last += 1
         self.at = last
         self.has_ended = self.job.n == 0
+        self.verifier.decisions.add_batch(first, last)
         self.tell(BatchCut(self.add(first, last)))
 
     def is_full(self, ask: CutBatches, first: int, last: int) -> bool:
@@ -371,7 +396,7 @@ class Start:
         ):
             self.failed[task.batch].add(task.attempt)
             self.last_result[task.batch] = result
-        self.tell(TaskFailed(task.id, TaskFailure(result, result.value, "made up")))
+        self.tell(TaskFailed(task.id, TaskFailure(result, result.value, "made up", exit_status=1)))
 
     def outcome(self, task: SlotTask, beside: int) -> tuple[TaskEnding, AttemptResult]:
         choose, job, part = self.choose, self.job, self.batches[task.batch]
@@ -385,7 +410,7 @@ class Start:
         for record in range(part.first, part.last):
             if sees_bad and record in job.bad:
                 return TaskEnding.FAILED, job.bad[record]
-        flaky = choose.random() < job.flaky
+        flaky = choose.random() < job.flaky * (3 if isinstance(task.kind, CompareTask) else 1)
         return (TaskEnding.FAILED, AttemptResult.FAILED) if flaky else (TaskEnding.DONE, AttemptResult.DONE)
 
     def commit(self, task: SlotTask) -> Ref:
@@ -422,7 +447,9 @@ class Start:
             match action:
                 case SubmitTask(task):
                     self.submit(task)
-                case SplitBatch(batch, records):
+                case SplitBatch(batch, records, failure):
+                    if failure:
+                        self.verifier.fail(self.batches[batch], failure)
                     self.split(batch, records)
                 case DivideBatch(batch, n_parts):
                     self.divide(batch, n_parts)
@@ -435,10 +462,9 @@ class Start:
                     rule(batch in self.batches, "a batch is released that is not there")
                     rule(not any(task.batch == batch for task in self.tasks.values()), "the bytes of a task are gone")
                     del self.batches[batch]
-                case VerificationDone(batch):
-                    rule(batch in self.looks, "a look that nobody wanted")
-                    self.looks.remove(batch)
+                case VerificationDone(batch, result):
                     del self.batches[batch]
+                    self.verifier.finish(batch, result)
                 case WithdrawTasks():
                     self.withdraw()
                 case KillTasks():
@@ -539,10 +565,8 @@ class Start:
                 "part of a result",
             )
         self.proven = True
-        if self.choose.random() < 0.1 and not self.interrupts and part.last > part.first:
-            look = self.add(part.first, part.last)
-            self.looks.add(look.batch)
-            self.tell(VerificationRequested(look, 1, self.choose.random() < 0.5))
+        seconds = self.choose.choice([0.1, 3.0])
+        self.verifier.decisions.record_commit(part.first, part.last, seconds, part.units, seconds)
 
     def quarantine(self, batch: BatchId) -> None:
         part = self.batches[batch]
@@ -555,6 +579,7 @@ class Start:
         ref = Ref(part.first, part.last, 0, [], quarantined=True)
         self.job.journal.append(ref)
         self.put(ref)  # type: ignore[arg-type]
+        self.verifier.decisions.record_quarantine(part.first, part.last)
         self.tell(BatchQuarantined(batch))
 
     def check_stop(self, stop: StopRun) -> None:
@@ -596,7 +621,133 @@ class Start:
         if not self.interrupts:
             rule(not self.batches, "batches are left at the end")
             rule(self.output.next == self.job.n and not self.output.waiting, "records are missing in the output")
+            self.verifier.check_end()
         return not self.interrupts
+
+
+class Verifier:
+    """What a verifier does with files: pieces are extents, and chance says whether their bytes are equal."""
+
+    def __init__(self, start: Start) -> None:
+        self.start, self.job = start, start.job
+        is_compared = encode_task_kind(CompareTask())
+        self.earlier = {(ref.first, ref.last): ref for ref in self.job.journal if ref.fragment == is_compared}
+        self.decisions = OutputVerification(
+            stretches=VerificationStretches(self.job.verify, b"key", one_is_serial=not self.job.has_outputs),
+            earlier=self.earlier, has_outputs=self.job.has_outputs,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.cuts: dict[RerunId, list[Extent]] = {}
+        #: Reruns whose pieces have their bytes, those over the outputs from before, and the last one of each stretch.
+        self.held: set[RerunId] = set()
+        self.over: set[RerunId] = set()
+        self.latest: dict[Extent, RerunId] = {}
+        self.running: dict[BatchId, RunPiece] = {}
+        self.n_begun = 0
+        #: Stretches by their outcome, and batches that failed as a whole.
+        self.equal, self.differs, self.failed = set[Extent](), set[Extent](), set[Extent]()
+
+    def skip(self, task: CommittedRecords) -> None:
+        extent = (task.first, task.last)
+        if task.quarantined or self.job.choose.random() < 0.5:
+            self.decisions.skip_batch(*extent)
+        else:
+            self.decisions.add_batch(*extent)
+            self.decisions.record_commit(*extent, 0.0, 1, 0.0)
+
+    def fail(self, whole: BatchExtent, failure: TaskFailure) -> None:
+        self.failed.add((whole.first, whole.last))
+        self.decisions.record_failure(whole.first, whole.last, failure)
+
+    def request(self) -> None:
+        actions = self.decisions.start_stretches(self.start.now, done=self.start.scheduler.is_done)
+        stretches = [extent_of(action.batches) for action in actions if isinstance(action, RecutStretch)]
+        rule(not (self.equal | self.differs) & {*stretches}, "a stretch is verified twice")
+        self.n_begun += len(stretches)
+        self.do(actions)
+        for piece in self.decisions.pop_pieces():
+            extent = self.cuts[piece.rerun][piece.number]
+            rule(piece.rerun in self.held, "the bytes of a piece are gone")
+            rule(piece.attempt <= MAX_PIECE_ATTEMPTS, "a piece is tried for ever")
+            rule(piece.over or extent not in self.earlier, "a piece that is committed runs again")
+            rule(not piece.over or self.decisions.should_hold_output(), "written while the old outputs are tried")
+            part = self.start.add(*extent)
+            self.running[part.batch] = piece
+            if piece.over:
+                self.over.add(piece.rerun)
+            self.start.tell(VerificationRequested(part, piece.attempt, piece.urgent, piece.over))
+        self.job.has_outputs = self.job.has_outputs and self.decisions.should_hold_output()
+
+    def finish(self, batch: BatchId, result: CommittedRecords | None) -> None:
+        rule(batch in self.running, "a piece that nobody wanted")
+        self.do(self.decisions.finish_piece(self.running.pop(batch), result))
+
+    def do(self, actions: Sequence[VerificationAction]) -> None:
+        for action in actions:
+            match action:
+                case RecutStretch(rerun):
+                    self.cuts[rerun] = self.recut(action)
+                    self.do(self.decisions.add_pieces(rerun, self.cuts[rerun]))
+                case ReleasePieces(rerun):
+                    self.held.remove(rerun)
+                case CompareOutputs(rerun):
+                    self.do(self.decisions.record_comparison(rerun, self.compare(action)))
+                case ReportMismatch(extent):
+                    rule(extent in self.differs, "stopped for equal bytes")
+                case ReportJointFailure(extent):
+                    rule(extent in self.failed, "stopped for a failure that nobody saw")
+                case ReportOverwrite():
+                    rule(self.over, "stopped for outputs that were not tried")
+            if isinstance(action, ReportMismatch | ReportJointFailure | ReportOverwrite):
+                rule(not self.start.stopped and self.decisions.should_hold_output(), "stopped, and it goes on")
+                self.start.stopped = action
+
+    def recut(self, action: RecutStretch) -> list[Extent]:
+        first, end = extent = extent_of(action.batches)
+        rule({*action.batches} <= {*self.decisions.kept}, "the bytes of a stretch are gone")
+        rule(first or self.decisions.should_hold_output(), "written before the start is verified")
+        rule(sum(action.sizes) == end - first, "pieces of other records")
+        rule(self.latest.get(extent) not in self.held, "two reruns of a stretch at once")
+        self.latest[extent] = action.rerun
+        self.held.add(action.rerun)
+        pieces = list[Extent]()
+        for size in [*action.sizes[:-1], end]:
+            last = min(first + size, end)
+            while last < end and last in self.job.glued:
+                last += 1
+            if first < last:
+                pieces.append((first, last))
+            first = last
+        return pieces
+
+    def compare(self, action: CompareOutputs) -> MismatchedOutput | None:
+        extent, is_over = extent_of(action.batches), action.rerun in self.over
+        rule([piece for piece, _ in action.pieces] == self.cuts[action.rerun], "compared before all pieces are done")
+        rule(all((task.first, task.last) == piece for piece, task in action.pieces), "the output of another piece")
+        if self.job.choose.random() >= self.job.inexact:
+            if not is_over or action.batches == ((0, self.job.n),):
+                self.equal.add(extent)
+            return None
+        if not is_over:
+            self.differs.add(extent)
+        return OTHER_BYTES
+
+    def check_end(self) -> None:
+        rule(not self.running and not self.held, "pieces are left at the end")
+        rule(not self.differs, "other bytes, and it went on to its end")
+        rule(not self.decisions.should_hold_output(), "the output is held at the end")
+        rule(self.decisions.n_failed == self.n_begun - len(self.equal), "failures counted wrongly")
+        written = sorted(self.start.written)
+        is_whole = self.job.n_starts == 1 and not any(ref.quarantined for ref in self.job.journal)
+        if self.job.verify == 1.0 and is_whole:
+            for border, _ in written[1:]:
+                rule(any(first < border < last for first, last in self.latest), "a border that no stretch has")
+
+
+OTHER_BYTES = MismatchedOutput("out", [], [], (0, 1), find_first_difference(b"a", b"b"))
+
+
+def extent_of(batches: Sequence[Extent]) -> Extent:
+    return batches[0][0], batches[-1][1]
 
 
 def play(seed: int) -> None:

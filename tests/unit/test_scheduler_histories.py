@@ -11,6 +11,7 @@ import histories
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from millrace.scheduler.batch_lifecycle import BatchLifecycle
 from millrace.scheduler.dispatcher import TaskDispatcher
@@ -30,18 +31,20 @@ from millrace.scheduler.protocol import (
     TaskFailure,
 )
 from millrace.scheduler.scheduler import BatchScheduler
+from millrace.scheduler.verification import OutputVerification, ReleasePieces
+from millrace.scheduler.verification_stretches import VerificationStretches
 
 #: Histories in which a planted fault is found, at most.
 MOST = 3000
 
 
 def test_the_rules_hold_in_all_histories() -> None:
-    assert histories.first_broken(count(), 2500) is None
+    assert histories.first_broken(count(), 2000) is None
 
 
 @pytest.mark.slow
 def test_the_rules_hold_in_very_many_histories() -> None:
-    assert histories.first_broken(count(2500), 50_000) is None
+    assert histories.first_broken(count(2000), 50_000) is None
 
 
 @settings(max_examples=200, suppress_health_check=[*HealthCheck])
@@ -207,6 +210,75 @@ def keeps_the_whole(real: Change) -> Change:
     return changed
 
 
+def ignores_other_bytes(real: Change) -> Change:
+    return lambda self, rerun, mismatch: real(self, rerun, None)
+
+
+def accuses_without_cause(real: Change) -> Change:
+    """Equal bytes are taken for others, at another stretch."""
+
+    def changed(self: OutputVerification, rerun: Any, mismatch: Any) -> Any:
+        self._reruns[rerun].stretch.mismatch = other = histories.OTHER_BYTES
+        return real(self, rerun, mismatch or other)
+
+    return changed
+
+
+def tries_a_piece_for_ever(real: Change) -> Change:
+    def changed(self: OutputVerification, piece: Any, result: Any) -> Any:
+        return (
+            real(self, piece, result) if result else self._queue.append(replace(piece, attempt=piece.attempt + 1)) or []
+        )
+
+    return changed
+
+
+def forgets_failures(real: Change) -> Change:
+    def changed(self: OutputVerification, *words: Any) -> Any:
+        actions, self.n_failed = real(self, *words), 0
+        return actions
+
+    return changed
+
+
+def stays_open(real: Change) -> Change:
+    def changed(self: OutputVerification, *words: Any) -> Any:
+        self._n_open += 1
+        return real(self, *words)
+
+    return changed
+
+
+def keeps_pieces(real: Change) -> Change:
+    return lambda self, *words: [each for each in real(self, *words) if not isinstance(each, ReleasePieces)]
+
+
+def runs_all_again(real: Change) -> Change:
+    """What an earlier run has compared is not used."""
+
+    def changed(self: OutputVerification, *words: Any) -> Any:
+        self.earlier = {}
+        return real(self, *words)
+
+    return changed
+
+
+def forgets_bytes(real: Change) -> Change:
+    def changed(self: VerificationStretches, *words: Any) -> Any:
+        self.kept.clear()
+        return real(self, *words)
+
+    return changed
+
+
+def leaves_out_a_stretch(real: Change) -> Change:
+    def changed(self: VerificationStretches, *words: Any, **named: Any) -> Any:
+        found = real(self, *words, **named)
+        return found[:-1] if len(found) > 1 and not self.release_stretch(found[-1]) else found
+
+    return changed
+
+
 PLANTED: list[tuple[str, type, str, Callable[[Change], Change]]] = [
     ("a result is put into the output twice", BatchScheduler, "_handle_ended_task", twice),
     ("a part of a split batch is lost", BatchScheduler, "_handle_split", loses_the_rest),
@@ -238,6 +310,16 @@ PLANTED: list[tuple[str, type, str, Callable[[Change], Change]]] = [
     ("a batch is not released", BatchLifecycle, "finish_attempt", keeps),
     ("a batch is released before its next attempt", BatchScheduler, "_handle_failed_attempt", releases_early),
     ("a divided batch goes on as a whole, too", BatchLifecycle, "replace_divided_batch", keeps_the_whole),
+    ("other bytes do not stop the run", OutputVerification, "record_comparison", ignores_other_bytes),
+    ("equal bytes stop the run", OutputVerification, "record_comparison", accuses_without_cause),
+    ("output is written before the start is verified", OutputVerification, "should_hold_output", nothing),
+    ("a failing piece is tried for ever", OutputVerification, "finish_piece", tries_a_piece_for_ever),
+    ("failures of the second run are not counted", OutputVerification, "_end_stretch", forgets_failures),
+    ("a stretch stays open", OutputVerification, "_end_stretch", stays_open),
+    ("the bytes of a rerun are kept", OutputVerification, "_end_rerun", keeps_pieces),
+    ("a piece that is committed runs again", OutputVerification, "add_pieces", runs_all_again),
+    ("the bytes of a stretch are dropped", VerificationStretches, "_drop_unneeded", forgets_bytes),
+    ("a stretch is left out", VerificationStretches, "pop_ready_stretches", leaves_out_a_stretch),
 ]
 
 

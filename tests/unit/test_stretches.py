@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import accumulate, pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,6 +115,20 @@ def test_quarantined_records_are_not_awaited() -> None:
         stretches.record_commit(*extent, 0.1)
     stretches.drop_records(1, 2)
     assert stretches.pop_ready_stretches(8, 0.0, done=True) == [((2, 4), (4, 6)), ((4, 6), (6, 8))]
+
+
+@pytest.mark.parametrize("cut", [[(0, 9)], [(0, 6), (6, 9)]])
+@pytest.mark.parametrize("seconds", [0.1, 3.0])
+def test_batches_that_are_split_are_verified_whole(cut: list[RecordExtent], seconds: float) -> None:
+    """Each border between their parts is within a stretch."""
+    stretches = VerificationStretches(1.0, b"key")
+    for extent in cut:
+        stretches.add_batch(*extent)
+    assert not stretches.pop_ready_stretches(9, 0.0, done=False)
+    parts = [(0, 2), (2, 4), (4, 6), (6, 9)]
+    for extent in parts:
+        stretches.record_commit(*extent, seconds, 0, seconds)
+    assert stretches.pop_ready_stretches(9, 0.0, done=True) == [tuple(parts)]
 
 
 @given(sizes, st.sampled_from([0.01, 3.0]), st.randoms(use_true_random=False))

@@ -1,10 +1,11 @@
 """Runner of the actions that the scheduler returns; their results are reported to it at once.
 
-It also counts the progress of the run, and logs its tasks as events.
+All that happens to a run reaches the scheduler here. The progress of the run is counted, and its tasks are logged.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,24 +13,46 @@ from functools import partial
 import msgspec
 
 from millrace import _core
-from millrace.core.tasks import BatchId, SlotTask, TaskEnded, TaskEnding, TaskId, TaskWithdrawn, encode_task_kind
-from millrace.execution.batch_table import BatchTable
-from millrace.execution.output_verifier import OutputVerifier, VerificationPiece
+from millrace.core.tasks import (
+    BatchId,
+    CompareTask,
+    PoolWoken,
+    SlotEvent,
+    SlotsChanged,
+    SlotTask,
+    TaskEnded,
+    TaskEnding,
+    TaskId,
+    TaskStarted,
+    TaskWithdrawn,
+    encode_task_kind,
+)
+from millrace.execution.batch_table import BatchTable, ProgressCounts
+from millrace.execution.output_verifier import OutputVerifier
 from millrace.execution.quarantine_writer import QuarantineWriter
-from millrace.execution.run_errors import build_stop_error
+from millrace.execution.run_errors import (
+    ToolMessages,
+    build_commit_error,
+    build_failure,
+    build_stop_error,
+    build_unequal_error,
+)
+from millrace.execution.undeclared_outputs import UndeclaredOutputs
+from millrace.host import debug_log
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, find_changed_files
-from millrace.node.input_feeder import InputFeeder
 from millrace.node.task_slots import TaskSlots
-from millrace.output.commits import ChangeGuard, GuardedWriter
+from millrace.output.commits import ChangeGuard, GroupCommit, GuardedWriter
 from millrace.planning.run_plan import RunPlan
 from millrace.report.event_log import EventLog
 from millrace.report.events import QuarantineEvent, RetryEvent, TaskEvent, WarningEvent
 from millrace.scheduler.limits import QuarantineLimit
 from millrace.scheduler.protocol import (
+    BatchCut,
     BatchDivided,
     BatchQuarantined,
     BatchSplit,
     DivideBatch,
+    InputEnded,
     KillTasks,
     OutputBatch,
     QuarantineBatch,
@@ -40,44 +63,13 @@ from millrace.scheduler.protocol import (
     SplitBatch,
     StopRun,
     SubmitTask,
+    TaskFailed,
     VerificationDone,
     VerificationRequested,
     WithdrawTasks,
 )
 from millrace.scheduler.scheduler import BatchScheduler
-
-
-class ProgressCounts(msgspec.Struct):
-    """Counts of completed work, including that of earlier runs."""
-
-    records: int = 0
-    units: int = 0
-    #: Bytes of the records that are done in this run.
-    bytes: int = 0
-    #: Bytes of the input files that an earlier run has processed.
-    bytes_before: int = 0
-    resumed: int = 0
-    quarantined: int = 0
-    cpu: float = 0.0
-    #: Tasks that ran in forks of a waiting tool process, and the CPU seconds that this saved.
-    warm: int = 0
-    saved: float = 0.0
-    #: Tool processes that are running.
-    running: int = 0
-
-    def add_skipped(self, part: SkippedRecords, units: int, n_bytes: int) -> None:
-        """Add records that an earlier run has done, and their ``n_bytes`` of the input files."""
-        self.records += part.last - part.first
-        self.resumed += part.last - part.first
-        self.units += units
-        self.bytes_before += n_bytes
-
-    def add_batch(self, batch: SpooledBatch, units: int) -> None:
-        """Add a batch that is done or quarantined."""
-        self.records += batch.n_records
-        self.units += units
-        self.bytes += batch.bytes
-
+from millrace.scheduler.verification import RunPiece
 
 #: Endings that are logged under their own name; all others are logged as failures.
 TOLD_AS_THEY_ARE = (TaskEnding.DONE, TaskEnding.TIMEOUT, TaskEnding.KILLED, TaskEnding.MISPLACED)
@@ -122,36 +114,89 @@ class TaskLog:
         )  # fmt: skip
 
 
-class ActionRunner(msgspec.Struct):
+class ActionRunner(msgspec.Struct, dict=True):
     """Runner of the scheduler's actions.
 
+    It alone reaches the scheduler, the batches, the results and the verifier. ``RunEngine`` reports to it.
+
     Args:
-        tool: Name of the tool in messages.
         begun: Start of the run, on the monotonic clock, in seconds.
     """
 
     plan: RunPlan
     scheduler: BatchScheduler
     limit: QuarantineLimit
-    batches: BatchTable
-    counts: ProgressCounts
     node: TaskSlots
-    feeder: InputFeeder
     stage: GuardedWriter
     guard: ChangeGuard
     journal: _core.Journal
+    commit: GroupCommit
     events: EventLog
     quarantine: QuarantineWriter
     verifier: OutputVerifier
     message: Callable[[str], None]
-    tool: str
     begun: float
+    counts: ProgressCounts = msgspec.field(default_factory=ProgressCounts)
     #: Pieces that are being run for comparison.
-    _pieces: dict[BatchId, VerificationPiece] = msgspec.field(default_factory=dict)
+    _pieces: dict[BatchId, RunPiece] = msgspec.field(default_factory=dict)
+    #: Reasons why tasks do not run warm that were already reported.
+    cold: set[str] = msgspec.field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        use = self.plan.use
+        self.batches = BatchTable(self.plan)
+        self.said = ToolMessages(use.argv[0] if isinstance(use.argv[0], str) else "tool", self.message)
+        self._strays = UndeclaredOutputs(self.plan.command, use, self.said.tool)
+        self._log = TaskLog(self.events, self.batches.count_units)
+        self.events = debug_log.log_calls(self.events, "event", ("write",))
+
+    def is_over(self, *, is_interrupted: bool) -> bool:
+        """Tell whether all batches are done and verified; after an interrupt, whether no task runs any more."""
+        return self.scheduler.is_done and (is_interrupted or self.verifier.decisions.is_done)
+
+    def write_results(self) -> None:
+        """Write the results that are checked to the outputs.
+
+        Raises:
+            MillraceError: Results cannot be written or committed, or the verifier found other bytes.
+        """
+        self.stage.write_checked_tasks()
+        for error in (self.stage.error, self.commit.error, self.verifier.error):
+            if error:
+                raise error
+
+    def check_end(self) -> None:
+        """Check the files of all tasks, at the end of the run.
+
+        Raises:
+            LostOutputError: The tasks wrote only files that were not kept.
+        """
+        if not self.counts.resumed:
+            self._strays.check_all_tasks()
 
     def read_run_clock(self) -> float:
         """Return the seconds since the run began."""
         return time.monotonic() - self.begun
+
+    # The input
+
+    def add_batch(self, batch: SpooledBatch) -> None:
+        """Add a batch that was cut."""
+        self.verifier.decisions.add_batch(batch.first, batch.last)
+        self.handle_event(BatchCut(self.batches.add_batch(batch)))
+
+    def add_skipped(self, skipped: SkippedRecords, n_bytes: int) -> None:
+        """Add records that an earlier run has done, and their ``n_bytes`` of the input files."""
+        self.verifier.add_skipped(skipped)
+        self.counts.add_skipped(skipped, self.batches.count_units(skipped), n_bytes)
+
+    def end_input(self, records: int) -> None:
+        """Report that all ``records`` of the input are cut."""
+        self.verifier.decisions.end_input(records)
+        self.handle_event(InputEnded())
+        self.node.end_input()
+
+    # Actions
 
     def handle_event(self, event: SchedulerEvent) -> None:
         """Pass an event to the scheduler, and run the actions that it returns."""
@@ -169,8 +214,9 @@ class ActionRunner(msgspec.Struct):
                     self._submit_task(task)
                 case SplitBatch(batch, records, failure):
                     if failure:
-                        self.verifier.record_failure(self.batches[batch], failure)
-                        self._log_retry(self.batches[batch], f"split: {failure.reason}")
+                        whole = self.batches[batch]
+                        self.verifier.decisions.record_failure(whole.first, whole.last, failure)
+                        self._log_retry(whole, f"split: {failure.reason}")
                     self.handle_event(BatchSplit(batch, self.batches.split_batch(batch, records)))
                 case DivideBatch(batch, n_parts):
                     self.handle_event(BatchDivided(batch, self.batches.divide_batch(batch, n_parts)))
@@ -196,13 +242,13 @@ class ActionRunner(msgspec.Struct):
                     self.guard.check_unchanged()  # as above: a changed file is the better reason
                     item = self.batches[batch]
                     raise build_stop_error(
-                        action, item, self.node.build_argv(item), self.plan.use, self.tool, self.limit, self.quarantine
-                    )
+                        action, item, self.node.build_argv(item), self.plan.use, self.said.tool, self.limit, self.quarantine
+                    )  # fmt: skip
 
     def _submit_task(self, task: SlotTask) -> None:
         batch = self.batches[task.batch]
         if batch.files:
-            inputs, cwd = self.feeder.inputs, self.plan.command.cwd
+            inputs, cwd = self.plan.use.inputs, self.plan.command.cwd
             self.guard.add_check(batch.first, batch.last, partial(find_changed_files, batch, inputs, cwd))
         self.node.submit_task(task, batch)
 
@@ -215,7 +261,7 @@ class ActionRunner(msgspec.Struct):
     def _quarantine_record(self, batch: SpooledBatch, reason: str) -> None:
         name = self.quarantine.write_record(batch, self.node.build_argv(batch), reason)
         task = self.journal.quarantine(batch.first, batch.last, 1, list(batch.digests))
-        self.verifier.record_quarantine(batch)
+        self.verifier.decisions.record_quarantine(batch.first, batch.last)
         self.stage.add_task(task)
         self.counts.quarantined += batch.n_records
         self.counts.add_batch(batch, self.batches.count_units(batch))
@@ -238,9 +284,74 @@ class ActionRunner(msgspec.Struct):
 
     def request_verification(self) -> None:
         """Request the tasks that the verifier wants to run for comparison."""
-        for piece in self.verifier.pop_ready_pieces(self.read_run_clock(), done=self.scheduler.is_done):
-            part = self.batches.add_batch(piece.batch)
+        for piece, batch in self.verifier.pop_ready_pieces(self.read_run_clock(), done=self.scheduler.is_done):
+            part = self.batches.add_batch(batch)
             self._pieces[part.batch] = piece
-            self.handle_event(
-                VerificationRequested(part, piece.attempt, self.verifier.is_urgent(piece), piece.way.over)
-            )
+            self.handle_event(VerificationRequested(part, piece.attempt, piece.urgent, piece.over))
+
+    # The slots
+
+    def handle_slot_event(self, news: SlotEvent) -> None:
+        """Handle a report of the slots."""
+        match news:
+            case TaskStarted(task):
+                self.counts.running += 1
+                self._log.record_start(task, self.read_run_clock() - news.ago_seconds)
+            case TaskEnded():
+                self.counts.running -= 1
+                self._handle_task_end(news)
+            case TaskWithdrawn():
+                self.handle_event(news)
+            case SlotsChanged(slots, why):
+                self.plan = msgspec.structs.replace(self.plan, slots=slots)
+                self.handle_event(news)
+                self.warn_user(why)
+            case PoolWoken():
+                pass
+
+    def _handle_task_end(self, ended: TaskEnded) -> None:
+        task = self.scheduler.get_task(ended.task)
+        batch = self.batches[task.batch]
+        self.counts.cpu += ended.cpu_seconds
+        self._count_warm_task(batch, ended)
+        is_over = isinstance(task.kind, CompareTask) and task.kind.over
+        if is_over and self._has_made_backup(ended):
+            ended = msgspec.structs.replace(ended, committed=None)
+        if ended.ending in (TaskEnding.DONE, TaskEnding.KILLED, TaskEnding.MISPLACED):
+            actions = self.scheduler.handle(ended, self.read_run_clock())
+        else:
+            actions = [] if ended.ending is TaskEnding.IO else self._handle_failure(task, batch, ended)
+        self._log.record_end(task, batch, ended, self.read_run_clock() - ended.ago_seconds, actions)
+        self._strays.check_task(ended)
+        if not is_over:
+            self.said.report_extra_files(ended.extra)
+        if ended.is_done and task.should_show_stderr:
+            self.said.add_stderr(ended.stderr, batch.first, batch.last)
+            if ended.exit_status:
+                self.said.add_exit_status(ended.exit_status)
+        if ended.ending is TaskEnding.IO:
+            raise build_commit_error(ended, self.plan)
+        self.run_actions(actions)
+
+    def _has_made_backup(self, ended: TaskEnded) -> bool:
+        """Tell whether the tool wrote a backup, such as ``o~``, which it makes only where its output already exists."""
+        names = tuple(os.path.basename(output.path) for output in self.plan.use.outputs if not output.stdout)
+        return any(os.path.basename(path).startswith(names) for path in self.said.select_new_paths(ended.extra))
+
+    def _count_warm_task(self, batch: SpooledBatch, ended: TaskEnded) -> None:
+        self.counts.warm += ended.is_warm
+        self.counts.saved += ended.saved_seconds
+        if ended.ending is TaskEnding.UNEQUAL:
+            raise build_unequal_error(self.said.tool, batch, ended)
+        if ended.cold and ended.cold not in self.cold:
+            self.cold.add(ended.cold)
+            self.warn_user(f"{self.said.tool} cannot stay warm, and is started for each task: {ended.cold}")
+
+    def _handle_failure(self, task: SlotTask, batch: SpooledBatch, ended: TaskEnded) -> list[SchedulerAction]:
+        failure = build_failure(task, ended, self.plan, self.quarantine.read_record_names(batch))
+        actions = self.scheduler.handle(TaskFailed(task.id, failure), self.read_run_clock())
+        if ended.ending is TaskEnding.STALLED and not any(
+            isinstance(action, QuarantineBatch | StopRun) for action in actions
+        ):
+            self.warn_user(f"{self.said.tool} {failure.reason.splitlines()[0]}; ended and tried again")
+        return actions

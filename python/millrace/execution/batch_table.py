@@ -1,27 +1,24 @@
-"""Batches that are not done yet, by their ids, and those kept after their commit, to be run again."""
+"""Batches that are not done yet, by their ids, and counts of those that are."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 
 import msgspec
 
-from millrace.core.tasks import BatchId, CommittedRecords
-from millrace.core.tool_use import InputUse
+from millrace.core.tasks import BatchId
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, split_spooled_batch
 from millrace.planning.run_plan import RunPlan
 from millrace.scheduler.protocol import BatchExtent
-from millrace.scheduler.verification_stretches import RecordExtent
 
 
 class BatchTable:
     """A table of batches that keeps each until it is done, and cuts them on demand."""
 
-    def __init__(self, plan: RunPlan, inputs: Sequence[InputUse]) -> None:
-        self._plan, self._inputs = plan, inputs
+    def __init__(self, plan: RunPlan) -> None:
+        self._plan = plan
         self._ids: Iterator[BatchId] = map(BatchId, count(1))
         self._batches: dict[BatchId, SpooledBatch] = {}
 
@@ -64,7 +61,7 @@ class BatchTable:
     def _cut_in_two(self, whole: SpooledBatch, records: int) -> list[SpooledBatch]:
         job = self._plan.job
         return split_spooled_batch(
-            whole, records, self._inputs, self._plan.command.cwd, job.record_start, job.record_end
+            whole, records, self._plan.use.inputs, self._plan.command.cwd, job.record_start, job.record_end
         )
 
     def release_batch(self, batch: BatchId) -> None:
@@ -77,41 +74,33 @@ class BatchTable:
         return self._batches.pop(batch)
 
 
-class KeptBatches:
-    """Batches with their files, and their committed tasks."""
+class ProgressCounts(msgspec.Struct):
+    """Counts of completed work, including that of earlier runs."""
 
-    def __init__(self) -> None:
-        self._kept: dict[RecordExtent, tuple[SpooledBatch, CommittedRecords]] = {}
+    records: int = 0
+    units: int = 0
+    #: Bytes of the records that are done in this run.
+    bytes: int = 0
+    #: Bytes of the input files that an earlier run has processed.
+    bytes_before: int = 0
+    resumed: int = 0
+    quarantined: int = 0
+    cpu: float = 0.0
+    #: Tasks that ran in forks of a waiting tool process, and the CPU seconds that this saved.
+    warm: int = 0
+    saved: float = 0.0
+    #: Tool processes that are running.
+    running: int = 0
 
-    def add_batch(self, batch: SpooledBatch, task: CommittedRecords) -> None:
-        """Keep a batch whose files are about to be removed."""
-        self._kept[batch.first, batch.last] = (link_batch_files(batch), task)
+    def add_skipped(self, part: SkippedRecords, units: int, n_bytes: int) -> None:
+        """Add records that an earlier run has done, and their ``n_bytes`` of the input files."""
+        self.records += part.last - part.first
+        self.resumed += part.last - part.first
+        self.units += units
+        self.bytes_before += n_bytes
 
-    def list_batches(self, extents: Sequence[RecordExtent]) -> list[SpooledBatch]:
-        """Return the batches of a stretch."""
-        return [self._kept[each][0] for each in extents]
-
-    def list_results(self, extents: Sequence[RecordExtent]) -> list[tuple[RecordExtent, CommittedRecords]]:
-        """Return the extents of a stretch with their committed tasks."""
-        return [(each, self._kept[each][1]) for each in extents]
-
-    def keep_only(self, extents: Collection[RecordExtent]) -> None:
-        """Remove all other batches and their files."""
-        for extent in self._kept.keys() - extents:
-            remove_batch_files(self._kept.pop(extent)[0])
-
-
-def link_batch_files(batch: SpooledBatch) -> SpooledBatch:
-    """Return the batch with hard links of its own to its files."""
-    paths = []
-    for path in batch.spooled:
-        paths.append(path.with_name(f"kept-{batch.first}-{path.name}"))
-        if path.exists():  # false where the files are the records themselves
-            os.link(path, paths[-1])
-    return msgspec.structs.replace(batch, spooled=tuple(paths))
-
-
-def remove_batch_files(batch: SpooledBatch) -> None:
-    """Remove the files of a batch."""
-    for path in batch.spooled:
-        path.unlink(missing_ok=True)
+    def add_batch(self, batch: SpooledBatch, units: int) -> None:
+        """Add a batch that is done or quarantined."""
+        self.records += batch.n_records
+        self.units += units
+        self.bytes += batch.bytes

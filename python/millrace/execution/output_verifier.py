@@ -1,316 +1,371 @@
-"""Verification: stretches of the input are run again at other batch boundaries, and the joined bytes are compared.
+"""Effects of verification: batches are cut again at other boundaries, and the outputs of both runs are compared.
 
-The output of a second run is committed like a result, under the task kind ``millrace.core.tasks.CompareTask``. So it works
-wherever tasks work, and a resumed run continues with the committed pieces.
+``millrace.scheduler.verification`` decides what runs again, and what a difference means. The output of a second run is
+committed like a result, under the task kind ``millrace.core.tasks.CompareTask``. So it works wherever tasks work, and a
+resumed run continues with the committed pieces.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from millrace import _core
 from millrace.core.errors import TogetherError, UnverifiedError
 from millrace.core.tasks import CommittedRecords
-from millrace.core.text_format import format_records
-from millrace.execution.batch_table import KeptBatches, remove_batch_files
-from millrace.execution.verification_report import (
-    MismatchedOutput,
-    build_mismatch_error,
-    build_overwrite_error,
-    compare_output,
-    describe_verification,
-    find_packed_input,
-    get_tool_name,
-)
+from millrace.core.text_format import format_count, format_records
+from millrace.core.tool_use import InputUse, OutputUse, ToolUse
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, recut_batches
-from millrace.planning.program_lookup import is_unknown_tool
+from millrace.planning.program_lookup import explain_doubts, is_unknown_tool
 from millrace.planning.run_plan import RunPlan
-from millrace.scheduler.protocol import AttemptResult, TaskFailure
-from millrace.scheduler.verification_stretches import RecordExtent, VerificationStretches, list_variants
+from millrace.scheduler.output_differences import (
+    DifferenceExplanation,
+    MismatchedOutput,
+    explain_difference,
+    find_first_difference,
+    format_line,
+)
+from millrace.scheduler.verification import (
+    CompareOutputs,
+    OutputVerification,
+    RecutStretch,
+    ReleasePieces,
+    ReportJointFailure,
+    ReportMismatch,
+    ReportOverwrite,
+    RerunId,
+    RunPiece,
+    VerificationAction,
+    VerificationStop,
+)
+from millrace.scheduler.verification_stretches import SHARE, RecordExtent, StretchChoice, VerificationStretches
 
-#: Attempts for a piece that fails. A correct tool may fail on a part alone, so a failure is not an error.
-MAX_PIECE_ATTEMPTS = 2
+#: Bytes of an output in which the first differing line and its likely cause are searched.
+MAX_SHOWN_BYTES = 4 << 20
 
-
-class VerificationPiece(msgspec.Struct):
-    """Records of a stretch that are run again in one task."""
-
-    batch: SpooledBatch
-    #: The rerun that it belongs to.
-    way: _StretchRerun
-    attempt: int = 1
-    #: Its committed task; None: it is not done yet, or it failed.
-    task: CommittedRecords | None = None
-
-
-class _StretchRerun(msgspec.Struct):
-    """All pieces of one rerun of a stretch, at certain boundaries."""
-
-    stretch: _VerifiedStretch
-    pieces: list[VerificationPiece]
-    n_open: int = 0
-    #: Whether the tool finds the earlier content of its outputs where it writes.
-    over: bool = False
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all pieces have succeeded."""
-        return all(piece.task for piece in self.pieces)
+#: Unpacking command of each compression.
+_UNPACKS = {"gzip": "zcat", "bgzf": "zcat", "zstd": "zstdcat", "bzip2": "bzcat", "xz": "xzcat"}
 
 
-class _VerifiedStretch(msgspec.Struct):
-    """Consecutive batches that are verified together."""
-
-    batches: tuple[RecordExtent, ...]
-    #: Reruns that are still to do, one after another; each a list of its pieces' numbers of records.
-    ways: list[list[int]]
-    #: Reruns that gave the same bytes.
-    n_equal: int = 0
-    found: MismatchedOutput | None = None
-    #: Whether it failed, or gave other bytes, where its outputs already existed.
-    differs_over: bool = False
+TaskExtents = Sequence[tuple[RecordExtent, CommittedRecords]]
 
 
-class OutputVerifier(msgspec.Struct):
-    """State machine of the verification: it gets the engine's events and returns pieces to run.
-
-    ``error`` is set when bytes differ.
+class OutputVerifier:
+    """Runner of the actions of ``OutputVerification``; their results are reported to it at once.
 
     Args:
-        stretches: The parts of the input to verify; see ``millrace.execution.verification_report.choose_stretches``.
+        stretches: The parts of the input to verify; see ``choose_stretches``.
         spool: Folder with the bytes of batches.
         looks: Comparison tasks that an earlier run committed, by their records.
         results: Tasks that an earlier run committed, by their first record.
-        before: Output files that existed before this run, which has not written anything yet. The first stretch is then
-            also run over them, and nothing is written before that.
+        before: Output files that existed before this run, which has not written anything yet.
     """
 
-    plan: RunPlan
-    stretches: VerificationStretches
-    spool: Path
-    looks: Mapping[RecordExtent, CommittedRecords]
-    results: Mapping[int, CommittedRecords]
-    before: Sequence[str] = ()
-    error: UnverifiedError | None = None
-    #: Stretches that were not compared because the second run failed.
-    n_failed: int = 0
-    _over_is_open: bool = False
-    _total: int | None = None
-    _kept: KeptBatches = msgspec.field(default_factory=KeptBatches)
-    _queue: list[VerificationPiece] = msgspec.field(default_factory=list)
-    _at_work: int = 0
-    _serial: int = 0
-    #: Reasons why the tool failed on batches that were then run in parts.
-    _reasons: dict[RecordExtent, str] = msgspec.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._over_is_open = bool(self.before) and self.stretches.share != 0
-
-    # Events
-
-    def add_batch(self, batch: SpooledBatch) -> None:
-        """Add a batch that was cut."""
-        self.stretches.add_batch(batch.first, batch.last)
+    def __init__(
+        self, plan: RunPlan, stretches: VerificationStretches, spool: Path, looks: Mapping[RecordExtent, CommittedRecords],
+        results: Mapping[int, CommittedRecords], before: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._plan, self._spool, self._results, self._before = plan, spool, results, before
+        self.decisions = OutputVerification(
+            stretches=stretches, earlier=looks, has_outputs=bool(before), is_packed=bool(find_packed_input(plan.use)),
+            is_unknown=is_unknown_tool(plan.use),
+        )  # fmt: skip
+        #: The reason to stop the run.
+        self.error: UnverifiedError | None = None
+        #: Committed batches with their files, and their tasks.
+        self._kept: dict[RecordExtent, tuple[SpooledBatch, CommittedRecords]] = {}
+        #: The pieces of each rerun.
+        self._pieces: dict[RerunId, list[SpooledBatch]] = {}
 
     def add_skipped(self, skipped: SkippedRecords) -> None:
         """Add records that an earlier run committed."""
-        task = self.results.get(skipped.first)
+        task = self._results.get(skipped.first)
         if skipped.batch and task and not task.quarantined:
-            self.add_batch(skipped.batch)
+            self.decisions.add_batch(skipped.batch.first, skipped.batch.last)
             self.add_committed(skipped.batch, task, 0.0, 0.0)
         else:
-            self.stretches.skip_batch(skipped.first, skipped.last)
+            self.decisions.skip_batch(skipped.first, skipped.last)
         if skipped.batch:
-            remove_batch_files(skipped.batch)
+            _remove_batch_files(skipped.batch)
 
     def add_committed(self, batch: SpooledBatch, task: CommittedRecords, seconds: float, cpu_seconds: float) -> None:
         """Add a committed batch, and link its files if it is verified: the caller is about to remove them."""
-        extent = (batch.first, batch.last)
-        self.stretches.record_commit(*extent, seconds, batch.bytes, cpu_seconds)
-        if extent in self.stretches.kept:
-            self._kept.add_batch(batch, task)
-        self._kept.keep_only(self.stretches.kept.keys())
+        self.decisions.record_commit(batch.first, batch.last, seconds, batch.bytes, cpu_seconds)
+        if (batch.first, batch.last) in self.decisions.kept:
+            self._kept[batch.first, batch.last] = (_link_batch_files(batch), task)
+        self._remove_unneeded_batches()
 
-    def record_failure(self, batch: SpooledBatch, failure: TaskFailure) -> None:
-        """Record that the tool failed on a batch, which is then run in parts."""
-        says_so = failure.result is AttemptResult.FAILED and failure.exit_status is not None
-        if says_so and is_unknown_tool(self.plan.use):
-            self.stretches.add_suspect(batch.first, batch.last)
-            self._reasons[batch.first, batch.last] = failure.reason
-
-    def record_quarantine(self, batch: SpooledBatch) -> None:
-        """Record that a batch was quarantined."""
-        self.stretches.drop_records(batch.first, batch.last)
-
-    def end_input(self, records: int) -> None:
-        """Set the number of records: all of the input is cut."""
-        self._total = records
-
-    # Pieces to run
-
-    @property
-    def is_done(self) -> bool:
-        return not self._at_work and not self._queue
-
-    def pop_ready_pieces(self, now: float, *, done: bool) -> list[VerificationPiece]:
-        """Return the pieces to run ``now``, in seconds of the run, and clear the queue.
+    def pop_ready_pieces(self, now: float, *, done: bool) -> list[tuple[RunPiece, SpooledBatch]]:
+        """Return the pieces to run ``now``, in seconds of the run, with their bytes.
 
         Args:
             done: Whether every batch is committed or quarantined.
         """
-        for batches in self.stretches.pop_ready_stretches(self._total, now, done=done):
-            self._start_stretch(batches)
-        self._kept.keep_only(self.stretches.kept.keys())
-        self._over_is_open = self._over_is_open and not (done and self.is_done)
-        pieces, self._queue = self._queue, []
-        return pieces
+        self._run_actions(self.decisions.start_stretches(now, done=done))
+        return [(piece, self._pieces[piece.rerun][piece.number]) for piece in self.decisions.pop_pieces()]
 
-    def should_hold_output(self) -> bool:
-        """Tell whether nothing may be written yet, because the start of the input is being verified."""
-        return self.error is not None or self.stretches.is_start_open or self._over_is_open
-
-    def is_urgent(self, piece: VerificationPiece) -> bool:
-        """Tell whether a piece runs before anything else: the start does, so that a wrong run ends soon."""
-        stretch = piece.way.stretch
-        return stretch.batches[0][0] == 0 or stretch.found is not None
-
-    def _start_stretch(self, batches: tuple[RecordExtent, ...]) -> None:
-        seconds = sum(self.stretches.kept[each] for each in batches)
-        at_end = batches[-1][1] == self._total
-        ways = list_variants(
-            batches, seconds, at_start=batches[0][0] == 0, at_end=at_end, whole=self.plan.use.cost.max_records != 1
-        )
-        self._at_work += 1
-        stretch = _VerifiedStretch(batches, ways)
-        if self._over_is_open and self._at_work == 1:
-            if batches == ((0, self._total),) and not find_packed_input(self.plan.use):
-                stretch.ways = []  # apart from the existing outputs it was the serial run
-            self._add_rerun(stretch, [last - first for first, last in batches], over=True)
-        else:
-            self._start_next_rerun(stretch)
-
-    def _start_next_rerun(self, stretch: _VerifiedStretch) -> None:
-        if stretch.ways:
-            self._add_rerun(stretch, stretch.ways.pop(0))
-        else:
-            self._finish_stretch(stretch)
-
-    def _add_rerun(self, stretch: _VerifiedStretch, sizes: Sequence[int], *, over: bool = False) -> None:
-        use, job, cwd = self.plan.use, self.plan.job, self.plan.command.cwd
-        self._serial += 1
-        name = self.spool / f"look-{self._serial}"
-        found = recut_batches(
-            self._kept.list_batches(stretch.batches), sizes, use.inputs, cwd, job.record_start, job.record_end, name
-        )
-        way = _StretchRerun(stretch, [], over=over)
-        way.pieces = [VerificationPiece(batch, way) for batch in found]
-        for piece in way.pieces:
-            piece.task = None if over else self.looks.get((piece.batch.first, piece.batch.last))
-            if not piece.task:
-                way.n_open += 1
-                self._queue.append(piece)
-        if not way.n_open:
-            self._end_rerun(way)
-
-    def finish_piece(self, piece: VerificationPiece, task: CommittedRecords | None) -> None:
+    def finish_piece(self, piece: RunPiece, task: CommittedRecords | None) -> None:
         """Record the end of a piece; ``task`` is its committed task, None if it failed."""
-        if not task and piece.attempt < MAX_PIECE_ATTEMPTS:
-            piece.attempt += 1
-            self._queue.append(piece)
-            return
-        piece.task = task
-        piece.way.n_open -= 1
-        if not piece.way.n_open:
-            self._end_rerun(piece.way)
+        self._run_actions(self.decisions.finish_piece(piece, task))
 
-    # Results
+    def _run_actions(self, actions: Sequence[VerificationAction]) -> None:
+        for action in actions:
+            match action:
+                case RecutStretch(rerun, batches, sizes):
+                    pieces = self._pieces[rerun] = self._recut_stretch(rerun, batches, sizes)
+                    self._run_actions(self.decisions.add_pieces(rerun, [(each.first, each.last) for each in pieces]))
+                case ReleasePieces(rerun):
+                    for piece in self._pieces.pop(rerun):
+                        _remove_batch_files(piece)
+                case CompareOutputs(rerun, batches, now):
+                    mismatch = self._compare_outputs([(each, self._kept[each][1]) for each in batches], now)
+                    self._run_actions(self.decisions.record_comparison(rerun, mismatch))
+                case ReportMismatch() | ReportOverwrite() | ReportJointFailure():
+                    self.error = self._build_error(action)
+        self._remove_unneeded_batches()
 
-    def _end_rerun(self, way: _StretchRerun) -> None:
-        stretch = way.stretch
-        for piece in way.pieces:
-            remove_batch_files(piece.batch)
-        for piece in way.pieces:
-            if not piece.task and self.stretches.has_suspect(piece.batch.first, piece.batch.last):
-                self.error = self.error or self._build_together_error(piece.batch)
-        if way.over:
-            self._evaluate_overwrite_rerun(stretch, way)
-            return
-        if stretch.differs_over:
-            self._evaluate_fresh_rerun(stretch, way)
-        elif way.pieces and way.is_complete:
-            self._evaluate_rerun(stretch, way)
-        self._start_next_rerun(stretch)
+    def _remove_unneeded_batches(self) -> None:
+        for extent in self._kept.keys() - self.decisions.kept:
+            _remove_batch_files(self._kept.pop(extent)[0])
 
-    def _evaluate_overwrite_rerun(self, stretch: _VerifiedStretch, way: _StretchRerun) -> None:
-        if way.is_complete and not self._compare_rerun(stretch, way):
-            self._over_is_open = False
-            stretch.n_equal += not stretch.ways
-            self._start_next_rerun(stretch)
-        else:
-            # Run once more, without the existing outputs: are they the cause, or do the bytes always differ?
-            stretch.differs_over = True
-            self._add_rerun(stretch, [last - first for first, last in stretch.batches])
+    def _recut_stretch(
+        self, rerun: RerunId, batches: Sequence[RecordExtent], sizes: Sequence[int]
+    ) -> list[SpooledBatch]:
+        use, job, cwd = self._plan.use, self._plan.job, self._plan.command.cwd
+        kept, name = [self._kept[each][0] for each in batches], self._spool / f"look-{rerun}"
+        return recut_batches(kept, sizes, use.inputs, cwd, job.record_start, job.record_end, name)
 
-    def _evaluate_fresh_rerun(self, stretch: _VerifiedStretch, way: _StretchRerun) -> None:
-        """Compare the repetition that found no existing outputs, and set the error if they were the cause."""
-        self._over_is_open = stretch.differs_over = False
-        if not way.is_complete:
-            return  # it fails on parts, with and without existing outputs
-        if found := self._compare_rerun(stretch, way):
-            self._set_mismatch_error(stretch, found, repeatable=False)
-        else:
-            self.error = self.error or build_overwrite_error(get_tool_name(self.plan), self.before)
+    def _compare_outputs(self, then: TaskExtents, now: TaskExtents) -> MismatchedOutput | None:
+        found = (compare_output(number, output, then, now) for number, output in enumerate(self._plan.use.outputs))
+        return next(filter(None, found), None)
 
-    def _evaluate_rerun(self, stretch: _VerifiedStretch, way: _StretchRerun) -> None:
-        found = self._compare_rerun(stretch, way)
-        if not found:
-            stretch.n_equal += 1
-        elif [(piece.batch.first, piece.batch.last) for piece in way.pieces] == [*stretch.batches]:
-            self._set_mismatch_error(stretch, stretch.found or found, repeatable=False)
-        elif not stretch.found:
-            stretch.found = found
-            # Other bytes for other pieces: run the same pieces again to see whether the bytes always differ.
-            stretch.ways = [[last - first for first, last in stretch.batches]]
-
-    def _finish_stretch(self, stretch: _VerifiedStretch) -> None:
-        if stretch.found:
-            self._set_mismatch_error(stretch, stretch.found, repeatable=True)
-        elif stretch.n_equal:
-            self.stretches.mark_equal(stretch.batches)
-        else:
-            self.n_failed += 1
-        self._at_work -= 1
-        self.stretches.release_stretch(stretch.batches)
-        self._kept.keep_only(self.stretches.kept.keys())
-
-    def _build_together_error(self, batch: SpooledBatch) -> TogetherError:
-        extent = next(each for each in self._reasons if batch.first <= each[0] and each[1] <= batch.last)
-        return TogetherError(
-            f"{get_tool_name(self.plan)} fails on {format_records(*extent)} together, and on no part of them: {self._reasons[extent]}",
-            "the command by itself fails there, too, or what it makes of a record depends on those before it: repair the input, or run it by itself",
-        )
-
-    def _compare_rerun(self, stretch: _VerifiedStretch, way: _StretchRerun) -> MismatchedOutput | None:
-        then = self._kept.list_results(stretch.batches)
-        now = [((piece.batch.first, piece.batch.last), piece.task) for piece in way.pieces if piece.task]
-        for number, output in enumerate(self.plan.use.outputs):
-            if found := compare_output(number, output, then, now):
-                return found
-        return None
-
-    def _set_mismatch_error(self, stretch: _VerifiedStretch, found: MismatchedOutput, *, repeatable: bool) -> None:
-        extent = (stretch.batches[0][0], stretch.batches[-1][1])
-        self.error = self.error or build_mismatch_error(
-            get_tool_name(self.plan),
-            extent,
-            found,
-            repeatable=repeatable,
-            packed=find_packed_input(self.plan.use),
-            view=self.plan.view,
-        )
+    def _build_error(self, action: VerificationStop) -> UnverifiedError:
+        tool = get_tool_name(self._plan)
+        match action:
+            case ReportMismatch(extent, found, repeatable):
+                packed = find_packed_input(self._plan.use)
+                return build_mismatch_error(
+                    tool, extent, found, repeatable=repeatable, packed=packed, view=self._plan.view
+                )
+            case ReportOverwrite():
+                return build_overwrite_error(tool, self._before)
+            case ReportJointFailure(extent, reason):
+                return TogetherError(
+                    f"{tool} fails on {format_records(*extent)} together, and on no part of them: {reason}",
+                    "the command by itself fails there, too, or what it makes of a record depends on those before it: repair the input, or run it by itself",
+                )
 
     def describe_outcome(self, records: int) -> str:
         """Describe what was verified of ``records`` records; empty if there is nothing to say."""
-        return describe_verification(self.plan, self.stretches, self.n_failed, records)
+        plan, stretches, n_failed = self._plan, self.decisions.stretches, self.decisions.n_failed
+        why = explain_doubts(plan.use, get_tool_name(plan))
+        said = "; it treats each record by itself, as said with --independent" if plan.job.independent else ""
+        unknown = f"{why}{said}: " if why else ""
+        share = stretches.share
+        if share == 0:
+            return f"{unknown}not checked (--verify 0)" if unknown else ""
+        if not records or (stretches.n_committed == 1 and stretches.one_is_serial):
+            return f"{unknown}nothing to check, as all of the input was one task, which is the serial run itself"
+        n = sum(last - first for first, last in stretches.checked)
+        failed = f"; {format_count(n_failed, 'stretch')} not, as the tool failed on parts" if n_failed else ""
+        if not n:
+            return f"{unknown}not checked{failed}"
+        how = "run again" if plan.use.cost.max_records == 1 else "cut elsewhere"
+        return f"{unknown}{'checked on' if unknown else 'verified:'} {n:,} of {records:,} records {how}, all bytes equal{failed}"
+
+
+def _link_batch_files(batch: SpooledBatch) -> SpooledBatch:
+    """Return the batch with hard links of its own to its files."""
+    paths = []
+    for path in batch.spooled:
+        paths.append(path.with_name(f"kept-{batch.first}-{path.name}"))
+        if path.exists():  # false where the files are the records themselves
+            os.link(path, paths[-1])
+    return msgspec.structs.replace(batch, spooled=tuple(paths))
+
+
+def _remove_batch_files(batch: SpooledBatch) -> None:
+    """Remove the files of a batch."""
+    for path in batch.spooled:
+        path.unlink(missing_ok=True)
+
+
+def compare_output(number: int, output: OutputUse, then: TaskExtents, now: TaskExtents) -> MismatchedOutput | None:
+    """Compare one output of both runs; return the difference, or None if the bytes are equal."""
+    if output.layout != "file":
+        return _compare_named_files(number, output, then, now)
+    before, after = _select_blocks(number, then), _select_blocks(number, now)
+    if not before and not after:
+        return None
+    was, is_now = (
+        _core.joined(output.join, [(n, block) for _, n, block in each], output.volatile, MAX_SHOWN_BYTES)
+        for each in (before, after)
+    )
+    if was == is_now:
+        return None
+    raw = [[_read_block_head(output, n, block)[0] for _, n, block in each] for each in (before, after)]
+    difference = find_first_difference(was[0], is_now[0])
+    where = (then[0][0][0], then[-1][0][1])
+    if output.join == "concat":
+        ends = [
+            _locate_offset(difference.offset, each, texts) for each, texts in zip((before, after), raw, strict=True)
+        ]
+        where = max(first for first, _ in ends), min(last for _, last in ends)
+    return MismatchedOutput(output.name, raw[0], raw[1], where, difference)
+
+
+def _select_blocks(number: int, tasks: TaskExtents) -> list[tuple[RecordExtent, int, _core.BlockRef]]:
+    return [
+        (extent, extent[1] - extent[0], block)
+        for extent, task in tasks
+        for block in task.blocks
+        if block.stream == number
+    ]
+
+
+def _locate_offset(
+    offset: int, blocks: Sequence[tuple[RecordExtent, int, _core.BlockRef]], texts: Sequence[bytes]
+) -> RecordExtent:
+    """Return the records of the block that holds byte ``offset`` of all blocks together."""
+    for (extent, _, _), text in zip(blocks, texts, strict=True):
+        if offset < len(text):
+            return extent
+        offset -= len(text)
+    return blocks[-1][0] if blocks else (0, 2**63)
+
+
+def _read_block_head(output: OutputUse, n_records: int, block: _core.BlockRef) -> tuple[bytes, int, int]:
+    """Return the first bytes of a block, and the length and checksum of the whole block."""
+    return _core.joined("concat", [(n_records, block)], output.volatile, MAX_SHOWN_BYTES)
+
+
+def _compare_named_files(
+    number: int, output: OutputUse, then: TaskExtents, now: TaskExtents
+) -> MismatchedOutput | None:
+    """Compare an output that consists of several files; of files with the same name, the last one counts."""
+    files = [
+        {block.name: _read_block_head(output, n, block) for _, n, block in _select_blocks(number, tasks)}
+        for tasks in (then, now)
+    ]
+    for name in sorted(files[0].keys() | files[1].keys()):
+        was, is_now = files[0].get(name), files[1].get(name)
+        if was != is_now:
+            where, before, after = (then[0][0][0], then[-1][0][1]), was[0] if was else b"", is_now[0] if is_now else b""
+            return MismatchedOutput(os.fsdecode(name), [before], [after], where, find_first_difference(before, after))
+    return None
+
+
+def _suggest_unpacking(path: str, compression: str, form: str, other: DifferenceExplanation) -> DifferenceExplanation:
+    """Return the likely cause where the second run got the same records compressed to other bytes."""
+    source = "< FILE" if path == "-" else path
+    return DifferenceExplanation(
+        f"the tool does not unpack its input, which is compressed ({compression}), or {other.what.rpartition(': ')[2]}",
+        f"if it does not: {_UNPACKS[compression]} {source} | millrace run --format {form} -- ...; else {other.hint}",
+    )
+
+
+def build_mismatch_error(
+    tool: str,
+    extent: RecordExtent,
+    found: MismatchedOutput,
+    *,
+    repeatable: bool,
+    packed: InputUse | None = None,
+    view: str = "",
+) -> UnverifiedError:
+    """Build the error for a tool that gave other bytes when the records of ``extent`` were run again.
+
+    Args:
+        repeatable: Whether the tool gives the same bytes when it runs on the same pieces.
+        view: Description of the tool's view of the working folder; empty: the folder itself.
+        packed: An input that was compressed to other bytes for the second run.
+    """
+    look = explain_difference(found.then, found.now, repeatable=repeatable)
+    if packed and packed.packed and not repeatable:
+        look = _suggest_unpacking(packed.path, packed.packed, packed.format, look)
+    if view and not repeatable:
+        look = DifferenceExplanation(
+            f"the tool looks at more of its folder than links to what is in it show it ({view}), or {look.what}",
+            f"if it does, work in a folder that millrace doctor finds well; else {look.hint}",
+        )
+    at, difference = found.records, found.difference
+    how = "in other pieces" if repeatable else "as they were"
+    records = f"record {at[0] + 1}" if at[1] == at[0] + 1 else f"records {at[0] + 1} to {at[1]}"
+    return UnverifiedError(
+        f"verification failed: {tool} gave other bytes for records {extent[0] + 1} to {extent[1]} when they were run "
+        f"again {how}\n"
+        f"  {found.output}: first in line {difference.line + 1} of what they give, at {records}\n"
+        f"    committed: {format_line(difference.then)}\n"
+        f"    run again: {format_line(difference.now)}\n"
+        f"  it looks like: {look.what}",
+        f"{look.hint}; --verify 0 lets the output through as it is, which is not the serial tool's",
+    )
+
+
+def build_overwrite_error(tool: str, before: Sequence[str]) -> UnverifiedError:
+    """Build the error for a tool that writes other bytes where its outputs already exist.
+
+    Args:
+        before: The outputs that already exist.
+    """
+    return UnverifiedError(
+        f"{', '.join(before)}: is there already, and {tool} does not simply write over it: it adds to it, reads it, keeps it, or fails",
+        f"it is as it was, and nothing was written: remove it with rm {shlex.join(before)}, or name another output; "
+        "--verify 0 writes over it all the same",
+    )
+
+
+def get_tool_name(plan: RunPlan) -> str:
+    """Return the name of the tool."""
+    return Path(plan.command.argv[0]).name
+
+
+def find_packed_input(use: ToolUse) -> InputUse | None:
+    """Return an input that the tool gets compressed, or None.
+
+    Each execution gets it compressed to other bytes, which reveals a tool that does not unpack it.
+    """
+    return next((item for item in use.inputs if item.packed), None)
+
+
+def choose_stretches(plan: RunPlan, run_id: bytes, *, before: bool = False) -> VerificationStretches:
+    """Choose the parts of the input to verify: as requested, else a small part if the tool or its version is unknown.
+
+    Args:
+        before: Whether outputs already exist.
+    """
+    share = plan.job.verify
+    looks = 0.0 if share is None and not explain_doubts(plan.use, get_tool_name(plan)) else share
+    return VerificationStretches(
+        looks,
+        run_id,
+        divisible=plan.use.cost.max_records != 1,
+        one_is_serial=not find_packed_input(plan.use) and not before,
+    )
+
+
+def choose_short_batches(plan: RunPlan, run_id: bytes) -> StretchChoice | None:
+    """Choose which batches are cut short for verification; None where the user sets ``--verify`` or the batch size."""
+    is_sampled = plan.job.verify is None and is_unknown_tool(plan.use) and plan.use.cost.max_records != 1
+    return (
+        StretchChoice(SHARE, run_id)
+        if is_sampled and not plan.job.batch_size[0] and not plan.job.batch_size[1]
+        else None
+    )
+
+
+def select_kept_batches(stretches: VerificationStretches, tasks: Sequence[CommittedRecords]) -> frozenset[int]:
+    """Return first records of the committed batches that this run may verify: chosen ones, and the last two."""
+    found = {task.first for task in tasks[-2:]} if stretches.share != 0 else set[int]()
+    reached = 0
+    for task in tasks:
+        if task.first != reached or task.quarantined:
+            stretches.skip_batch(reached, task.first)
+        if not task.quarantined and stretches.add_batch(task.first, task.last):
+            found.add(task.first)
+        reached = task.last
+    return frozenset(found)

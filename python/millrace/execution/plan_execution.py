@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from millrace import _core
 from millrace.core.errors import ExitCode, LostError, RefusedError
 from millrace.core.tasks import count_records
-from millrace.execution.engine_loop import RunEngine
+from millrace.execution.action_runner import ActionRunner
 from millrace.execution.resume import FinishedRun
 from millrace.execution.run_claim import RunClaim, claim_run, find_complete_result, make_takeover_handler
 from millrace.execution.run_ending import RunEnding
@@ -122,11 +122,10 @@ def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack
     ending = RunEnding(claim, processes, wiring, earlier.journal, events, started, say)
     try:
         engine = wiring.build_engine(stack, events, show, started)
-        stack.callback(_remember_cost, claim.plan, engine)
-        debug_log.log_engine_calls(engine)
-        _restore_results(engine, earlier)
+        stack.callback(_remember_cost, claim.plan, engine.actions)
+        _restore_results(engine.actions, earlier)
         engine.run()
-        return ending.finish_run(engine)
+        return ending.finish_run(engine.actions)
     except BaseException as error:
         processes.supervision.record_loop_end()  # other processes may take a while to end
         if stopped := ending.stop_run(error):
@@ -134,17 +133,17 @@ def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack
         raise
 
 
-def _restore_results(engine: RunEngine, earlier: EarlierResults) -> None:
+def _restore_results(actions: ActionRunner, earlier: EarlierResults) -> None:
     """Write the results of earlier starts to the outputs, and count their quarantined records."""
     for task in earlier.tasks:
-        engine.stage.add_task(task)
-    engine.counts.quarantined = count_records(task for task in earlier.tasks if task.quarantined)
-    engine.limit.add_resumed(count_records(earlier.tasks), engine.counts.quarantined)
+        actions.stage.add_task(task)
+    actions.counts.quarantined = count_records(task for task in earlier.tasks if task.quarantined)
+    actions.limit.add_resumed(count_records(earlier.tasks), actions.counts.quarantined)
 
 
-def _remember_cost(plan: RunPlan, engine: RunEngine) -> None:
+def _remember_cost(plan: RunPlan, actions: ActionRunner) -> None:
     """Save the measured cost of tasks for later runs of the tool."""
-    if plan.cost_key and (found := engine.scheduler.cost_model.cost_sums):
+    if plan.cost_key and (found := actions.scheduler.cost_model.cost_sums):
         result_fingerprint.remember_learnt_cost(plan.cost_key, found, plan.command.environ)
 
 

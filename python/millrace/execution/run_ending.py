@@ -24,7 +24,7 @@ from millrace.core.errors import (
 from millrace.core.text_format import format_count
 from millrace.core.wait_loop import wait_until
 from millrace.execution import resume
-from millrace.execution.engine_loop import RunEngine
+from millrace.execution.action_runner import ActionRunner
 from millrace.execution.resume import FinishedRun
 from millrace.execution.run_claim import RunClaim
 from millrace.execution.run_errors import build_disk_full_error, choose_resume_hint
@@ -53,6 +53,12 @@ hint: all answers are in the output; what it writes besides is not, as each of i
 POLL_INTERVAL_SECONDS = 0.05
 
 
+#: Message for ``--warm`` with few tasks.
+NEVER_WARM = (
+    "warm: no task ran in a fork alone, as the first ones are compared; smaller batches make more tasks: --batch N"
+)
+
+
 class RunEnding:
     """The last steps of one start of a run, for success and failure.
 
@@ -67,28 +73,28 @@ class RunEnding:
         self._claim, self._processes, self._wiring, self._say = claim, processes, wiring, say
         self._journal, self._events, self._started = journal, events, started
 
-    def finish_run(self, engine: RunEngine) -> FinishedRun:
+    def finish_run(self, actions: ActionRunner) -> FinishedRun:
         """Write all outputs after the last batch, and mark the run complete.
 
         Raises:
             MillraceError: The run is not complete.
         """
         self._processes.supervision.record_loop_end()
-        self._drain_outputs(engine)  # other processes may write parts
+        self._drain_outputs(actions)  # other processes may write parts
         guard, crew = self._wiring.guard, self._processes.crew
         if crew:
             crew.dismiss_members(whole=True)  # their commits are synced before this run is marked complete
             guard.changed = guard.changed or crew.final_reports.changed
             if found := self._wiring.measure_locality():
                 self._say(found.words)
-                now = engine.read_run_clock()
+                now = actions.read_run_clock()
                 self._events.write(msgspec.structs.replace(found, t=now), now)
-        against = engine.node.end_served_programs(look=self._raise_if_interrupted)
-        sizes = self._close_outputs(engine)
+        against = actions.node.end_served_programs(look=self._raise_if_interrupted)
+        sizes = self._close_outputs(actions)
         if outbox := self._processes.outbox:
             outbox.send_outputs(self._claim.plan.run_dir, self._processes.interrupt, self._say)
-        lost = engine.counts.quarantined
-        self._write_end_events(engine, lost)
+        lost = actions.counts.quarantined
+        self._write_end_events(actions, lost)
         saved_outputs.save_output_states(self._claim.plan, self._claim.rundir, self._claim.manifest)
         kept = self._claim.plan.job.keep_run_dir
         complete = RunCompletion(
@@ -96,7 +102,7 @@ class RunEnding:
             outputs=sizes,
             quarantined=lost,
             kept=kept,
-            records=engine.counts.records,
+            records=actions.counts.records,
         )
         self._claim.rundir.write_complete(complete)
         if outbox:
@@ -105,12 +111,12 @@ class RunEnding:
         code = ExitCode.TOOL if against else ExitCode.QUARANTINED if lost else ExitCode.DONE
         counted = resume.save_run_history(self._claim.plan, self._claim.rundir, self._claim.manifest, code)
         words = [
-            engine.verifier.describe_outcome(engine.counts.records),
-            engine.describe_warm_savings(),
+            actions.verifier.describe_outcome(actions.counts.records),
+            describe_warm_savings(actions),
             *self._describe_unread_inputs(sizes),
         ]
         if against:
-            words.append(f"{engine.said.tool} has answered all records, but after the last one {against}\n{AGAINST}")
+            words.append(f"{actions.said.tool} has answered all records, but after the last one {against}\n{AGAINST}")
         return self._build_finished_run(lost, code, counted, words)
 
     def _describe_unread_inputs(self, sizes: Mapping[str, int]) -> list[str]:
@@ -164,43 +170,45 @@ class RunEnding:
         if self._processes.interrupt.signal:
             raise self._processes.interrupt.make_error(self._claim.plan.run_dir)
 
-    def _drain_outputs(self, engine: RunEngine) -> None:
+    def _drain_outputs(self, actions: ActionRunner) -> None:
         """Wait until all results are in the outputs."""
         parallel = self._wiring.parallel
         covered: int | None = None
 
         def are_outputs_written() -> bool:
             nonlocal covered
-            if (covered := engine.stage.drain_tasks(0.2)) is not None:
+            if (covered := actions.stage.drain_tasks(0.2)) is not None:
                 return True
             self._raise_if_interrupted()  # the reader of the output may have stopped reading
-            engine.node.wait_for_events(POLL_INTERVAL_SECONDS)  # for messages about writes of other processes
+            actions.node.wait_for_events(POLL_INTERVAL_SECONDS)  # for messages about writes of other processes
             return False
 
         wait_until(are_outputs_written)
         if parallel:
-            parallel.finish_collective_calls(engine.node.wait_for_events)
-        if engine.stage.error:
-            raise engine.stage.error
-        if covered != engine.counts.records:
+            parallel.finish_collective_calls(actions.node.wait_for_events)
+        if actions.stage.error:
+            raise actions.stage.error
+        if covered != actions.counts.records:
             raise CorruptError(
-                f"the outputs cover {covered} records of {engine.counts.records}",
+                f"the outputs cover {covered} records of {actions.counts.records}",
                 "this must not happen: please report it",
             )
 
-    def _close_outputs(self, engine: RunEngine) -> dict[str, int]:
+    def _close_outputs(self, actions: ActionRunner) -> dict[str, int]:
         """Close the complete outputs; return the bytes of each."""
         claim = self._claim
         commit_journal(self._journal, self._wiring.guard)
         if not claim.lock.is_ours():
             raise LostError(f"{claim.rundir.path}: another process has taken this run over", "wait for its end")
-        sizes = engine.stage.finish_outputs()
-        restore_outputs(claim.plan, claim.rundir, claim.manifest.run_id, engine.stage.find_changed_outputs(), self._say)
+        sizes = actions.stage.finish_outputs()
+        restore_outputs(
+            claim.plan, claim.rundir, claim.manifest.run_id, actions.stage.find_changed_outputs(), self._say
+        )
         return sizes
 
-    def _write_end_events(self, engine: RunEngine, lost: int) -> None:
-        now, done = engine.read_run_clock(), engine.counts.records - lost
-        for line, times in (*engine.said.list_result_statuses(), *engine.said.list_repeated_lines()):
+    def _write_end_events(self, actions: ActionRunner, lost: int) -> None:
+        now, done = actions.read_run_clock(), actions.counts.records - lost
+        for line, times in (*actions.said.list_result_statuses(), *actions.said.list_repeated_lines()):
             self._events.write(WarningEvent(t=now, text=line, count=times), now)
         status = "quarantined" if lost else "done"
         self._events.write(EndEvent(t=now, status=status, records_done=done, quarantined=lost), now)
@@ -244,6 +252,16 @@ class RunEnding:
             self._journal.sync()
         except OSError as error:
             self._say(f"the last results may not be on disk: {error}")
+
+
+def describe_warm_savings(actions: ActionRunner) -> str:
+    """Describe what warm tasks saved, or why there were none; empty: already reported, or not requested."""
+    counts = actions.counts
+    if not counts.warm:
+        new = counts.records > counts.resumed
+        return NEVER_WARM if actions.plan.use.warm and not actions.cold and new else ""
+    how = f"saved {counts.saved:.1f} s of CPU" if counts.saved > 0 else f"cost {-counts.saved:.1f} s of CPU more"
+    return f"warm: {format_count(counts.warm, 'task')} in forks of {actions.said.tool}, which {how} in all"
 
 
 def translate_error(error: BaseException, plan: RunPlan) -> MillraceError | None:

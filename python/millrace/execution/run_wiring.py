@@ -15,13 +15,19 @@ from millrace import _core
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import InputUse
 from millrace.core.wait_loop import wait_until
-from millrace.execution.engine_loop import RunEngine
-from millrace.execution.output_verifier import OutputVerifier
+from millrace.execution.action_runner import ActionRunner
+from millrace.execution.engine_loop import InputMeter, RunEngine
+from millrace.execution.output_verifier import (
+    OutputVerifier,
+    choose_short_batches,
+    choose_stretches,
+    select_kept_batches,
+)
 from millrace.execution.quarantine_writer import QuarantineWriter
 from millrace.execution.resume import list_done_extents
 from millrace.execution.run_claim import RunClaim
 from millrace.execution.run_start import EarlierResults, RunContext
-from millrace.execution.verification_report import choose_short_batches, choose_stretches, select_kept_batches
+from millrace.host import debug_log
 from millrace.node.batch_files import EndOfInput, FileList, SkippedRecords, SpooledBatch, open_reader
 from millrace.node.input_feeder import InputFeeder, InputSource
 from millrace.node.local_slots import LocalSlots
@@ -36,6 +42,8 @@ from millrace.report.event_log import EventLog
 from millrace.report.events import VolumesEvent
 from millrace.report.progress import ProgressDisplay
 from millrace.rundir import paths
+from millrace.scheduler.limits import QuarantineLimit
+from millrace.scheduler.scheduler import BatchScheduler, SchedulerSettings
 
 if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
     from millrace.cluster.membership import JobMember, JobMembership
@@ -71,30 +79,20 @@ class RunWiring:
             MillraceError: A node cannot take part, or a file cannot be read or written.
         """
         plan, rundir, journal = self._claim.plan, self._claim.rundir, self._earlier.journal
-        chain = self._processes.chain
         fresh = not self._claim.resuming or not rundir.written_marker.exists()
         before = list_existing_outputs(plan.use, plan.command.cwd) if fresh and is_unknown_tool(plan.use) else []
-        with ExitStack() as readers:
-            self._wait_for_readers(readers)
-            streams = OutputStreams(
-                plan.use.outputs, plan.command.cwd, fresh=fresh, files=list_record_files(plan.use),
-                wrote=chain.announce_file if chain else None,
-                # A supervisor writes to standard output, and records it.
-                writes_stdout=None if self._processes.supervision.active else partial(record_stdout, rundir),
-            )  # fmt: skip
+        streams = self._make_streams(fresh=fresh)
         stack.callback(streams.remove_new_outputs)
         stage, slots, wake = self._make_workers(stack, streams)
         feeder = self._make_feeder(wake)
         # Every check has passed on every node.
         self.has_begun = True
-        if chain:
+        if chain := self._processes.chain:
             chain.announce_start()
         paths.delete_backup(rundir)
         feeder.start_thread()
         stack.callback(feeder.close)
-        parts, tasks = choose_stretches(plan, self._claim.run_id, before=bool(before)), self._earlier.tasks
-        results = {task.first: task for task in tasks}
-        verifier = OutputVerifier(plan, parts, self._processes.work.spool, self._earlier.looks, results, before)
+        verifier = self._make_verifier(before)
 
         def begin_writing() -> None:
             begin_record(rundir)
@@ -102,14 +100,47 @@ class RunWiring:
 
         group_commit = GroupCommit(journal, plan.job.sync, wake, self.guard)
         stack.callback(group_commit.close)
-        return RunEngine(
-            plan=plan, node=slots, supervision=self._processes.supervision, feeder=feeder,
-            stage=GuardedWriter(stage, self.guard, verifier.should_hold_output, begin_writing), guard=self.guard, journal=journal,
-            commit=group_commit, events=events, interrupt=self._processes.interrupt, show=show.update, message=self._say,
-            begun=started, verifier=verifier, resumes_results=any(not task.quarantined for task in tasks),
-            begun_searches={(batch.first, batch.last): batch.found for batch in self._earlier.searched},
-            quarantine=QuarantineWriter(rundir.quarantine, plan.use, plan.command.cwd),
+        limit = QuarantineLimit(*plan.job.quarantine_limit)
+        actions = ActionRunner(
+            plan=plan, scheduler=self._make_scheduler(limit, feeder, slots), limit=limit,
+            node=debug_log.log_calls(slots, "slots", ("submit_task", "withdraw_tasks", "kill_all", "end_input", "wait_for_events")),
+            stage=GuardedWriter(stage, self.guard, verifier.decisions.should_hold_output, begin_writing), guard=self.guard, journal=journal,
+            commit=group_commit, events=events, quarantine=QuarantineWriter(rundir.quarantine, plan.use, plan.command.cwd),
+            verifier=verifier, message=self._say, begun=started,
         )  # fmt: skip
+        return RunEngine(
+            actions, feeder, InputMeter(plan.use.cost, feeder.total, plan.slots), self._processes.interrupt, show.update,
+            self._processes.supervision,
+        )  # fmt: skip
+
+    def _make_streams(self, *, fresh: bool) -> OutputStreams:
+        plan, chain = self._claim.plan, self._processes.chain
+        with ExitStack() as readers:
+            self._wait_for_readers(readers)
+            return OutputStreams(
+                plan.use.outputs, plan.command.cwd, fresh=fresh, files=list_record_files(plan.use),
+                wrote=chain.announce_file if chain else None,
+                # A supervisor writes to standard output, and records it.
+                writes_stdout=None if self._processes.supervision.active else partial(record_stdout, self._claim.rundir),
+            )  # fmt: skip
+
+    def _make_verifier(self, before: Sequence[str]) -> OutputVerifier:
+        """Make the verifier; ``before`` are the outputs that exist already."""
+        plan, earlier = self._claim.plan, self._earlier
+        parts = choose_stretches(plan, self._claim.run_id, before=bool(before))
+        results = {task.first: task for task in earlier.tasks}
+        return OutputVerifier(plan, parts, self._processes.work.spool, earlier.looks, results, before)
+
+    def _make_scheduler(self, limit: QuarantineLimit, feeder: InputFeeder, slots: TaskSlots) -> BatchScheduler:
+        use, job, earlier = self._claim.plan.use, self._claim.plan.job, self._earlier
+        settings = SchedulerSettings(
+            slots=self._claim.plan.slots, cost=use.cost, batch_size=job.batch_size, retries=job.retries,
+            stop_on_failure=job.on_failure == "stop", record_timeout_seconds=job.record_timeout,
+            is_proven=any(not task.quarantined for task in earlier.tasks), is_file=feeder.total is not None,
+            fragmented=use.fragmented, n_nodes=slots.n_nodes,
+            begun={(batch.first, batch.last): batch.found for batch in earlier.searched},
+        )  # fmt: skip
+        return debug_log.log_calls(BatchScheduler(settings, limit), "decision", ("handle",))
 
     def _wait_for_readers(self, stack: ExitStack) -> None:
         """Wait for a reader of each output that is a named pipe, and hold the pipes open until ``stack`` closes.

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from millrace.core.errors import RefusedError
 from millrace.core.text_format import escape_controls
@@ -25,6 +25,8 @@ on = False
 MAX_LETTERS, MAX_ITEMS, MAX_DEPTH = 120, 8, 3
 
 _log: Callable[[str, str], None]
+
+T = TypeVar("T")
 
 
 def start_debug_log(path: str, rank: int | None) -> None:
@@ -89,15 +91,9 @@ def tee_to_log(say: Callable[[str], None]) -> Callable[[str], None]:
     return log_and_say
 
 
-def log_engine_calls(engine: Any) -> None:
-    """Log the calls of the engine to the scheduler, the slots and the event log."""
-    if on:
-        actions = engine.actions
-        actions.scheduler = _LoggingProxy(actions.scheduler, "decision", ("handle",))
-        engine.node = actions.node = _LoggingProxy(
-            engine.node, "slots", ("submit_task", "withdraw_tasks", "kill_all", "end_input", "wait_for_events")
-        )
-        engine.events = actions.events = _LoggingProxy(engine.events, "event", ("write",))
+def log_calls(target: T, part: str, methods: Iterable[str]) -> T:
+    """Return a proxy of ``target`` that logs the calls of some of its methods; while the log is off, ``target`` itself."""
+    return cast(T, _LoggingProxy(target, part, methods)) if on else target
 
 
 class _LoggingProxy:

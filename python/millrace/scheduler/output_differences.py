@@ -7,6 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
+from millrace.scheduler.verification_stretches import RecordExtent
+
 #: Maximum number of lines of a header and a footer together.
 MAX_FRAME_LINES = 1000
 
@@ -32,6 +36,16 @@ class LineDifference(NamedTuple):
     now: bytes | None
     #: Offset of the line in both outputs.
     offset: int
+
+
+class MismatchedOutput(msgspec.Struct, frozen=True):
+    """The difference in one output."""
+
+    output: str
+    then: list[bytes]
+    now: list[bytes]
+    records: RecordExtent
+    difference: LineDifference
 
 
 def find_first_difference(then: bytes, now: bytes) -> LineDifference:

@@ -265,8 +265,6 @@ class VerificationStretches(msgspec.Struct):
         """
         if total is not None:
             self._has_begun = True
-            if len(self._head) == 1:
-                self._head = []  # it is the last one, which belongs to the end
             self._before = None
             self._close_start()
         elif len(self._head) > 1 and all(each in self.kept for each in self._head):
@@ -274,7 +272,7 @@ class VerificationStretches(msgspec.Struct):
             if now - self._idle_since >= START_PATIENCE_SECONDS:
                 self._choice.skip_records()
                 self._close_start()
-        found = self._issue_stretches()
+        found = self._issue_stretches(total)
         if total is not None:
             self._add_end_stretch(total, done=done)
             found += self._issue_stretches()
@@ -283,12 +281,13 @@ class VerificationStretches(msgspec.Struct):
         self._drop_unneeded()
         return found
 
-    def _issue_stretches(self) -> list[tuple[RecordExtent, ...]]:
+    def _issue_stretches(self, end_total: int | None = None) -> list[tuple[RecordExtent, ...]]:
+        """Issue the stretches that are committed, except for one batch up to ``end_total``: it belongs to the end."""
         found = []
         for stretch in list(self._open):
             if batches := self._list_batches(stretch):
                 self._open.remove(stretch)
-                if self._is_worth_its_cost(batches):
+                if batches != ((0, end_total),) and self._is_worth_its_cost(batches):
                     extent = (batches[0][0], batches[-1][1])
                     self._given_out.append(extent)
                     self._looked_at.add(extent)
@@ -303,7 +302,7 @@ class VerificationStretches(msgspec.Struct):
                 return ()
             found.append(extent)
             seconds += self.kept[extent]
-            if stretch[0] == 0 and len(found) == 2 and seconds >= MIN_SLOW_SECONDS:
+            if self.share is None and stretch[0] == 0 and len(found) == 2 and seconds >= MIN_SLOW_SECONDS:
                 return tuple(found)
         return tuple(found) if found and found[-1][1] == stretch[1] else ()
 
