@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 from exact_cases import make_table, make_variants
+from parameter_choice import again
 from shell import Shell
-from turns import again
 
 TWICE = """import csv, sys
 with open(sys.argv[1]) as table, open(sys.argv[2], "w") as out:

@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-import test_dock6_join
-import test_vina_join
+from docking_folders import STAND_IN_DOCK6, make_dock6_folder, make_vina_folder
 from refused_calls import CALLS
 from shell import Shell
 from test_everyday import understand
@@ -33,7 +32,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 #: What the page's tool needs beside the databases and queries for all.
-PREPARE = {"vina": test_vina_join.make_docking, "dock6": test_dock6_join.make_docking}
+PREPARE = {"vina": make_vina_folder, "dock6": make_dock6_folder}
 
 
 @pytest.mark.parametrize("page", CALLS)
@@ -52,7 +51,7 @@ def test_calls_of_a_row_are_refused_before_they_start(
         first, _, last = line.rpartition("; ")
         before, pipe, call = last.rpartition("| ")
         if call.startswith("dock6"):
-            shutil.copy(test_dock6_join.STAND_IN, shell.root / "bin" / "dock6")
+            shutil.copy(STAND_IN_DOCK6, shell.root / "bin" / "dock6")
         else:
             need(call.split()[0])
         folder = shell.work / str(number)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from once import once
-from turns import some
+from parameter_choice import some
+from session_resources import once
 
 from millrace import _core
 from millrace.adapters.blast.adapter import BlastAdapter
@@ -193,7 +193,7 @@ def programs_and_formats() -> Iterator[Any]:
     for row, program in enumerate(PROGRAMS):
         for column, fmt in enumerate(FORMATS):
             if fmt == "11" and program in ("blastn", "megablast", "dc-megablast"):
-                continue  # refused: tests/cli/refused_calls.py
+                continue  # refused: tests/support/refused_calls.py
             chosen = program in ALL_FORMATS or (fmt in DIFFERING and program not in VARIANTS) or (row + column) % 8 == 0
             yield pytest.param(program, fmt, marks=[] if chosen else pytest.mark.slow)
 

@@ -17,9 +17,9 @@ from exact_cases import records
 from fragment_driver import command_of, in_fragments, serial, why_not
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from once import once
+from parameter_choice import again, some
+from session_resources import once
 from tool_batches import need, understand
-from turns import again, some
 
 from millrace.adapters.blast import fragments
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lives import ended, lives_of, part
+from lifecycle_builders import ended, lives_of, part
 
 from millrace.core.tool_use import CostHint
 from millrace.host.memory_limits import find_oom_kill_counter

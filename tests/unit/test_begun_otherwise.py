@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from histories import fragmented
 from msgspec.structs import replace
+from run_histories import fragmented
 
 from millrace.core.tool_use import ToolUse
 from millrace.execution.resume import describe_changes

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from histories import Ref
 from hypothesis import given
 from hypothesis import strategies as st
+from run_histories import Ref
 
 from millrace.core.tasks import BatchId, SlotId, SlotTask, TaskEnded, TaskEnding
 from millrace.core.tool_use import CostHint

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lives import ended, lives_of, part
+from lifecycle_builders import ended, lives_of, part
 
 from millrace.core.tasks import BatchId
 from millrace.core.tool_use import CostHint

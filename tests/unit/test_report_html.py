@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import browser
 from event_stories import story, write
+from headless_browser import browser
 
 from millrace.core.errors import MillraceError
 from millrace.report import charts, html_report

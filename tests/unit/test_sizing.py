@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lives import ended, lives_of, part
+from lifecycle_builders import ended, lives_of, part
 
 from millrace.core.tool_use import CostHint, CostSums
 from millrace.execution.engine_loop import InputMeter

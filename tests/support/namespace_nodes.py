@@ -1,4 +1,4 @@
-"""Several nodes on one machine: Linux namespaces on a bridge. Root only. For the tests here and ``bench.chaos_cluster``.
+"""Several nodes on one machine: Linux namespaces on a bridge. Root only. For tests and ``bench.chaos_cluster``.
 
 Each node has its own network, processes, host name, shared memory and ``/var/tmp``; the disk is shared, as on a
 cluster, and here ``/tmp`` too. So no two nodes give out the same process numbers: the daemons of Open MPI name their
@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from processes import arguments
+from process_lookup import arguments
 
 SHELL = Path(__file__).with_name("remote_shell.py")
 

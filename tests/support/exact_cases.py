@@ -15,7 +15,7 @@ import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from once import once
+from session_resources import once
 from tool_batches import need
 
 #: (slots, batch): one by one, as measured, and in sizes that cut badly on more slots than cores.
@@ -263,7 +263,9 @@ def make_relatives(data: Path, query: Path, database: Path, *, genes: bool = Fal
             out.write(f">entry{k} of a family\n{coded if genes else entry}\n")
 
 
-#: Sequences that the models of ``hairpins.cm`` find.
+#: Three covariance models, calibrated: a hairpin, two of them, and one without base pairs.
+MODELS = Path(__file__).with_name("hairpins.cm")
+#: Sequences that these models find.
 HAIRPINS = ("GGCUAGCUUCGGCUAGCCAAUU", "GGCUAGCUUCGGCUAGCCAAGGAUCCGAAAGGAUCCAA")
 
 
@@ -366,7 +368,7 @@ def make_bench(data: Path, folder: Path) -> None:
         (folder / "d.faa").write_bytes(for_diamond((folder / "q.faa").read_bytes()))
     make_variants(folder / "variants.vcf")
     make_table(folder / "table.csv", 60)  # csvgrep takes half a second to start
-    shutil.copy(Path(__file__).with_name("hairpins.cm"), folder / "models.cm")
+    shutil.copy(MODELS, folder / "models.cm")
     make_hairpins(folder / "hairpins.fa")
     if shutil.which("cmpress"):
         subprocess.run(["cmpress", "models.cm"], cwd=folder, check=True, stdout=subprocess.DEVNULL)

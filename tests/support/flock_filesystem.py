@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from once import once
+from session_resources import once
 
 #: What flock says below a folder: an error, or always yes, as where only the processes of one machine hear of it.
 FLOCK = r"""

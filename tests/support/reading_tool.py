@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rig import NAMES, Cluster, get_marks
+from cluster_site import NAMES, Cluster, get_marks
 
 #: Says where it runs, device and number of the file that it reads, its checksum, and its name; goes on once it has run on all
 #: nodes. Each node keeps what it said: another may do the same task again, and sooner.

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import marking
-import nodes
-import processes
+import marking_tool
+import namespace_nodes
+import process_lookup
 
 #: The nodes of namespaces; the first is where the user types.
 NAMES = ("head", "node1", "node2", "node3", "node4")
@@ -29,7 +29,7 @@ sed 's/^>/>seen /' "$in" > "${2:-/dev/stdout}"
 
 
 @dataclass
-class Site(marking.Site):
+class Site(marking_tool.Site):
     """Its words for ``millrace run``, and what such a run has written."""
 
     script = TOOL
@@ -82,7 +82,7 @@ class Site(marking.Site):
 
 def installation(mpi: str) -> str:
     """The command of an installation with the wheel of an MPI, which the tests of MPI share; skips where it cannot be had."""
-    from jobs import environment  # which needs pytest
+    from mpi_jobs import environment  # which needs pytest
 
     return str(environment(mpi) / "bin" / "millrace")
 
@@ -99,7 +99,7 @@ def get_marks(site: Site) -> Path:
 class Cluster:
     """Runs ``millrace`` at the head on the other nodes."""
 
-    nodes: nodes.Nodes
+    nodes: namespace_nodes.Nodes
     millrace: str
     site: Site
 
@@ -119,13 +119,13 @@ class Cluster:
         return (self.site.folder / "said").read_text(errors="replace")
 
     def find(self, name: str, words: str) -> list[int]:
-        """Processes of a node with ``words`` in their arguments; see `processes.with_words`."""
-        return processes.with_words(self.nodes.pids(name), words)
+        """Processes of a node with ``words`` in their arguments; see `process_lookup.with_words`."""
+        return process_lookup.with_words(self.nodes.pids(name), words)
 
     def find_one(self, name: str, words: str) -> int:
         """The one process of a node with ``words`` in its arguments."""
-        return processes.only(self.find(name, words))
+        return process_lookup.only(self.find(name, words))
 
     def left_over(self) -> list[str]:
         """Processes other than those that make the nodes."""
-        return [f"{name}: {processes.arguments(pid)}" for name in NAMES for pid in self.nodes.inhabitants(name)]
+        return [f"{name}: {process_lookup.arguments(pid)}" for name in NAMES for pid in self.nodes.inhabitants(name)]

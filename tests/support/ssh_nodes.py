@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import nodes
+import namespace_nodes
 
 REPO = Path(__file__).resolve().parent.parent.parent
 
@@ -43,7 +43,7 @@ def reason_not() -> str:
 
 
 @contextmanager
-def ssh(cluster: nodes.Nodes, folder: Path) -> Iterator[None]:
+def ssh(cluster: namespace_nodes.Nodes, folder: Path) -> Iterator[None]:
     """Let the nodes of ``cluster`` reach each other by ``ssh``; ``folder`` is for keys, in a home of their own."""
     home = folder / "home" / ".ssh"
     home.mkdir(parents=True, mode=0o700)
@@ -64,7 +64,7 @@ def ssh(cluster: nodes.Nodes, folder: Path) -> Iterator[None]:
         yield
 
 
-def _serve(cluster: nodes.Nodes, name: str, folder: Path, stack: ExitStack) -> None:
+def _serve(cluster: namespace_nodes.Nodes, name: str, folder: Path, stack: ExitStack) -> None:
     """Start a node's server, and wait until it answers."""
     libraries = ":".join(map(str, {path.parent for path in UNPACKED.rglob("*.so.*")}))
     script = (

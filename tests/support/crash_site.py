@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
-import marking
+import marking_tool
 
 #: Copies its records and notes each execution; environment variables make it slow or worse. Execution ``HOLD``
 #: and those after it wait until they may go on (``$GO`` is there, or `Site.release`): as many as there are slots.
@@ -30,7 +30,7 @@ FRAMED = TOOL.replace("sed", "{ echo '# framed'; sed", 1).replace(' > "$2"', """
 
 
 @dataclass
-class Site(marking.Site):
+class Site(marking_tool.Site):
     """Millrace's command in front of the tool, and the tool's log of executions."""
 
     script = TOOL

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ports import taken
-from processes import environment, parent, read
+from free_ports import taken
+from process_lookup import environment, parent, read
 
 #: A lost node is given up after ``SlurmdTimeout``; schedulers look at jobs at once.
 CONFIGURATION = """

@@ -2,7 +2,7 @@
 
 Real: the scheduler, `TaskDispatcher` and `TaskPlacement`, what counts of journals (`select_effective_tasks`, `begun`), and the order of the output.
 Made up, from one source of random choices: the input, the tool, its failures, nodes, signals, crashes and when tasks end.
-As script: ``python tests/unit/histories.py 50000``.
+As script: ``python tests/support/run_histories.py 50000``.
 """
 
 from __future__ import annotations

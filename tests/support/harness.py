@@ -1,4 +1,4 @@
-"""Kills Millrace at chosen moments, and looks at what is left. Used by the tests here and ``bench.chaos``."""
+"""Kills Millrace at chosen moments, and looks at what is left. Used by tests and ``bench.chaos``."""
 
 from __future__ import annotations
 

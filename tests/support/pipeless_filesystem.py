@@ -1,4 +1,4 @@
-"""A filesystem in user space that holds files and folders, and nothing else: no pipes, no links. `python no_pipes.py FROM AT`."""
+"""A filesystem in user space that holds files and folders, and nothing else: no pipes, no links. `python pipeless_filesystem.py FROM AT`."""
 
 from __future__ import annotations
 

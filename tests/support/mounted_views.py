@@ -16,7 +16,7 @@ from harness import wait_until
 @contextmanager
 def mounted(url: str, point: Path, cache: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The process that serves a view."""
-    pytest.importorskip("mfusepy", exc_type=Exception)
+    pytest.importorskip("mfusepy", exc_type=Exception)  # type: ignore[arg-type]
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("needs /dev/fuse")
     point.mkdir(exist_ok=True)

@@ -12,6 +12,18 @@ def profile(record: bytes, name: str) -> bytes:
     """That of a record in FASTA, in HMMER's format."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "one.hmm"
-        words = ["hmmbuild", "--amino", "--informat", "afa", "--singlemx", "-n", name, "-o", os.devnull, path, "-"]
+        words: list[str | Path] = [
+            "hmmbuild",
+            "--amino",
+            "--informat",
+            "afa",
+            "--singlemx",
+            "-n",
+            name,
+            "-o",
+            os.devnull,
+            path,
+            "-",
+        ]
         subprocess.run(words, input=record, check=True)
         return path.read_bytes()

@@ -14,17 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import harness
+import process_lookup
 import pytest
 
 from millrace.launch.launch_commands import ALLOW_ROOT
 
 REPO = Path(__file__).resolve().parent.parent.parent
-
-# The commands of the exactness tests and the tools of the crash tests serve here too.
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("exact", "crash", "mpi")]
-
-import harness  # noqa: E402
-import processes  # noqa: E402
 
 #: Where the environments are kept between test runs.
 CACHE = REPO / ".tools" / "mpi"
@@ -130,7 +126,10 @@ def _fill(folder: Path, packages: list[str], interpreter: str) -> None:
     uv, python = Path(sys.executable).with_name("uv"), folder / "bin" / "python"
     # What is downloaded is kept where the user keeps it.
     env = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
-    for words in (["venv", "-q", "-p", interpreter, folder], ["pip", "install", "-q", "-p", python, *packages]):
+    for words in (
+        ["venv", "-q", "-p", interpreter, str(folder)],
+        ["pip", "install", "-q", "-p", str(python), *packages],
+    ):
         subprocess.run([uv, *words], check=True, capture_output=True, env=env)
     site = next((folder / "lib").glob("python3.*")) / "site-packages"
     (site / "millrace.pth").write_text(f"{REPO / 'python'}\n{STRICT}\n")
@@ -183,9 +182,9 @@ def ranks(mark: str) -> dict[int, int]:
     """Process of each rank of the jobs of ``mark``."""
     same: dict[int, list[int]] = defaultdict(list)
     for pid in harness.marked(mark):
-        named = processes.environment(pid)
+        named = process_lookup.environment(pid)
         rank = named.get(b"OMPI_COMM_WORLD_RANK", named.get(b"PMI_RANK"))
         # Tools have no rank.
-        if rank and "bin/millrace " in processes.arguments(pid):
+        if rank and "bin/millrace " in process_lookup.arguments(pid):
             same[int(rank)].append(pid)
-    return {rank: processes.only(pids) for rank, pids in same.items()}
+    return {rank: process_lookup.only(pids) for rank, pids in same.items()}

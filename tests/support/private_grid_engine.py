@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodes import Nodes
+from namespace_nodes import Nodes
 
 #: Where `scripts/install-tools` unpacks the programs: packages that are installed would start daemons for everybody.
 UNPACKED = Path(__file__).resolve().parents[2] / ".tools" / "gridengine"

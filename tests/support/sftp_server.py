@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ports import taken
+from free_ports import taken
 from ssh_nodes import UNPACKED, server
 
 CONFIGURATION = """
