@@ -78,7 +78,7 @@ def test_incomplete_copy_of_a_killed_process_is_swept(tmp_path: Path) -> None:
     code = f"""
 import sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_stage_cache import *
+from test_copy_cache import *
 cache = NodeCache(Path({str(tmp_path)!r}))
 fill(cache, file("whole"))
 cache.start_copies([file("half")], MUCH)

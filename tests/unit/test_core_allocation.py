@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.host.core_allocation import choose_least_limit, find_granted_cores, make_grant_variable
+from millrace.host.core_allocation import choose_least_limit, expand_node_list, find_granted_cores, make_grant_variable
 
 #: Files that batch systems name.
 FILES = {
@@ -76,3 +76,17 @@ def test_grant_is_limited_to_the_cores_of_the_machine() -> None:
     assert choose_least_limit([machine, (400, "granted by Slurm")]) == machine
     assert choose_least_limit([machine, (1, "CPU quota"), (2, "granted by Slurm")])[0] == 1
     assert choose_least_limit([machine, (2, "granted by Slurm")]) == (2, "granted by Slurm")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("gpu-[1,3],login", ["gpu-1", "gpu-3", "login"]),
+        ("r[1-2]n[1-2].site", ["r1n1.site", "r1n2.site", "r2n1.site", "r2n2.site"]),
+    ],
+)
+def test_a_packed_list_of_nodes_is_unpacked(text: str, names: list[str]) -> None:
+    assert list(expand_node_list(text)) == names
