@@ -44,7 +44,7 @@ class Rank:
 
     def __init__(self, folder: Path) -> None:
         from millrace.cluster.transport.mpi_transport import MpiTransport
-        from millrace.launch.launch_commands import find_launched_process
+        from millrace.host.core_allocation import find_launched_process
 
         launched = find_launched_process(os.environ)
         assert launched

@@ -42,8 +42,9 @@ from millrace.core.tasks import (
     WholeTask,
 )
 from millrace.core.tool_use import HdfsRead, InputUse, OutputUse, ToolUse
+from millrace.host.core_allocation import find_launched_process
 from millrace.host.signals import StopSignals
-from millrace.launch.launch_commands import ALLOW_ROOT, find_launched_process
+from millrace.launch.launch_commands import ALLOW_ROOT
 from millrace.node import work_dir
 from millrace.node.batch_files import SpooledBatch
 from millrace.planning import work_dir_location

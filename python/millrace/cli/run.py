@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millrace.execution.url_inputs import UrlFiles
     from millrace.execution.url_outputs import OutputUploads
     from millrace.extensions.workflow.workflow_description import WorkflowDescription
-    from millrace.launch.launch_commands import LaunchedProcess
+    from millrace.host.core_allocation import LaunchedProcess
     from millrace.launch.supervisor_link import SupervisorLink
     from millrace.planning.run_plan import RunPlan
 
@@ -56,7 +56,7 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
     The same command again resumes a run that was stopped, killed or crashed.
     """
     from millrace.core.errors import LostError, MillraceError, RefusedError
-    from millrace.launch import launch_commands
+    from millrace.host import core_allocation
     from millrace.launch.node_allocation import PHASE
     from millrace.launch.supervisor_link import SupervisorLink
 
@@ -75,7 +75,7 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
         sys.exit(finished.code)
     if with_queries:
         raise RefusedError("--with-queries belongs to --pack-to", "name the pack: --pack-to FILE.mrp")
-    launched = launch_commands.find_launched_process(os.environ)
+    launched = core_allocation.find_launched_process(os.environ)
     if (log := os.environ.get(debug_log.VARIABLE)) or job.verbosity > 1:
         debug_log.start_debug_log(log or "", launched.rank if launched and launched.size > 1 else None)
         if job.progress == "auto":
@@ -100,9 +100,10 @@ def _run_phases(flow: WorkflowDescription, file: Path) -> int:
     from millrace.core.errors import RefusedError
     from millrace.extensions.watch.terminal_screen import WorkflowProgress
     from millrace.extensions.workflow import workflow_run as phases
-    from millrace.launch import launch_commands, node_allocation
+    from millrace.host import core_allocation
+    from millrace.launch import node_allocation
 
-    launched = launch_commands.find_launched_process(os.environ)
+    launched = core_allocation.find_launched_process(os.environ)
     if launched and not _is_alone(launched):
         raise RefusedError(
             f"{file}: a job in phases starts its own ranks",
@@ -260,11 +261,11 @@ def run_and_pack(job: JobSpec, cwd: Path, dest: Path, *, with_queries: bool) -> 
     from millrace.extensions.pack import live_packing, pack_destinations
     from millrace.extensions.pack.regeneration_run import RegenerationSettings
     from millrace.extensions.pack.result_packer import QUERIES_PER_BATCH, PackOptions
-    from millrace.launch import launch_commands
+    from millrace.host import core_allocation
     from millrace.planning import run_plan as planner
     from millrace.report import summary
 
-    if launch_commands.find_launched_process(os.environ) or job.hosts:
+    if core_allocation.find_launched_process(os.environ) or job.hosts:
         raise RefusedError("--pack-to: a run is packed on one machine", "pack its run directory when it is done")
     if has_url_arguments((*job.command[1:], *job.input, *job.shared, *job.output)):
         raise RefusedError("the command names files by URLs, which do not travel", "name copies of them")

@@ -25,9 +25,10 @@ from millrace.execution.run_ending import RunEnding
 from millrace.execution.run_start import EarlierResults, PhaseConnections, RunContext, build_run_event, open_journals
 from millrace.execution.run_wiring import RunWiring
 from millrace.host import core_allocation, debug_log, work_places
+from millrace.host.core_allocation import LaunchedProcess
 from millrace.host.signals import StopSignals
-from millrace.launch.launch_commands import LaunchedProcess, is_stdin_garbled
 from millrace.launch.launch_commands import find_launcher_process as launcher_process
+from millrace.launch.launch_commands import is_stdin_garbled
 from millrace.launch.supervisor_link import SupervisorLink
 from millrace.node import work_dir
 from millrace.output import saved_outputs

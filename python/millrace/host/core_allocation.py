@@ -1,6 +1,7 @@
-"""Cores that this process may use: affinity, control group, and what a batch system has allocated.
+"""Cores that this process may use: affinity, control group, and what a batch system has allocated; its rank in a job.
 
-Allocations are read from the environment variables of the batch systems, in their packed forms.
+Allocations are read from the environment variables of the batch systems, in their packed forms. The heartbeat needs the
+rank before any slow import: this module imports little.
 """
 
 from __future__ import annotations
@@ -12,8 +13,39 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from millrace.core.errors import RefusedError
+
+
+class LaunchedProcess(NamedTuple):
+    """This process as one of ``size`` that ``launcher`` started."""
+
+    launcher: str
+    rank: int
+    size: int
+
+
+#: (launcher, variables of rank and size). The first whose variables are set counts: ``mpirun`` inside ``srun`` leaves
+#: those of both, and the inner one comes first here.
+LAUNCHERS = (
+    ("mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("mpirun (MVAPICH)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+    ("a launcher of MPICH's kind", "PMI_RANK", "PMI_SIZE"),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+def find_launched_process(environ: Mapping[str, str]) -> LaunchedProcess | None:
+    """Find the rank and size of this process; None: no launcher started it."""
+    for launcher, rank, size in LAUNCHERS:
+        if launcher == "srun" and "SLURM_STEP_ID" not in environ:
+            continue  # a batch script, which is no step
+        if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
+            return LaunchedProcess(launcher, int(environ[rank]), int(environ[size]))
+    return None
+
 
 #: Steps below this number are a user's ``srun``; Slurm keeps those above for itself (batch script, interactive shell).
 _FIRST_OF_SLURM = 0xFFFF_FFF0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.launch import launch_commands
+from millrace.host import core_allocation
 
 #: Environment variables that name the files; see ``CoordinatorSigns``.
 HEARTBEAT, OTHERS, DONE, STOP, STDOUT = NAMES = (
@@ -208,7 +208,7 @@ def start_heartbeat(environ: Mapping[str, str]) -> CoordinatorHeartbeat | None:
     """Start the heartbeat of this process, once; return it; None: this is no coordinator with a supervisor."""
     global _heartbeat
     if _heartbeat is None and environ.get(HEARTBEAT):
-        job = launch_commands.find_launched_process(environ)
+        job = core_allocation.find_launched_process(environ)
         if not job or not job.rank:
             _heartbeat = CoordinatorHeartbeat(environ[HEARTBEAT])
         elif job.rank <= MAX_REPORTING_RANKS:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -25,37 +25,8 @@ from millrace.host.python_launch import make_python_command
 from millrace.launch import sweep
 from millrace.launch.node_allocation import NodeAllocation
 
-
-class LaunchedProcess(NamedTuple):
-    """This process as one of ``size`` that ``launcher`` started."""
-
-    launcher: str
-    rank: int
-    size: int
-
-
-#: (launcher, variables of rank and size). The first whose variables are set counts: ``mpirun`` inside ``srun`` leaves
-#: those of both, and the inner one comes first here.
-LAUNCHERS = (
-    ("mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("mpirun (MVAPICH)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
-    ("a launcher of MPICH's kind", "PMI_RANK", "PMI_SIZE"),
-    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-)
-
 #: Prefixes of variables that describe the job to an MPI library.
 OF_MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "OPAL_", "HYDRA_", "HYDI_", "MPIR_", "MPICH_", "MPIEXEC_", "MV2_")
-
-
-def find_launched_process(environ: Mapping[str, str]) -> LaunchedProcess | None:
-    """Find the rank and size of this process; None: no launcher started it."""
-    for launcher, rank, size in LAUNCHERS:
-        if launcher == "srun" and "SLURM_STEP_ID" not in environ:
-            continue  # a batch script, which is no step
-        if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
-            return LaunchedProcess(launcher, int(environ[rank]), int(environ[size]))
-    return None
 
 
 def remove_mpi_variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from millrace import _core
 from millrace.core.errors import ExitCode, LostError, RefusedError
 from millrace.core.text_format import format_duration
 from millrace.core.wait_loop import PollBackoff
-from millrace.launch.launch_commands import LaunchedProcess
+from millrace.host.core_allocation import LaunchedProcess
 
 #: The kernel's description of each interface (Linux, Documentation/ABI/testing/sysfs-class-net).
 SYS = Path("/sys/class/net")

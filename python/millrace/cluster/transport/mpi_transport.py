@@ -30,8 +30,8 @@ from millrace.core.errors import CorruptError, RefusedError
 from millrace.core.text_format import format_count
 from millrace.core.wait_loop import wait_until
 from millrace.host import debug_log
+from millrace.host.core_allocation import LaunchedProcess
 from millrace.launch import launch_commands
-from millrace.launch.launch_commands import LaunchedProcess
 from millrace.scheduler.message_timing import MessageCompression
 
 #: Longest piece of a message, in bytes.
