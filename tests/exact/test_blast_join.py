@@ -283,7 +283,7 @@ def test_messages_about_queries_keep_their_number(bench: Bench, proteins: Record
     bench.check(f"blastp -db proteins -evalue 1e-3 -outfmt {fmt}", queries, sizes=(5,))
 
 
-@pytest.mark.parametrize("fmt", JOINED)
+@pytest.mark.parametrize("fmt", some(FORMATS, "0", "5", "6", "15"))
 def test_line_ends_and_empty_lines(bench: Bench, proteins: Records, fmt: str) -> None:
     queries = [record.replace(b"\n", b"\r\n") + b"\r\n\n" for record in proteins[:5]]
     queries[0] = b"\n\r\n" + queries[0]
