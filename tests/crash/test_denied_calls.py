@@ -11,6 +11,7 @@ from pathlib import Path
 import deny_syscall
 import harness
 import pytest
+from parameter_choice import some
 
 #: What makes a run behave otherwise if it is not there; the others are used by the C library, Python and Rust alone.
 NEEDED = ("close_range", "pidfd_open", "pidfd_send_signal")
@@ -22,6 +23,8 @@ DENIED = [
     *((name, error) for name in NEEDED for error in ("ENOSYS", "EPERM")),
     *((name, "ENOSYS") for name in OTHERS),
 ]
+#: An old kernel has none of them.
+OLD_KERNEL = (",".join((*NEEDED, *OTHERS)), "ENOSYS")
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def start(case: harness.Case, mark: str, denied: tuple[str, str]) -> subprocess.
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("denied", DENIED, ids="-".join)
+@pytest.mark.parametrize("denied", some([OLD_KERNEL, *DENIED], OLD_KERNEL), ids="-".join)
 def test_denied_call_changes_no_byte(case: harness.Case, denied: tuple[str, str]) -> None:
     mark, known = str(case.folder), harness.dead_work()
     process = start(case, mark, denied)

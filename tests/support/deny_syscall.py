@@ -1,4 +1,4 @@
-"""``python deny_syscall.py NAME ERRNO COMMAND...``: runs a command for which one system call does not exist, or is forbidden.
+"""``python deny_syscall.py NAMES ERRNO COMMAND...``: runs a command for which system calls do not exist, or are forbidden.
 
 A real filter of the kernel (seccomp), as the profile of a container is one; all that the command starts has it, too.
 """
@@ -41,5 +41,6 @@ def deny(name: str, error: int) -> None:
 
 
 if __name__ == "__main__":
-    deny(sys.argv[1], getattr(errno, sys.argv[2]))
+    for each in sys.argv[1].split(","):
+        deny(each, getattr(errno, sys.argv[2]))
     os.execvp(sys.argv[3], sys.argv[3:])
