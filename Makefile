@@ -77,8 +77,8 @@ versions: dev tools ## Run the tests of exactness, and the matrix of fragments, 
 
 # What lint and quick say of the Python code.
 checks:
-	$(BIN)/ruff format --check python tests bench
-	$(BIN)/ruff check python tests bench
+	$(BIN)/ruff format --check python tests bench examples
+	$(BIN)/ruff check python tests bench examples
 	./scripts/check-names
 	$(BIN)/mypy
 	$(BIN)/lint-imports
@@ -91,12 +91,12 @@ lint: dev ## Formatting, lints, names, types, layers, spelling
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	$(MAKE) checks
 	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allowlist millrace._core
-	$(BIN)/codespell python crates docs tests bench README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/codespell python crates docs tests bench examples README.md CHANGELOG.md CONTRIBUTING.md
 
 format: dev ## Rewrite the code in the house format
 	cargo fmt
-	$(BIN)/ruff check --fix --quiet python tests bench
-	$(BIN)/ruff format --quiet python tests bench
+	$(BIN)/ruff check --fix --quiet python tests bench examples
+	$(BIN)/ruff format --quiet python tests bench examples
 
 check: lint test ## What a commit must pass
 

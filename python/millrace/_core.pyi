@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Self, final
+from typing import ClassVar, Self, final
+
+from typing_extensions import disjoint_base
 
 __version__: str
 
@@ -424,12 +426,137 @@ def sync_filesystem(path: str | PathLike[str]) -> None:
     """Wait until everything written on the filesystem of the folder ``path`` is on disk."""
 
 @final
+class EventKind:
+    """What a `PoolEvent` tells of."""
+
+    Started: ClassVar[EventKind]
+    Ended: ClassVar[EventKind]
+    Woken: ClassVar[EventKind]
+
+@final
+class PackedForm:
+    """How a compressed batch is compressed: as the input is, in as many members, or to other bytes."""
+
+    First: ClassVar[PackedForm]
+    Members: ClassVar[PackedForm]
+    Again: ClassVar[PackedForm]
+
+@disjoint_base
+class Placement:
+    """What is placed in a slot before the tool starts; ``to`` is relative to the slot."""
+
+    @final
+    class Batch(Placement):
+        """A batch in place of the input file."""
+
+        __match_args__ = ("source", "to")
+        def __new__(cls, source: str | PathLike[str], to: str | PathLike[str]) -> Self: ...
+        @property
+        def source(self) -> Path: ...
+        @property
+        def to(self) -> Path: ...
+
+    @final
+    class Stdin(Placement):
+        """A batch on standard input."""
+
+        __match_args__ = ("source",)
+        def __new__(cls, source: str | PathLike[str]) -> Self: ...
+        @property
+        def source(self) -> Path: ...
+
+    @final
+    class EndedStdin(Placement):
+        """A pipe at its end on standard input."""
+
+        __match_args__ = ()
+        def __new__(cls) -> Self: ...
+
+    @final
+    class EarlierOutput(Placement):
+        """An output file as it was before the run; ``whole``: for a task that is the serial run itself."""
+
+        __match_args__ = ("source", "to", "whole")
+        def __new__(cls, source: str | PathLike[str], to: str | PathLike[str], whole: bool) -> Self: ...
+        @property
+        def source(self) -> Path: ...
+        @property
+        def to(self) -> Path: ...
+        @property
+        def whole(self) -> bool: ...
+
+    @final
+    class Folder(Placement):
+        """An empty folder."""
+
+        __match_args__ = ("to",)
+        def __new__(cls, to: str | PathLike[str]) -> Self: ...
+        @property
+        def to(self) -> Path: ...
+
+    @final
+    class Link(Placement):
+        """A symbolic link."""
+
+        __match_args__ = ("target", "to")
+        def __new__(cls, target: str | PathLike[str], to: str | PathLike[str]) -> Self: ...
+        @property
+        def target(self) -> Path: ...
+        @property
+        def to(self) -> Path: ...
+
+    @final
+    class Packed(Placement):
+        """A batch that is compressed; without ``to``, on standard input."""
+
+        __match_args__ = ("source", "to", "compression", "form")
+        def __new__(
+            cls, source: str | PathLike[str], to: str | PathLike[str] | None, compression: str, form: PackedForm
+        ) -> Self: ...
+        @property
+        def source(self) -> Path: ...
+        @property
+        def to(self) -> Path | None: ...
+        @property
+        def compression(self) -> str: ...
+        @property
+        def form(self) -> PackedForm: ...
+
+@disjoint_base
+class OutputPlace:
+    """Where a tool writes an output."""
+
+    @final
+    class Stdout(OutputPlace):
+        """Its standard output."""
+
+        __match_args__ = ()
+        def __new__(cls) -> Self: ...
+
+    @final
+    class File(OutputPlace):
+        """A file."""
+
+        __match_args__ = ("path",)
+        def __new__(cls, path: str | PathLike[str]) -> Self: ...
+        @property
+        def path(self) -> Path: ...
+
+    @final
+    class Folder(OutputPlace):
+        """All files of a folder."""
+
+        __match_args__ = ("path",)
+        def __new__(cls, path: str | PathLike[str]) -> Self: ...
+        @property
+        def path(self) -> Path: ...
+
+@final
 class PoolEvent:
     """One thing that happened in a pool."""
 
     @property
-    def kind(self) -> str:
-        """``started``, ``ended`` or ``woken``."""
+    def kind(self) -> EventKind: ...
     @property
     def id(self) -> int: ...
     @property
@@ -532,8 +659,8 @@ class Pool:
         self,
         id: int,
         argv: Sequence[bytes],
-        placements: Sequence[tuple[str, str, str]],
-        outputs: Sequence[tuple[int, str, str, bytes, bool]],
+        placements: Sequence[Placement],
+        outputs: Sequence[tuple[int, OutputPlace, bytes, bool]],
         *,
         timeout_seconds: float | None,
         first: int,

@@ -20,9 +20,12 @@ import web_server
 from cluster_site import Site, installation
 from mpi_jobs import NO_SILENCE, find, with_limits
 from private_slurm import Slurm, everybody
+from tool_batches import need
 
 from millrace.host import work_places
 from millrace.launch.heartbeat import MAX_SILENCE_SECONDS
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "slurm-job"
 
 
 @pytest.fixture
@@ -82,6 +85,21 @@ def test_a_job_of_several_nodes_is_used_whole(slurm: Slurm, site: Site, submit) 
     ends_well(slurm, site, job)
     assert "3 nodes of the Slurm job" in log(site, job)
     assert "in 3 processes" in log(site, job)
+
+
+def test_slurm_example_writes_the_serial_bytes(slurm: Slurm, site: Site, millrace: str) -> None:
+    """The folder of examples/, as it is, on two nodes."""
+    need("blastp")
+    folder = site.folder / "slurm-job"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("out"))
+    path = os.pathsep.join([str(Path(millrace).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["./run", "--partition", "main"], cwd=folder, env={**slurm.environ, "PATH": path}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=harness.LONGEST_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    logs = "".join(path.read_text() for path in (folder / "out").glob("example-*.log"))
+    assert "2 nodes of the Slurm job" in logs and (folder / "out" / "hits.tsv").stat().st_size > 100
 
 
 @pytest.mark.parametrize(("options", "n"), [("-n2 -c1", 2), ("-n1", 1)])

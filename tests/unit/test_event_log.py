@@ -1,12 +1,14 @@
 """The event log: what is written is read back, whatever a killed run left."""
 
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from millrace.core.errors import CorruptError
 from millrace.report.event_log import EventLog
-from millrace.report.events import EndEvent, RunEvent, TaskEvent, convert_events, read_events
+from millrace.report.events import AnyLogEvent, EndEvent, RunEvent, TaskEvent, convert_events, read_events
 
 
 def test_events_round_trip_in_documented_order(tmp_path: Path) -> None:
@@ -67,3 +69,13 @@ def test_events_of_a_later_version_are_skipped() -> None:
 def test_folder_at_the_path_of_the_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match=r"is a folder, not the log of a run(?s:.*)--fresh"):
         EventLog(tmp_path)
+
+
+def test_page_of_events_names_each_event_and_field() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "events.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    kinds = {kind.__struct_config__.tag: set(kind.__struct_fields__) for kind in get_args(AnyLogEvent)}
+    kinds["tasks"] -= kinds["task"]  # "fields as of `task`"
+    assert set(rows) == set(kinds)
+    missing = {tag: {name for name in fields if f"`{name}`" not in rows[tag]} for tag, fields in kinds.items()}
+    assert not any(missing.values()), missing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import types
 import typing
@@ -295,3 +296,13 @@ def test_unknown_error_arrives_as_its_nearest_known_class() -> None:
         say.AgentFailed.from_error(imitated("x")).kind == "MillraceError"
         and RefusedError is say.AgentFailed.ERRORS["RefusedError"]
     )
+
+
+def test_statuses_of_slots_are_those_of_task_endings() -> None:
+    """What Rust gives, what its stub for Python says, and what Python reads."""
+    repo = Path(__file__).resolve().parents[2]
+    given_by_rust = re.findall(r'=> "(\w+)",', (repo / "crates/millrace-py/src/node.rs").read_text())
+    stub = (repo / "python/millrace/_core.pyi").read_text()
+    named = re.findall(r"``(\w+)``", re.findall(r'def status\(self\) -> str:\s+"""(.*?)"""', stub, re.DOTALL)[0])
+    read = {ending.value for ending in tasks.TaskEnding} - {tasks.TaskEnding.FILESYSTEM_GONE.value}  # made in Python
+    assert set(named) == read and read <= set(given_by_rust)

@@ -13,7 +13,8 @@ import pytest
 from harness import take, wait_until
 from shell import Shell
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "workflows.md"
+REPO = Path(__file__).resolve().parents[2]
+PAGE = REPO / "docs" / "workflows.md"
 TOOLS = ("blastp", "muscle3", "hmmbuild", "hmmsearch")
 
 #: What is of the day or the clock in the report of hmmsearch.
@@ -74,3 +75,8 @@ def test_example_writes_the_bytes_of_the_shell(shell: Shell, data: Path) -> None
     assert done.code == 0, done.shown
     assert results(shell.work) == expected
     assert not shell.run_dirs()
+
+
+def test_page_shows_the_files_of_the_example() -> None:
+    for language, name in (("toml", "job.toml"), ("python", "families.py"), ("sh", "steps.sh")):
+        assert block(language) == (REPO / "examples" / "five-step-workflow" / name).read_text()

@@ -19,6 +19,93 @@ use crate::errors::{io_error, is_disk_full};
 use crate::journal::{Journal, TaskRef, head};
 use crate::writer::copied;
 
+/// What a [`PoolEvent`] tells of.
+#[pyclass(eq, frozen)]
+#[derive(Clone, Copy, PartialEq)]
+enum EventKind {
+    Started,
+    Ended,
+    Woken,
+}
+
+/// How a compressed batch is compressed: as the input is, in as many members, or to other bytes.
+#[pyclass(eq, frozen, from_py_object)]
+#[derive(Clone, Copy, PartialEq)]
+enum PackedForm {
+    First,
+    Members,
+    Again,
+}
+
+impl From<PackedForm> for Form {
+    fn from(form: PackedForm) -> Self {
+        match form {
+            PackedForm::First => Self::First,
+            PackedForm::Members => Self::Members,
+            PackedForm::Again => Self::Again,
+        }
+    }
+}
+
+/// What is placed in a slot before the tool starts; `to` is relative to the slot.
+#[pyclass(frozen, name = "Placement", from_py_object)]
+#[derive(Clone)]
+enum SlotPlacement {
+    /// A batch in place of the input file.
+    Batch { source: PathBuf, to: PathBuf },
+    /// A batch on standard input.
+    Stdin { source: PathBuf },
+    /// A pipe at its end on standard input.
+    EndedStdin {},
+    /// An output file as it was before the run; `whole`: for a task that is the serial run itself.
+    EarlierOutput { source: PathBuf, to: PathBuf, whole: bool },
+    /// An empty folder.
+    Folder { to: PathBuf },
+    /// A symbolic link.
+    Link { target: PathBuf, to: PathBuf },
+    /// A batch that is compressed; without `to`, on standard input.
+    Packed { source: PathBuf, to: Option<PathBuf>, compression: String, form: PackedForm },
+}
+
+impl TryFrom<SlotPlacement> for Placement {
+    type Error = PyErr;
+
+    fn try_from(place: SlotPlacement) -> PyResult<Self> {
+        Ok(match place {
+            SlotPlacement::Batch { source, to } => Self::Batch { from: source, to },
+            SlotPlacement::Stdin { source } => Self::Stdin(source),
+            SlotPlacement::EndedStdin {} => Self::Ended,
+            SlotPlacement::EarlierOutput { source, to, whole } => Self::Before { from: source, to, whole },
+            SlotPlacement::Folder { to } => Self::Folder(to),
+            SlotPlacement::Link { target, to } => Self::Link { target, to },
+            SlotPlacement::Packed { source, to, compression, form } => {
+                let packing = Packing::new(&compression, form.into())
+                    .ok_or_else(|| PyValueError::new_err(format!("unknown compression {compression}")))?;
+                Self::Packed { from: source, to, packing: Arc::new(AsTheInput(packing)) }
+            }
+        })
+    }
+}
+
+/// Where a tool writes an output.
+#[pyclass(frozen, from_py_object)]
+#[derive(Clone)]
+enum OutputPlace {
+    Stdout {},
+    File { path: PathBuf },
+    Folder { path: PathBuf },
+}
+
+impl From<OutputPlace> for Collect {
+    fn from(place: OutputPlace) -> Self {
+        match place {
+            OutputPlace::Stdout {} => Self::Stdout,
+            OutputPlace::File { path } => Self::File(path),
+            OutputPlace::Folder { path } => Self::Folder(path),
+        }
+    }
+}
+
 /// One thing that happened in a pool.
 #[pyclass(frozen)]
 struct PoolEvent {
@@ -41,13 +128,12 @@ impl PoolEvent {
 
 #[pymethods]
 impl PoolEvent {
-    /// `started`, `ended` or `woken`.
     #[getter]
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> EventKind {
         match self.event {
-            Event::Started { .. } => "started",
-            Event::Ended { .. } => "ended",
-            Event::Woken => "woken",
+            Event::Started { .. } => EventKind::Started,
+            Event::Ended { .. } => EventKind::Ended,
+            Event::Woken => EventKind::Woken,
         }
     }
 
@@ -288,10 +374,7 @@ impl Pool {
 
     /// Queues one execution of the tool.
     ///
-    /// `placements`: ("batch", from, to), ("stdin", from, ""), ("ended", "", ""), ("before", from, to), ("before whole", from, to), ("folder", "", path) or ("link", target, path); ("gzip", from,
-    /// to) or another compression is a batch that is compressed, to "" on standard input, and "gzip again" and "gzip members"
-    /// to other bytes;
-    /// `outputs`: (stream, "stdout" | "file" | "folder", path, block name, optional).
+    /// `outputs`: (stream, place, block name, optional).
     /// With `within` = (column of the subject, of the bits, of the E-value if subjects are ranked by it, lowest rank,
     /// highest) they are committed if their rows are in that range.
     #[pyo3(signature = (id, argv, placements, outputs, *, timeout_seconds, first, last, attempt, inputs, urgent,
@@ -302,8 +385,8 @@ impl Pool {
         &self,
         id: u64,
         argv: Tokens,
-        placements: Vec<(String, PathBuf, PathBuf)>,
-        outputs: Vec<(u16, String, PathBuf, Vec<u8>, bool)>,
+        placements: Vec<SlotPlacement>,
+        outputs: Vec<(u16, OutputPlace, Vec<u8>, bool)>,
         timeout_seconds: Option<f64>,
         first: u64,
         last: u64,
@@ -320,8 +403,8 @@ impl Pool {
         cpu_limit_seconds: Option<f64>,
         own_folder: Option<(PathBuf, Option<Vec<u8>>)>,
     ) -> PyResult<()> {
-        let placements = placements.into_iter().map(placement).collect::<PyResult<_>>()?;
-        let outputs = outputs.into_iter().map(output).collect::<PyResult<_>>()?;
+        let placements = placements.into_iter().map(Placement::try_from).collect::<PyResult<_>>()?;
+        let outputs = outputs.into_iter().map(output).collect();
         let (timeout, cpu_limit) = (duration(timeout_seconds)?, duration(cpu_limit_seconds)?);
         let patches = patches.into_iter().map(|(stream, kind, side)| Patch { stream, kind, side }).collect();
         let within =
@@ -450,39 +533,8 @@ fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     duration.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-fn placement((kind, from, to): (String, PathBuf, PathBuf)) -> PyResult<Placement> {
-    match kind.as_str() {
-        "batch" => Ok(Placement::Batch { from, to }),
-        "stdin" => Ok(Placement::Stdin(from)),
-        "ended" => Ok(Placement::Ended),
-        "before" | "before whole" => Ok(Placement::Before { from, to, whole: kind != "before" }),
-        "folder" => Ok(Placement::Folder(to)),
-        "link" => Ok(Placement::Link { target: from, to }),
-        _ => {
-            let (compression, form) = match kind.split_once(' ') {
-                None => (kind.as_str(), Form::First),
-                Some((compression, "members")) => (compression, Form::Members),
-                Some((compression, _)) => (compression, Form::Again),
-            };
-            let packing = Packing::new(compression, form)
-                .ok_or_else(|| PyValueError::new_err(format!("unknown placement {kind}")))?;
-            Ok(Placement::Packed {
-                from,
-                to: Some(to).filter(|to| !to.as_os_str().is_empty()),
-                packing: Arc::new(AsTheInput(packing)),
-            })
-        }
-    }
-}
-
-fn output((stream, kind, path, name, optional): (u16, String, PathBuf, Vec<u8>, bool)) -> PyResult<Output> {
-    let collect = match kind.as_str() {
-        "stdout" => Collect::Stdout,
-        "file" => Collect::File(path),
-        "folder" => Collect::Folder(path),
-        _ => return Err(PyValueError::new_err(format!("unknown output {kind}"))),
-    };
-    Ok(Output { stream, collect, name, optional })
+fn output((stream, place, name, optional): (u16, OutputPlace, Vec<u8>, bool)) -> Output {
+    Output { stream, collect: place.into(), name, optional }
 }
 
 /// The process that cleans up after this one, whatever happens to it.
@@ -513,6 +565,10 @@ fn sweep(py: Python<'_>, root: PathBuf, token: &str) {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Pool>()?;
     module.add_class::<PoolEvent>()?;
+    module.add_class::<EventKind>()?;
+    module.add_class::<PackedForm>()?;
+    module.add_class::<SlotPlacement>()?;
+    module.add_class::<OutputPlace>()?;
     module.add_class::<Watchdog>()?;
     module.add_function(wrap_pyfunction!(try_view, module)?)?;
     module.add_function(wrap_pyfunction!(user_namespace, module)?)?;

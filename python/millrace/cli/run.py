@@ -128,13 +128,9 @@ def _is_alone(launched: LaunchedProcess | None) -> bool:
 
 
 def _plan_and_run(
-    job: JobSpec,
-    launched: LaunchedProcess | None,
-    supervision: SupervisorLink,
-    *,
-    as_json: bool,
-    phase: tuple[WorkflowDescription, Path, str] | None,
-) -> int:
+    job: JobSpec, launched: LaunchedProcess | None, supervision: SupervisorLink, *,
+    as_json: bool, phase: tuple[WorkflowDescription, Path, str] | None,
+) -> int:  # fmt: skip
     """Plan, run and report a job, and return its exit code.
 
     Args:

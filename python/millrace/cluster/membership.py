@@ -80,6 +80,50 @@ def assign_slots_to_members(
     return members, notes
 
 
+def _check_same_release(found: Sequence[say.ProcessJoined]) -> None:
+    for rank, one in enumerate(found):
+        if one.millrace != __version__:
+            raise RefusedError(
+                f"{one.format_rank_name(rank)} has millrace {one.millrace}, {found[0].host} has {__version__}",
+                "install the same release on all nodes",
+            )
+
+
+def _build_node_setups(
+    plan: RunPlan, rundir: RunDir, manifest: RunManifest, members: Sequence[JobMember], start: int,
+    staged: Mapping[str, Sequence[tuple[str, str]]], copies: Mapping[str, Mapping[str, str]], shared: dict[int, int],
+    programs: ClusterPrograms,
+) -> list[say.SetUpNode]:  # fmt: skip
+    """Build the message that sets up each member but the first; see ``JobMembership.set_up_members``."""
+    whole = {name: value for name, value in plan.command.environ.items() if name not in OWN}
+    names = [programs.choose_program_name(member.name, member.hello.machine) for member in members]
+    return [say.SetUpNode(
+        use=plan.use, cwd=str(plan.command.cwd), program=names[member.rank],
+        command=programs.get_version_command(member.hello.machine), environ=whole,
+        nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
+        journal=str(rundir.get_rank_journal(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
+        name=member.name, staged=staged.get(member.hello.host, []), shared=shared,
+        world=plan.world, view=plan.command.view, copies=dict(copies.get(member.hello.host, {})),
+    ) for member in members[1:]]  # fmt: skip
+
+
+class FinalReports(msgspec.Struct):
+    """What the nodes have reported in their ``say.NodeStopped``."""
+
+    #: What changed on a node during the run, as text.
+    changed: str = ""
+    #: Evidence against a program that stayed alive on a node, as text.
+    against: str = ""
+    #: Reads of all nodes from HDFS.
+    read: HdfsRead = msgspec.field(default_factory=HdfsRead)
+
+    def add_report(self, name: str, report: say.NodeStopped) -> None:
+        """Add the report of the node ``name``; of texts the first one stays."""
+        self.read += report.read
+        self.against = self.against or report.against
+        self.changed = self.changed or (report.changed and f"{name}: {report.changed}")
+
+
 class JobMembership:
     """The coordinator's connections with all other processes, from their first message to their last.
 
@@ -113,12 +157,7 @@ class JobMembership:
         self._works = False
         #: Notes on the partitions, for the user.
         self.notes: list[str] = []
-        #: What changed on a node during the run, as text, from its ``say.NodeStopped``.
-        self.changed = ""
-        #: Evidence against a program that stayed alive on a node, as text, from its ``say.NodeStopped``.
-        self.against = ""
-        #: Reads of all nodes from HDFS, from their ``say.NodeStopped``.
-        self.read = HdfsRead()
+        self.final_reports = FinalReports()
         if led := [len(ranks) for ranks in self.partitions.values() if len(ranks) > 1]:
             self.notes.append(f"partitions: {len(led) + 1} of {max(led)} processes at most")
         #: Exit code of this process if it cannot finalize MPI together with the others.
@@ -132,9 +171,8 @@ class JobMembership:
 
     def send_to_all(self, message: say.Plain) -> None:
         for rank in self._links.list_living_ranks():
-            self._links.send_message(
-                rank, message if len(self.partitions[rank]) == 1 else say.ForwardToPartition(message)
-            )
+            alone = len(self.partitions[rank]) == 1
+            self._links.send_message(rank, message if alone else say.ForwardToPartition(message))
 
     def send_to_leaders(self, message: say.Plain) -> None:
         for rank in self._links.list_living_ranks():
@@ -165,11 +203,9 @@ class JobMembership:
                 case say.NodeReady():
                     self._ready[rank] = message
                     self.sees[rank] = message.sees
-                case say.NodeStopped(changed, read, against):
+                case say.NodeStopped():
                     links.gone.add(rank)
-                    self.read += read
-                    self.against = self.against or against
-                    self.changed = self.changed or (changed and f"{self.format_rank_name(rank)}: {changed}")
+                    self.final_reports.add_report(self.format_rank_name(rank), message)
                 case say.ProcessLeft():
                     self._left.add(rank)
                 case say.ProcessLost(why, tasks):
@@ -205,10 +241,8 @@ class JobMembership:
         if self._links.dismissed is not None:
             return []
         if not self._works or len(partition) > 1:
-            raise LostError(
-                f"{self.format_rank_name(rank)} is lost: {why}",
-                "nothing that was done is lost: the same command resumes",
-            )
+            hint = "nothing that was done is lost: the same command resumes"
+            raise LostError(f"{self.format_rank_name(rank)} is lost: {why}", hint)
         return [(rank, say.ProcessLost(why, tasks))]
 
     @property
@@ -232,10 +266,10 @@ class JobMembership:
                     raise say.make_unexpected_message_error(self.format_rank_name(rank), message)
             return done()
 
-        return wait_until(carry_messages, timeout_seconds, nap=NAP_SECONDS[1] / 2, enough=self._is_stop_insisted)
+        def is_stop_insisted() -> bool:
+            return self.interrupt is not None and self.interrupt.count > 1
 
-    def _is_stop_insisted(self) -> bool:
-        return self.interrupt is not None and self.interrupt.count > 1
+        return wait_until(carry_messages, timeout_seconds, nap=NAP_SECONDS[1] / 2, enough=is_stop_insisted)
 
     def _wait_for_others(self, n_there: Callable[[], int]) -> bool:
         """Wait until all others are counted by ``n_there``; return false if the missing ones are late."""
@@ -261,12 +295,7 @@ class JobMembership:
             raise LostError(f"no word from rank {', '.join(map(str, missing))}", "look at these nodes")
         self.world.unlink_startup_memory()
         found = [self.hellos[rank] for rank in range(self.world.size)]
-        for rank, one in enumerate(found):
-            if one.millrace != __version__:
-                raise RefusedError(
-                    f"{one.format_rank_name(rank)} has millrace {one.millrace}, {found[0].host} has {__version__}",
-                    "install the same release on all nodes",
-                )
+        _check_same_release(found)
         return found
 
     def set_up_members(
@@ -274,18 +303,10 @@ class JobMembership:
         staged: Mapping[str, Sequence[tuple[str, str]]], copies: Mapping[str, Mapping[str, str]], shared: dict[int, int],
     ) -> None:  # fmt: skip
         """Send all others the setup of their slots. Never blocks. ``staged``, ``copies``, ``shared``: see ``SetUpNode``."""
-        whole = {name: value for name, value in plan.command.environ.items() if name not in OWN}
-        self._programs = programs = ClusterPrograms(plan, rundir)
-        names = [programs.choose_program_name(member.name, member.hello.machine) for member in members]
-        for member in members[1:]:
-            self.send_to_rank(member.rank, say.SetUpNode(
-                use=plan.use, cwd=str(plan.command.cwd), program=names[member.rank],
-                command=programs.get_version_command(member.hello.machine), environ=whole,
-                nice=plan.job.nice, run_dir=str(rundir.path), run_id=bytes.fromhex(manifest.run_id),
-                journal=str(rundir.get_rank_journal(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
-                name=member.name, staged=staged.get(member.hello.host, []), shared=shared,
-                world=plan.world, view=plan.command.view, copies=dict(copies.get(member.hello.host, {})),
-            ))  # fmt: skip
+        self._programs = ClusterPrograms(plan, rundir)
+        setups = _build_node_setups(plan, rundir, manifest, members, start, staged, copies, shared, self._programs)
+        for member, setup in zip(members[1:], setups, strict=True):
+            self.send_to_rank(member.rank, setup)
 
     def wait_until_ready(self) -> None:
         """Wait until the slots of all processes are ready.
@@ -294,11 +315,9 @@ class JobMembership:
             MillraceError: A process fails or is late, or has another program.
         """
         if not self._wait_for_others(lambda: len(self._ready)):
-            missing = sorted(set(range(1, self.world.size)) - set(self._ready))
+            missing = map(self.format_rank_name, sorted(set(range(1, self.world.size)) - set(self._ready)))
             self.world.broken = True
-            raise LostError(
-                f"{', '.join(map(self.format_rank_name, missing))} does not get ready", "look at these nodes"
-            )
+            raise LostError(f"{', '.join(missing)} does not get ready", "look at these nodes")
         if self._programs:
             self._programs.check_same_programs(
                 (self.format_rank_name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items()
@@ -317,12 +336,14 @@ class JobMembership:
             return
         links.record_dismissal(time.monotonic(), whole=whole)
         self.send_to_all(say.StopNode(whole))
-        everybody = self.world.size - 1
+
+        def have_ended() -> bool:
+            missing: int = self.world.size - 1 - len(links.gone | links.lost)
+            return missing == 0
+
         while True:
             try:
-                if not self._carry_messages_until(
-                    lambda: len(links.gone | links.lost) == everybody, 2 * MAX_GOODBYE_SECONDS
-                ):
+                if not self._carry_messages_until(have_ended, 2 * MAX_GOODBYE_SECONDS):
                     self.world.broken = True
                 return
             except MillraceError:
@@ -333,24 +354,18 @@ class JobMembership:
         self.dismiss_members()
         self.send_to_all(say.LeaveJob())
         # All others would wait in MPI for a process that is stopped by now.
-        if not self._wait_for_departures(
-            HEARTBEAT_INTERVAL_SECONDS if self.world.broken else MAX_SILENCE_AT_END_SECONDS
-        ):
-            self.world.broken = True
+        patience_seconds = HEARTBEAT_INTERVAL_SECONDS if self.world.broken else MAX_SILENCE_AT_END_SECONDS
+        self.world.broken |= not self._wait_for_departures(patience_seconds)
         # A lost process may be stopped rather than dead.
-        missing = {
-            rank
-            for rank in self._find_unfinished_ranks({*self._links.list_living_ranks(), *self._links.lost})
-            if not self._kill_stalled_process(rank)
-        }
+        unfinished = self._find_unfinished_ranks({*self._links.list_living_ranks(), *self._links.lost})
+        missing = [rank for rank in unfinished if not self._kill_stalled_process(rank)]
         self.world.finalize_or_abort(self.exit_code, missing=bool(missing))
 
     def _kill_stalled_process(self, rank: int) -> bool:
         """Kill a stopped process if it is on this node and the launcher tolerates that; return whether it did."""
         known = self.hellos.get(rank)
-        return (
-            known is not None and known.host == self.hellos[0].host and self.world.kill_stalled_process(known.process)
-        )
+        here = bool(known and known.host == self.hellos[0].host)
+        return here and self.world.kill_stalled_process(self.hellos[rank].process)
 
     def _wait_for_departures(self, timeout_seconds: float) -> bool:
         try:

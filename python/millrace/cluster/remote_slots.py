@@ -114,7 +114,7 @@ class RemoteSlots:
         if not self._watch:
             return None
         searches, local = self._dispatcher.n_local
-        read = own_read + self._crew.read
+        read = own_read + self._crew.final_reports.read
         return VolumesEvent(
             searches=searches, local=local, volume_bytes=read.volumes, range_bytes=read.ranges, far_bytes=read.far
         )
@@ -258,7 +258,7 @@ class RemoteSlots:
         self, patience_seconds: float = SHORT_FAREWELL_SECONDS, look: Callable[[], object] = bool
     ) -> str:
         """See ``TaskSlots``; the other nodes report the same in ``say.NodeStopped``."""
-        return self._own.end_served_programs(patience_seconds, look) or self._crew.against
+        return self._own.end_served_programs(patience_seconds, look) or self._crew.final_reports.against
 
     def kill_all(self) -> None:
         """See ``TaskSlots``."""

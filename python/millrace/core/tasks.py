@@ -201,9 +201,9 @@ SlotEvent = TaskStarted | TaskEnded | TaskWithdrawn | SlotsChanged | PoolWoken
 def convert_pool_event(event: _core.PoolEvent) -> TaskStarted | TaskEnded | PoolWoken:
     """Convert an event of a slot pool."""
     task, slot = TaskId(event.id), SlotId(event.slot)
-    if event.kind == "started":
+    if event.kind == _core.EventKind.Started:
         return TaskStarted(task, slot, event.ago_seconds)
-    if event.kind != "ended":
+    if event.kind != _core.EventKind.Ended:
         return PoolWoken()
     return TaskEnded(
         task=task, slot=slot, ago_seconds=event.ago_seconds, ending=TaskEnding(event.status), exit_status=event.exit_status,

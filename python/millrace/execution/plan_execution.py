@@ -40,9 +40,11 @@ from millrace.rundir import run_history
 
 if TYPE_CHECKING:
     from millrace.cluster.membership import JobMembership
+    from millrace.cluster.transport.mpi_transport import MpiTransport
     from millrace.core.job import JobSpec
     from millrace.execution.url_inputs import UrlFiles
     from millrace.execution.url_outputs import OutputUploads
+    from millrace.node.work_dir import WorkDir
 
 
 def run_plan(
@@ -169,7 +171,6 @@ def join_mpi_job(launched: LaunchedProcess, supervision: SupervisorLink, job: Jo
         return None
     from millrace.cluster.membership import JobMembership
     from millrace.cluster.partition_leader import create_agent
-    from millrace.cluster.transport.mpi_transport import MpiTransport
 
     try:
         work_places.hold_start_folder(os.environ)
@@ -182,19 +183,10 @@ def join_mpi_job(launched: LaunchedProcess, supervision: SupervisorLink, job: Jo
     watchdog = _core.Watchdog(str(work.path), work.token)  # before any thread; MPI starts some
     work.make_folder()
     try:
-        with supervision.announce_mpi_start():
-            world = MpiTransport(launched, work.path, supervision.key)
-    except RefusedError:
+        world = _start_mpi(launched, supervision, work)
+    except BaseException:
         watchdog.close()
-        if launched.rank:
-            sys.exit(ExitCode.REFUSED)  # the coordinator reports it
         raise
-    except RuntimeError as error:  # from the MPI library, if one process cannot reach another
-        watchdog.close()
-        words = f"MPI does not start: {error}"
-        if launched.rank:
-            sys.exit(f"millrace: rank {launched.rank} on {os.uname().nodename}: {words}")
-        raise LostError(words, "the nodes must reach each other by TCP, over IPv4 or over IPv6 all of them") from error
     if world.rank:
         with StopSignals(supervised=supervision.active) as interrupt:
             create_agent(world, work, job.partition_size).run(interrupt)
@@ -206,3 +198,26 @@ def join_mpi_job(launched: LaunchedProcess, supervision: SupervisorLink, job: Jo
     atexit.register(crew.leave_job)
     atexit.register(watchdog.close)
     return crew
+
+
+def _start_mpi(launched: LaunchedProcess, supervision: SupervisorLink, work: WorkDir) -> MpiTransport:
+    """Start MPI; other processes than the coordinator exit if it does not start.
+
+    Raises:
+        RefusedError: There is no MPI, or it is not the launcher's.
+        LostError: One process cannot reach another.
+    """
+    from millrace.cluster.transport.mpi_transport import MpiTransport
+
+    try:
+        with supervision.announce_mpi_start():
+            return MpiTransport(launched, work.path, supervision.key)
+    except RefusedError:
+        if launched.rank:
+            sys.exit(ExitCode.REFUSED)  # the coordinator reports it
+        raise
+    except RuntimeError as error:  # from the MPI library
+        words = f"MPI does not start: {error}"
+        if launched.rank:
+            sys.exit(f"millrace: rank {launched.rank} on {os.uname().nodename}: {words}")
+        raise LostError(words, "the nodes must reach each other by TCP, over IPv4 or over IPv6 all of them") from error

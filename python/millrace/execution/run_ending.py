@@ -78,7 +78,7 @@ class RunEnding:
         guard, crew = self._wiring.guard, self._processes.crew
         if crew:
             crew.dismiss_members(whole=True)  # their commits are synced before this run is marked complete
-            guard.changed = guard.changed or crew.changed
+            guard.changed = guard.changed or crew.final_reports.changed
             if found := self._wiring.measure_locality():
                 self._say(found.words)
                 now = engine.read_run_clock()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from millrace._core import OutputPlace, PackedForm, Placement
 from millrace.adapters.adapter_base import expand_record_path
 from millrace.core.tool_use import InputUse, ToolUse
 from millrace.node import mirror_layout
@@ -17,20 +18,15 @@ from millrace.node.batch_files import SpooledBatch
 from millrace.planning.file_checks import is_existing_output
 from millrace.planning.program_lookup import is_unknown_tool
 
-#: (stream, ``stdout`` or ``file`` or ``folder``, path, name of the block, optional).
-ExecutionOutput = tuple[int, str, str, bytes, bool]
-
-#: (``batch`` or ``stdin`` or ``folder`` or ``link`` or ``before`` or ``before whole``, from, to); or (``ended``, "", ""):
-#: a pipe at its end on standard input; or (compression of a batch, from, to), with ``again`` or
-#: ``members`` after the compression for other bytes, and no ``to`` on standard input.
-ExecutionPlacement = tuple[str, str, str]
+#: (stream, where the tool writes it, name of the block, optional).
+ExecutionOutput = tuple[int, OutputPlace, bytes, bool]
 
 
 class ToolExecution(msgspec.Struct, frozen=True):
     """Arguments and files of one execution; see ``millrace._core.Pool.submit``."""
 
     argv: Sequence[bytes]
-    placements: Sequence[ExecutionPlacement]
+    placements: Sequence[Placement]
     outputs: Sequence[ExecutionOutput]
     #: Another program than the user's; None: the user's.
     exe: str | None = None
@@ -65,11 +61,11 @@ class ExecutionBuilder:
         placements = self.place_inputs(batch, again=again)
         for output, place in zip(self._use.outputs, self._mirror.outputs, strict=True):
             if output.layout == "directory":
-                placements.append(("folder", "", place.path))
+                placements.append(Placement.Folder(place.path))
             # Without a record this is the serial run itself.
             finds_before = (over or not batch.n_records) and is_unknown_tool(self._use)
             if finds_before and is_existing_output(output, before := self._locate_user_file(output.path)):
-                placements.append(("before" if over else "before whole", before, place.path))
+                placements.append(Placement.EarlierOutput(before, place.path, not over))
         names = self._name_record_outputs(batch)
         return ToolExecution(self._render_argv(batch, names), placements, self._place_outputs(names))
 
@@ -84,32 +80,33 @@ class ExecutionBuilder:
         }
         return mirror_layout.render_argv(self._use.argv, self._use, self._mirror, list(batch.files), rendered)
 
-    def place_inputs(self, batch: SpooledBatch, *, again: bool = False) -> list[ExecutionPlacement]:
+    def place_inputs(self, batch: SpooledBatch, *, again: bool = False) -> list[Placement]:
         """Return the placements of the bytes of ``batch``; ``again`` as in ``ExecutionBuilder.build_execution``."""
-        found: list[ExecutionPlacement] = []
+        found: list[Placement] = []
         for item, place, spooled, (n_bytes, _) in zip(
             self._use.inputs, self._mirror.inputs, batch.spooled, batch.digests, strict=True
         ):
             if item.format == "files":
                 continue
             if item.piped and not (n_bytes or item.packed or self._use.served):
-                found.append(("ended", "", ""))
+                found.append(Placement.EndedStdin())
                 if not item.stdin:
-                    found.append(("link", "/dev/stdin", place.path))
+                    found.append(Placement.Link("/dev/stdin", place.path))
                 continue
             if item.packed and not batch.n_records and not item.stdin:
                 # For an empty input, use the file itself, with any bytes in it.
                 file = os.path.abspath(self._locate_user_file(item.path))
                 if os.path.realpath(file) != place.real:
-                    found.append(("link", file, place.path))
+                    found.append(Placement.Link(file, place.path))
             elif item.packed:
-                form = " members" if batch.has_members else " again"
-                found.append((f"{item.packed}{form if again else ''}", str(spooled), place.path))
+                other = PackedForm.Members if batch.has_members else PackedForm.Again
+                form = other if again else PackedForm.First
+                found.append(Placement.Packed(spooled, place.path or None, item.packed, form))
             elif item.stdin:
-                found.append(("stdin", str(spooled), ""))
+                found.append(Placement.Stdin(spooled))
             else:
                 self._copy_file_attributes(spooled, item)
-                found.append(("batch", str(spooled), place.path))
+                found.append(Placement.Batch(spooled, place.path))
         return found
 
     def _locate_user_file(self, path: str) -> str:
@@ -129,14 +126,14 @@ class ExecutionBuilder:
         for k, (output, place) in enumerate(zip(self._use.outputs, self._mirror.outputs, strict=True)):
             name = os.fsencode(names.get(k, ""))
             if output.stdout:
-                found.append((k, "stdout", "", name, output.optional))
+                found.append((k, OutputPlace.Stdout(), name, output.optional))
             elif output.layout == "directory":
-                found.append((k, "folder", place.path, b"", output.optional))
+                found.append((k, OutputPlace.Folder(place.path), b"", output.optional))
             elif output.layout == "record":
-                folder = os.path.dirname(place.path)
-                found.append((k, "file", os.path.join(folder, os.path.basename(names[k])), name, output.optional))
+                path = os.path.join(os.path.dirname(place.path), os.path.basename(names[k]))
+                found.append((k, OutputPlace.File(path), name, output.optional))
             else:
-                found.append((k, "file", place.path, b"", output.optional))
+                found.append((k, OutputPlace.File(place.path), b"", output.optional))
         return found
 
     def _name_record_outputs(self, batch: SpooledBatch) -> dict[int, str]:

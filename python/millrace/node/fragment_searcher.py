@@ -12,11 +12,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from millrace._core import OutputPlace, Placement
 from millrace.adapters.database_backend import DatabaseBackend, VolumeBackend, find_backend
 from millrace.core.journal_blocks import map_blocks
 from millrace.core.tasks import RankTask, SliceTask, SlotTask, TaskId
 from millrace.core.tool_use import ArgumentToken, FragmentPlan, HdfsRead, ToolUse
-from millrace.node.execution_builder import ExecutionOutput, ExecutionPlacement, ToolExecution
+from millrace.node.execution_builder import ExecutionOutput, ToolExecution
 from millrace.node.mirror_layout import PRIVATE, SlotLayout, mark_private_path, render_argv
 from millrace.node.node_volumes import NodeVolumes
 from millrace.node.work_dir import WorkDir
@@ -92,7 +93,7 @@ class FragmentSearcher:
         self._threads.submit(self._queue_when_fetched, task.id, fill, lambda: None, execution, queue, wake)
 
     def queue_fragment_search(
-        self, task: TaskId, fragment: int, files: list[str], placements: Sequence[ExecutionPlacement],
+        self, task: TaskId, fragment: int, files: list[str], placements: Sequence[Placement],
         queue: Callable[[ToolExecution], None], wake: Callable[[], None],
     ) -> None:  # fmt: skip
         """Pass to ``queue`` the search of ``fragment``, from 1, once its volume is fetched."""
@@ -133,9 +134,7 @@ class FragmentSearcher:
             self.error = self.error or error
             wake()
 
-    def _build_fragment_search(
-        self, fragment: int, files: list[str], placements: Sequence[ExecutionPlacement]
-    ) -> ToolExecution:
+    def _build_fragment_search(self, fragment: int, files: list[str], placements: Sequence[Placement]) -> ToolExecution:
         part = self._fragmented.fragments[fragment - 1]
         database = os.fsencode(self._databases[fragment - 1])
         return ToolExecution(
@@ -148,7 +147,7 @@ class FragmentSearcher:
     def _found_output(self) -> ExecutionOutput:
         """Return the output of a search for candidates or their ranks."""
         found = self._fragmented.found
-        return (0, "stdout", "", b"", found.optional) if found.stdout else (0, "file", FOUND, b"", found.optional)
+        return 0, OutputPlace.Stdout() if found.stdout else OutputPlace.File(FOUND), b"", found.optional
 
     def queue_finish(
         self,
@@ -232,7 +231,7 @@ class FragmentSearcher:
         typed = os.fsencode(fragmented.database)
         return ToolExecution(
             argv=render_argv(argv, self._use, self._mirror, files, outputs, text),
-            placements=[*whole.placements, ("link", str(folder), CANDIDATES)], outputs=whole.outputs,
+            placements=[*whole.placements, Placement.Link(folder, CANDIDATES)], outputs=whole.outputs,
             exe=self._choose_program(argv),
             # A tool may print the name as given, or resolve the link.
             substitutions=[(text, typed), (os.fsencode(folder / name), typed)],

@@ -89,7 +89,9 @@ class LocalSlots:
         shown = choose_view(
             use, cwd, work.path, hidden, seen, environ.get("PWD", ""), namespaces, [file for _, file in staged or ()]
         )
-        self._mirror, self._pwd = shown.layout, environ.get("PWD")
+        self._mirror = shown.layout
+        #: ``PWD`` of a task that runs in the user's own folder.
+        self._own_pwd = os.fsencode(environ["PWD"]) if "PWD" in environ else None
         self._executions = ExecutionBuilder(use, self._mirror)
         #: The same for verification tasks, which run in the user's own folder.
         self._apart = ExecutionBuilder(use, shown.apart) if shown.apart else None
@@ -211,11 +213,6 @@ class LocalSlots:
                 self._fragments.queue_finish(
                     task, self._executions.build_execution(batch), list(batch.files), queue, self.wake_waiter
                 )
-
-    @property
-    def _own_pwd(self) -> bytes | None:
-        """Return the ``PWD`` of a task that runs in the user's own folder."""
-        return None if self._pwd is None else os.fsencode(self._pwd)
 
     @property
     def _fragments(self) -> FragmentSearcher:

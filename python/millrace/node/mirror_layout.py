@@ -90,12 +90,8 @@ class SlotLayout(msgspec.Struct, frozen=True):
 
 
 def lay_out_mirror(
-    use: ToolUse,
-    cwd: Path,
-    hidden: frozenset[Path] = frozenset(),
-    names: Mapping[str, str] | None = None,
-    pwd: str = "",
-) -> SlotLayout:
+    use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset(), names: Mapping[str, str] | None = None, pwd: str = ""
+) -> SlotLayout:  # fmt: skip
     """Choose the layout of links for a tool.
 
     Args:

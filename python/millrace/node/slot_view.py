@@ -86,6 +86,18 @@ class OverlayFolders:
         return found
 
 
+def _list_masked_paths(
+    use: ToolUse, cwd: Path, hidden: frozenset[Path], inputs: Sequence[str], outputs: Sequence[str]
+) -> set[str]:
+    """List what a tool must not see: outputs, hidden paths, and the files that lie beside inputs."""
+    found = {path for path in outputs if path} | list_record_outputs(use, cwd)
+    found |= {os.path.realpath(path) for path in hidden}
+    for item, path in zip(use.inputs, inputs, strict=True):
+        if path:
+            found |= {f"{each}{suffix}" for suffix in item.hide for each in (path, _resolve_folder(cwd, item.path))}
+    return found
+
+
 def lay_out_overlays(
     use: ToolUse, cwd: Path, hidden: frozenset[Path] = frozenset(), names: Mapping[str, str] | None = None, *,
     spread: bool = True, mounted: Sequence[str] = (),
@@ -110,10 +122,8 @@ def lay_out_overlays(
         wanted |= {_find_nearest_folder(os.path.dirname(path)) for path in (*inputs, *outputs) if path}
         top = str(Path(home).parents[above - 1]) if above else "/"
         wanted |= {top} - {"/"}
-    overlays, placer = (
-        OverlayFolders(sorted(wanted), [os.path.realpath(path) for path in mounted]),
-        PathPlacer(cwd, cwd),
-    )
+    overlays = OverlayFolders(sorted(wanted), [os.path.realpath(path) for path in mounted])
+    placer = PathPlacer(cwd, cwd)
     taken: set[tuple[int, str]] = set()
     placed_inputs = tuple(
         SlotPlace("", b"") if item.format == "files" or item.stdin
@@ -129,12 +139,7 @@ def lay_out_overlays(
     )  # fmt: skip
     if use.fragmented and not placer.folders:
         placer.folders.append(PRIVATE)
-    masked = (
-        {path for path in outputs if path} | list_record_outputs(use, cwd) | {os.path.realpath(path) for path in hidden}
-    )
-    for item, path in zip(use.inputs, inputs, strict=True):
-        if path:
-            masked |= {f"{each}{suffix}" for suffix in item.hide for each in (path, _resolve_folder(cwd, item.path))}
+    masked = _list_masked_paths(use, cwd, hidden, inputs, outputs)
     folders = _list_upper_folders(overlays, [*placed_inputs, *placed_outputs])
     return SlotLayout(
         top=cwd, directory=str(cwd), inputs=placed_inputs, outputs=placed_outputs, folders=tuple(placer.folders), links=(),

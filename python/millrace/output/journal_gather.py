@@ -58,11 +58,8 @@ def gather_output(run_dir: Path, stream: str, to: str, *, ignore_errors: bool) -
     except (_core.CorruptJournal, OSError) as error:
         raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
     damaged = [f"{path}: byte {offset}: {problem}" for path, scan in scans for offset, problem, _ in scan.damage]
-    tasks = select_effective_tasks(
-        inconsistent_results.drop_inconsistent_tasks(
-            rundir, manifest.run_id, (task for _, scan in scans for task in scan.tasks)
-        )
-    )
+    found = (task for _, scan in scans for task in scan.tasks)
+    tasks = select_effective_tasks(inconsistent_results.drop_inconsistent_tasks(rundir, manifest.run_id, found))
     gaps, missing = _find_gaps(tasks), list[str]()
     if complete:
         damaged += [*gaps, *_find_missing_end(tasks, complete, journals)]

@@ -302,19 +302,15 @@ class BatchLifecycle:
         return [self._stop_run()]
 
     def _has_enough_failures(self) -> bool:
-        said = [
-            _get_failure_kind(failure) for batch, failure in self._witnesses.items() if self._batches[batch].units > 0
-        ]
+        counted = (each for each in self._witnesses.items() if self._batches[each[0]].units > 0)
+        said = [_get_failure_kind(failure) for _, failure in counted]
         return len(said) >= (MIN_FAILURES_TO_BLAME_TOOL if len(set(said)) == 1 else MIN_MIXED_FAILURES_TO_BLAME_TOOL)
 
     def _stop_run(self) -> StopRun:
         """Stop the run: no record succeeded."""
         batch, failure = next(iter(self._witnesses.items()))
-        return StopRun(
-            batch,
-            StopReason.MEMORY if failure.result is AttemptResult.OUT_OF_MEMORY_ALONE else StopReason.TOOL,
-            failure,
-        )
+        starved = failure.result is AttemptResult.OUT_OF_MEMORY_ALONE
+        return StopRun(batch, StopReason.MEMORY if starved else StopReason.TOOL, failure)
 
     def _mark_tool_as_working(self) -> list[BatchStep]:
         """Note that the tool works: from now on, failures are due to the records."""

@@ -85,12 +85,37 @@ def parse_format(text: str) -> OutputFormat:
     return OutputFormat(number, tuple(columns or STANDARD_COLUMNS), delim)
 
 
+#: How each format but tables is joined, and what that means.
+REPORT_JOINS = {
+    0: ("blast-report", "banner of the first batch, queries in order, closing statistics once at the end"),
+    5: ("blast-xml", "one XML head and foot; iteration numbers and Query_N run on over the batches"),
+    8: ("blast-seqalign", "the alignments one after the other; Query_N runs on over the batches"),
+    11: ("blast-archive", "one archive a pass over the database; Query_N runs on over the batches"),
+    12: ("blast-seqalign-json", "the alignments one after the other; Query_N runs on over the batches"),
+    15: ("blast-json", "one JSON document; Query_N runs on over the batches"),
+    16: ("blast-xml2", "one XML document; Query_N runs on over the batches"),
+    18: ("concat", "the reports of all queries one after the other"),
+}
+
+
 def choose_join(program: str, options: dict[str, str], fmt: OutputFormat, names: QueryNames, notes: list[str]) -> str:
     """Choose the join of an output format, and append what it does to ``notes``.
 
     Raises:
         RefusedError: The format cannot be joined exactly, or not with these options or names.
     """
+    _refuse_unjoinable_format(options, fmt, names)
+    if fmt.number in (6, 10):
+        return _join_table(fmt, names, notes)
+    if fmt.number == 7:
+        return _join_comments(fmt, names, notes)
+    join, note = REPORT_JOINS[fmt.number]
+    notes.append(f"-outfmt {fmt.number}: {note}")
+    numbered = fmt.number not in (0, 18)
+    return f"{join}:parsed" if numbered and "parse_deflines" in options else join
+
+
+def _refuse_unjoinable_format(options: dict[str, str], fmt: OutputFormat, names: QueryNames) -> None:
     if fmt.number in REFUSED_FORMATS:
         why, hint = REFUSED_FORMATS[fmt.number]
         raise RefusedError(f"-outfmt {fmt.number} cannot be joined exactly: {why}", hint)
@@ -108,37 +133,9 @@ def choose_join(program: str, options: dict[str, str], fmt: OutputFormat, names:
             f"-mt_mode 1 writes -outfmt {fmt.number} in another way, which is not joined",
             "leave -mt_mode out: every core gets queries of its own anyway",
         )
-    if fmt.number in (6, 10):
-        return _join_table(fmt, names, notes)
-    if fmt.number == 7:
-        return _join_comments(fmt, names, notes)
-    suffix = ":parsed" if parsed else ""
-    match fmt.number:
-        case 0:
-            notes.append("-outfmt 0: banner of the first batch, queries in order, closing statistics once at the end")
-            return "blast-report"
-        case 5:
-            notes.append("-outfmt 5: one XML head and foot; iteration numbers and Query_N run on over the batches")
-            return "blast-xml" + suffix
-        case 15:
-            notes.append("-outfmt 15: one JSON document; Query_N runs on over the batches")
-            return "blast-json" + suffix
-        case 8 | 12:
-            notes.append(f"-outfmt {fmt.number}: the alignments one after the other; Query_N runs on over the batches")
-            return ("blast-seqalign" if fmt.number == 8 else "blast-seqalign-json") + suffix
-        case 11:
-            notes.append("-outfmt 11: one archive a pass over the database; Query_N runs on over the batches")
-            return "blast-archive" + suffix
-        case 18:
-            notes.append("-outfmt 18: the reports of all queries one after the other")
-            return "concat"
-        case 16:
-            notes.append("-outfmt 16: one XML document; Query_N runs on over the batches")
-            return "blast-xml2" + suffix
-        case _:
-            raise RefusedError(
-                f"-outfmt {fmt.number} is not joined yet", "use -outfmt 0, 5, 6, 7, 8, 10, 11, 12, 15, 16 or 18"
-            )
+    if fmt.number not in (6, 7, 10, *REPORT_JOINS):
+        hint = "use -outfmt 0, 5, 6, 7, 8, 10, 11, 12, 15, 16 or 18"
+        raise RefusedError(f"-outfmt {fmt.number} is not joined yet", hint)
 
 
 def _make_name_refusal(names: QueryNames, why: str) -> RefusedError:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from millrace.adapters.description_lookup import copy_confirmations
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import ToolUse
 from millrace.extensions.check.check_folder import (
@@ -194,8 +195,10 @@ class ExactnessCheck:
     @contextmanager
     def _start_process(self, command: Sequence[str], place: Path, *, tidy: bool) -> Iterator[subprocess.Popen[bytes]]:
         """Start a process in ``place``; see ``millrace.extensions.check.check_folder.run_process``."""
-        # ``millrace runs`` should not list the runs of a check.
-        environ = {**os.environ, "XDG_STATE_HOME": str(place / ".state")} if tidy else os.environ
+        environ = dict(os.environ)
+        if tidy:  # ``millrace runs`` should not list the runs of a check
+            environ["XDG_STATE_HOME"] = str(place / ".state")
+            copy_confirmations(os.environ, environ)
         with (
             (place / ".stdout").open("wb") as out,
             self._open_input(place) as source,
