@@ -717,9 +717,9 @@ class Pool:
 class Watchdog:
     """The process that cleans up after this one, whatever happens to it; make it before any second thread."""
 
-    def __new__(cls, root: str | PathLike[str], token: str) -> Self: ...
+    def __new__(cls, root: str | PathLike[str], token: str | None = None) -> Self: ...
     def close(self) -> None:
-        """End the run's tools and remove its work directory."""
+        """End the processes that carry ``token``, and remove ``root``."""
 
 def try_view(
     view: tuple[Sequence[str], Sequence[str], Sequence[tuple[str, str]], bool, bool],

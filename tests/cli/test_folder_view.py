@@ -252,6 +252,15 @@ def test_inputs_and_outputs_elsewhere_keep_their_names(project: Shell, source: s
     assert not [each for each in files(project.work) if each.endswith(".log")]
 
 
+def test_command_without_its_file_names_is_refused_without_a_view(project: Shell) -> None:
+    prepare = "cd proj; seq 7 > in.txt; echo 'cat in.txt > out.txt' > s.sh"
+    run = "millrace run --format lines --input in.txt --output out.txt -- sh s.sh"
+    ended = project.run(f"{prepare}; {PLACES['no user namespaces']} {run}")
+    assert ended.code == 2 and "tasks cannot be shown the working folder as it is here" in ended.shown, ended.shown
+    assert files(project.work / "proj") == {"in.txt", "s.sh"}
+    assert project.run(f"{prepare}; {run} && cmp in.txt out.txt").code == 0
+
+
 def test_doctor_and_plan_report_what_tasks_see(project: Shell) -> None:
     plan = "millrace plan --format lines -- ./tool < in.txt"
     prepare = f"cd proj; {SCRIPT.format(words='')}; "

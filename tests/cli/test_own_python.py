@@ -13,7 +13,7 @@ from shell import RECORDS, Shell
 from millrace.host.python_launch import move_user_modules_last
 
 #: Modules of Millrace's own that another Python has too, in a version that this one cannot load.
-OF_ANOTHER_PYTHON = ("click", "msgspec", "rich", "plotly", "jinja2", "lark", "signal", "threading")
+OF_ANOTHER_PYTHON = ("click", "msgspec", "rich", "jinja2", "lark", "signal", "threading")
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_a_browser_shows_a_run_on_four_nodes(cluster: Cluster, tmp_path: Path) -
                         "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
                     )
                     page.call("Page.navigate", url=url)
-                    page.wait_for("document.querySelectorAll('.main-svg').length >= 3")
+                    page.wait_for("document.querySelectorAll('.chart canvas').length >= 3")
                     assert page.value("document.querySelector('.pill').textContent") == "running"
                     assert page.value("document.documentElement.scrollWidth") <= width
                     shown = page.value("document.body.textContent")

@@ -39,8 +39,12 @@ class Starts:
             (self.folder / name).mkdir()
         (self.folder / "in/in.fa").write_text("".join(f">r{k}\nMKV\n" for k in range(6)))
 
-    def run(self, *before: str) -> int:
-        """Start the run, and if it is killed, kill all that is left of it, also what would clean up: as where a job is killed."""
+    def run(self, *before: str, spares_helpers: bool = False) -> int:
+        """Start the run, and if it is killed, kill all that is left of it, also what would clean up: as where a job is killed.
+
+        Args:
+            spares_helpers: Only the run itself is killed.
+        """
         words = [
             "run",
             "--slots",
@@ -72,7 +76,7 @@ class Starts:
         deadline = time.monotonic() + harness.LONGEST_SECONDS
         while left := harness.marked(MARK):
             assert time.monotonic() < deadline, [harness.describe(pid) for pid in left]
-            for pid in left if done.returncode else ():
+            for pid in left if done.returncode and not spares_helpers else ():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
@@ -131,3 +135,19 @@ def test_start_killed_at_random_moments_leaves_nothing(starts: Starts) -> None:
 def test_start_killed_at_any_moment_leaves_nothing(starts: Starts) -> None:
     for moment in starts.calls():
         check(starts, [moment])
+
+
+def test_start_killed_while_its_view_is_tried_leaves_nothing(starts: Starts) -> None:
+    log = starts.folder / "calls"
+    assert starts.run("strace", "-qq", "-o", str(log), "-e", "trace=mkdir") == 0, starts.said
+    made = re.findall(r'^mkdir\("([^"]*)"', log.read_text(), re.MULTILINE)
+    moments = [
+        n for n, path in enumerate(made, 1) if path.startswith(f"{starts.folder}/work/") and "/slot-" not in path
+    ]
+    assert any("/mask-" in made[n - 1] for n in moments), made
+    for n in moments:
+        words = ["-qq", "-o", str(log), "-e", "trace=mkdir", "-e", f"inject=mkdir:signal=KILL:when={n}"]
+        (starts.folder / "in/out").unlink(missing_ok=True)
+        shutil.rmtree(starts.folder / "in/sh.millrace", ignore_errors=True)
+        starts.run("strace", *words, spares_helpers=True)
+        assert not list((starts.folder / "work").iterdir()), (made[n - 1], starts.said)

@@ -66,6 +66,35 @@ class Browser:
         last = self.value(f"new Promise(done => {{ {waiting} }})")
         assert not last, f"not so in the page: {condition}; it shows: {last}"
 
+    def count_coloured(self, chart: str) -> int:
+        """How many pixels of a chart are neither background nor grey, as axes and their words are."""
+        return int(
+            self.value(f"""(() => {{
+                const canvas = document.querySelector("#{chart} canvas"), {{width, height}} = canvas;
+                const all = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+                let n = 0;
+                for (let i = 0; i < all.length; i += 4)
+                    n += all[i + 3] > 20 && Math.max(all[i], all[i + 1], all[i + 2]) - Math.min(all[i], all[i + 1], all[i + 2]) > 40;
+                return n;
+            }})()""")
+        )
+
+    def move_mouse(self, place: str, x: float, y: float, kind: str = "mouseMoved", clicks: int = 0) -> None:
+        """Move the mouse, or press and release its button, at a place (shares of width and height) in an element."""
+        find = f"document.querySelector({json.dumps(place)})"
+        left, top, width, height = self.value(
+            f"{find}.scrollIntoView({{block: 'center'}}), (at => [at.left, at.top, at.width, at.height])({find}.getBoundingClientRect())"
+        )
+        button = "none" if kind == "mouseMoved" else "left"
+        self.call(
+            "Input.dispatchMouseEvent",
+            type=kind,
+            x=left + x * width,
+            y=top + y * height,
+            button=button,
+            clickCount=clicks,
+        )
+
     @property
     def requested(self) -> list[str]:
         """Addresses that the page has asked for."""

@@ -165,7 +165,7 @@ def test_killed_job_shows_the_duration_of_its_phases(shell: Shell, held: subproc
     job = WatchedJob(folder, "job", os.environ)
     chart = build_phase_charts(job.read_view().phases)
     job.close()
-    assert 9_000 < chart["length"] < 11_000
+    assert chart["unit"] == "minutes" and 150 < chart["length"] < 180
     (shell.root / "open").touch()
     resumed = shell.run("millrace run -q --keep-run-dir job.toml")
     assert resumed.code == 0, resumed.shown

@@ -545,7 +545,8 @@ struct Watchdog(Mutex<Option<slot::Watchdog>>);
 impl Watchdog {
     /// Must be made before this process has a second thread.
     #[new]
-    fn new(root: PathBuf, token: &str) -> PyResult<Self> {
+    #[pyo3(signature = (root, token=None))]
+    fn new(root: PathBuf, token: Option<&str>) -> PyResult<Self> {
         Ok(Self(Mutex::new(Some(slot::Watchdog::start(&root, token).map_err(io_error)?))))
     }
 

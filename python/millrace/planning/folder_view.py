@@ -98,10 +98,12 @@ def explain_missing_view(folder: Path, place: Path) -> str:
     """Explain why a task cannot see ``folder`` itself with the work directory in ``place``; empty: it can."""
     if is_below_folder(os.path.realpath(place), os.path.realpath(folder)):
         return "the work directory lies in it"
-    # Named as a work directory, so that the sweep removes what a kill leaves here.
+    # Named as a work directory, so that the sweep removes what a kill of the guard, too, leaves here.
     scratch = place / f"millrace-work-{os.geteuid()}-{os.urandom(8).hex()}"
-    held = -1
+    held, guard = -1, None
     try:
+        if len(os.listdir("/proc/self/task")) == 1:  # the guard is a fork; in a job of MPI, its sweep comes later
+            guard = _core.Watchdog(scratch)
         scratch.mkdir(mode=0o700)
         held = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -111,6 +113,8 @@ def explain_missing_view(folder: Path, place: Path) -> str:
     except OSError as error:
         return (error.strerror or str(error)).partition(" (os error")[0]
     finally:
+        if guard:
+            guard.close()
         shutil.rmtree(scratch, ignore_errors=True)
         if held >= 0:
             os.close(held)

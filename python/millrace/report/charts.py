@@ -45,11 +45,16 @@ class TimeAxis:
 def make_axis(runs: Sequence[LoggedRun]) -> TimeAxis:
     """Lay out the runs one after another."""
     starts = tuple(accumulate((run.wall for run in runs), initial=0.0))
-    length = max(starts[-1], 1e-3)
+    return TimeAxis(starts[:-1], *choose_unit(starts[-1]))
+
+
+def choose_unit(length: float) -> tuple[float, str, float]:
+    """Return a length of time in seconds that is not zero, the unit to show it in, and the seconds of that."""
+    length = max(length, 1e-3)
     for unit, seconds in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
         if length >= 3 * seconds:
-            return TimeAxis(starts[:-1], length, unit, seconds)
-    return TimeAxis(starts[:-1], length, "seconds", 1.0)
+            return length, unit, seconds
+    return length, "seconds", 1.0
 
 
 def make_charts(runs: Sequence[LoggedRun]) -> dict[str, Any]:
@@ -99,8 +104,7 @@ def _format_bar_text(task: TaskEvent, run: LoggedRun) -> str:
         f"{text_format.format_duration(task.t - task.start)}, {text_format.format_duration(task.cpu)} CPU",
         f"slot {task.slot + 1}, attempt {task.attempt}: {task.status}{detail}",
     )
-    # The chart reads its texts as HTML, and a tool's output may contain anything.
-    return "<br>".join(line.replace("&", "&amp;").replace("<", "&lt;") for line in lines)
+    return "\n".join(lines)
 
 
 def _make_shares(runs: Sequence[LoggedRun], along: TimeAxis, n_slots: int) -> dict[str, Any]:
@@ -143,8 +147,8 @@ def make_throughput(runs: Sequence[LoggedRun], along: TimeAxis) -> dict[str, Any
         for task in run.done_tasks
     )
     return {
-        "x": _list_bin_edges(width, n, along),
-        "y": _make_stair(spread_amounts(parts, width, n), width),
+        "x": list_bin_edges(width, n, along),
+        "y": make_stair(spread_amounts(parts, width, n), width),
         "unit": runs[-1].head.unit if runs else "records",
     }
 
@@ -160,9 +164,9 @@ def make_load(runs: Sequence[LoggedRun], along: TimeAxis) -> dict[str, Any]:
     busy = spread_amounts(((start, end, task.seconds) for start, end, task in placed), width, n)
     cores = spread_amounts(((start, end, task.cpu) for start, end, task in placed), width, n)
     return {
-        "x": _list_bin_edges(width, n, along),
-        "busy": _make_stair(busy, width),
-        "cores": _make_stair(cores, width),
+        "x": list_bin_edges(width, n, along),
+        "busy": make_stair(busy, width),
+        "cores": make_stair(cores, width),
         "slots": max((run.head.slots for run in runs), default=1),
     }
 
@@ -220,11 +224,12 @@ def _choose_bins(runs: Sequence[LoggedRun], along: TimeAxis) -> tuple[float, int
     return along.length / n, n
 
 
-def _list_bin_edges(width: float, n: int, along: TimeAxis) -> list[float]:
+def list_bin_edges(width: float, n: int, along: TimeAxis) -> list[float]:
+    """Return the times at which bins begin, and the end of the last one."""
     return [along.scale_seconds(width * index) for index in range(n + 1)]
 
 
-def _make_stair(values: Iterable[float], width: float) -> list[float]:
+def make_stair(values: Iterable[float], width: float) -> list[float]:
     """Return amounts per second as steps: the last value twice, for the end of its step."""
     rates = [_round_digits(value / width) for value in values]
     return [*rates, rates[-1]]

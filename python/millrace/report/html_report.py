@@ -57,6 +57,10 @@ def make_remarks(runs: Sequence[LoggedRun], summary: RunSummary) -> list[str]:
 MAX_SLOWEST, MAX_QUARANTINED, MAX_RUNS, MAX_NODES = 20, 200, 50, 1024
 
 
+#: The chart library that the pages contain: its files, unchanged, and their licence.
+UPLOT = Path(__file__).with_name("uplot")
+
+
 class LivePageMode(FrozenValue, frozen=True):
     """Mode of a page that reloads itself while the run goes on."""
 
@@ -122,10 +126,9 @@ def render_template(
         figures: Data of its charts.
         folders: Folders of the template, if not here.
     """
-    # Imported here: only pages need templates and charts.
+    # Imported here: only pages need templates.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
-    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
     environment = Environment(
         loader=FileSystemLoader([*folders, Path(__file__).parent]),
@@ -143,10 +146,18 @@ def render_template(
         **values,
         data=Markup(data),
         nonce=secrets.token_urlsafe(16),  # only scripts of this page have it, not one that a name contains
-        plotly=Markup(get_plotlyjs() if live is None or live.whole else ""),
+        library=Markup(read_library()),
+        library_style=Markup((UPLOT / "uPlot.min.css").read_text(encoding="utf-8")),
+        whole=live is None or live.whole,
         live=live is not None,
         over=live is not None and live.over,
     )
+
+
+def read_library() -> str:
+    """Return the script that draws charts: uPlot, and what all pages add to it."""
+    files = (Path(__file__).with_name("charts.js"), UPLOT / "uPlot.iife.min.js")
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
 def _format_title(run: LoggedRun, run_dir: Path) -> str:

@@ -674,7 +674,7 @@ fn a_watchdog_removes_the_work_directory_when_it_is_closed() {
     let work = folder.path().join("work");
     fs::create_dir_all(work.join("slot-0")).unwrap();
     let token = format!("MILLRACE_TOKEN=watchdog-{}", std::process::id());
-    let watchdog = Watchdog::start(&work, &token).unwrap();
+    let watchdog = Watchdog::start(&work, Some(&token)).unwrap();
     assert!(has_child_named("millrace-watch"), "whoever ends a job would kill it with the rest");
     assert!(work.exists());
     drop(watchdog);

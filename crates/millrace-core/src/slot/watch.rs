@@ -21,11 +21,12 @@ pub struct Watchdog {
     pipe: Option<OwnedFd>,
     pid: libc::pid_t,
     root: PathBuf,
-    token: String,
+    token: Option<String>,
 }
 
 impl Watchdog {
-    /// Forks the watchdog for the work directory `root`; `token` is the `NAME=value` that all tools carry.
+    /// Forks the watchdog for the work directory `root`; `token` is the `NAME=value` that all tools carry. Without it,
+    /// no process is killed.
     ///
     /// To be called before the process has threads: the child of a threaded process may not even allocate.
     ///
@@ -34,7 +35,7 @@ impl Watchdog {
     ///
     /// # Errors
     /// If the pipes or the process cannot be made, or the process was killed at once.
-    pub fn start(root: &Path, token: &str) -> io::Result<Self> {
+    pub fn start(root: &Path, token: Option<&str>) -> io::Result<Self> {
         let (reading, writing) = pipe()?;
         let (ready, tell) = pipe()?;
         // SAFETY: single-threaded by contract, so the child may do as it likes.
@@ -47,7 +48,7 @@ impl Watchdog {
             }
             pid => {
                 drop((reading, tell));
-                let dog = Self { pipe: Some(writing), pid, root: root.to_owned(), token: token.to_owned() };
+                let dog = Self { pipe: Some(writing), pid, root: root.to_owned(), token: token.map(str::to_owned) };
                 let told = File::from(ready).read_exact(&mut [0]);
                 told.map_err(|_| io::Error::other("the watchdog of this run was killed as it started"))?;
                 Ok(dog)
@@ -75,12 +76,12 @@ impl Drop for Watchdog {
         // SAFETY: our own child, reaped once. Waiting means that nothing is left when we return.
         let reaped = unsafe { libc::waitpid(self.pid, &raw mut status, 0) };
         if reaped != self.pid || libc::WIFSIGNALED(status) {
-            sweep(&self.root, &self.token); // somebody killed it
+            sweep_for(&self.root, self.token.as_deref()); // somebody killed it
         }
     }
 }
 
-fn watch(pipe: i32, tell: i32, root: &Path, token: &str) {
+fn watch(pipe: i32, tell: i32, root: &Path, token: Option<&str>) {
     // SAFETY: system calls of a process of its own; the range call keeps only the pipe.
     unsafe {
         libc::setsid();
@@ -102,7 +103,7 @@ fn watch(pipe: i32, tell: i32, root: &Path, token: &str) {
             }
         }
     }
-    sweep(root, token);
+    sweep_for(root, token);
 }
 
 /// A process that is still there when pauses have grown so long (about 25 s in all) hangs in the kernel, on a
@@ -114,9 +115,13 @@ const MOST_PAUSE: std::time::Duration = std::time::Duration::from_secs(5);
 ///
 /// A `root` that is not this user's folder is left alone.
 pub fn sweep(root: &Path, token: &str) {
+    sweep_for(root, Some(token));
+}
+
+fn sweep_for(root: &Path, token: Option<&str>) {
     // A process may fork while we look: look again until nobody is found.
     let mut pause = std::time::Duration::from_millis(1);
-    while kill_marked(token) && pause < MOST_PAUSE {
+    while token.is_some_and(kill_marked) && pause < MOST_PAUSE {
         std::thread::sleep(pause);
         pause = pause * 5 / 4;
     }

@@ -36,7 +36,7 @@ MAX_SILENCE_SECONDS = 30.0
 
 #: The policy of the page itself, which allows its own scripts only, plus directives that a page cannot set itself.
 POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'; "
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 

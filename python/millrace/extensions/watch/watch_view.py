@@ -18,7 +18,7 @@ from millrace.core.errors import ExitCode, MillraceError
 from millrace.extensions.workflow.workflow_folder import WorkStretch
 from millrace.host.permissions import replace_file
 from millrace.report import html_report, progress
-from millrace.report.charts import N_BINS, spread_amounts
+from millrace.report.charts import N_BINS, TimeAxis, choose_unit, list_bin_edges, make_stair, spread_amounts
 from millrace.report.event_log import LoggedRun, list_still_quarantined
 from millrace.report.events import QuarantineEvent, RetryEvent
 from millrace.report.html_report import LivePageMode
@@ -140,29 +140,29 @@ def render_phases_page(view: WatchView, folder: Path, live: LivePageMode | None 
 
 
 def build_phase_charts(phases: Sequence[WatchView]) -> dict[str, Any]:
-    """Return the data of the charts, ready for JSON: stretches of work and busy slots by phase; times in seconds."""
-    begun = [each.begun for phase in phases for each in phase.stretches]
-    zero = min(begun, default=0.0)
-    ends = [each.last for phase in phases for each in phase.stretches]
-    length = max(max(ends, default=0.0) - zero, 1e-3)
-    width = length / N_BINS
+    """Return the data of the charts, ready for JSON: stretches of work and busy slots by phase."""
+    zero = min((each.begun for phase in phases for each in phase.stretches), default=0.0)
+    last = max((each.last for phase in phases for each in phase.stretches), default=0.0)
+    along = TimeAxis((), *choose_unit(last - zero))
+    width = along.length / N_BINS
     return {
-        "unit": "seconds",
-        "length": round(length, 3),
-        "resumes": [],
+        "unit": along.unit,
+        "length": along.scale_seconds(along.length),
         "names": [phase.name for phase in phases],
         "bars": [
             {
-                "phase": phase.name, "start": round(each.begun - zero, 3), "length": round(each.last - each.begun, 3),
+                "phase": phase.name,
+                "start": along.scale_seconds(each.begun - zero),
+                "length": along.scale_seconds(each.last - each.begun),
                 "state": phase.state if each is phase.stretches[-1] else "killed" if each.ended is None else "stopped",
                 "text": f"{text_format.format_duration(each.last - each.begun)}, from {text_format.format_duration(each.begun - zero)} on",
             }
             for phase in phases for each in phase.stretches
         ],
         "busy": {
-            "x": [round(width * number, 3) for number in range(N_BINS)],
+            "x": list_bin_edges(width, N_BINS, along),
             "phases": [
-                {"name": phase.name, "y": [round(seconds / width, 3) for seconds in spread_amounts(list_busy_times(phase, zero), width, N_BINS)]}
+                {"name": phase.name, "y": make_stair(spread_amounts(list_busy_times(phase, zero), width, N_BINS), width)}
                 for phase in phases if phase.runs
             ],
         },
