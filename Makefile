@@ -71,7 +71,7 @@ versions: dev tools ## Run the tests of exactness, and the matrix of fragments, 
 	@for release in trixie sid; do \
 		export PATH="$(CURDIR)/.tools/versions/$$release/bin:$$PATH"; \
 		echo "== $$(blastp -version | head -1), $$(hmmscan -h | sed -n 2p), $$(diamond version)"; \
-		$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal -m "" tests/exact tests/unit/test_tools_blast.py tests/unit/test_tools_hmmer_fragments.py && \
+		$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal -m "" tests/exact tests/unit/test_blast_adapter.py tests/unit/test_hmmer_fragments.py && \
 		$(BIN)/python -m bench.matrix --scale $(MATRIX_SCALE) --folder ".tools/versions/$$release/matrix" || exit; \
 	done
 

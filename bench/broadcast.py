@@ -211,8 +211,8 @@ def main() -> None:
     if sys.argv[1:2] == ["--rank"]:
         run_rank(sys.argv[2], Path(sys.argv[3]))
         return
-    sys.path.insert(0, str(ROOT / "tests" / "mpi"))
-    from jobs import find
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    from mpi_jobs import find
 
     wanted = sys.argv[1:] or ["warm", "cold", "slow"]
     lines: list[list[str]] = []

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / "crash")]
+sys.path[:0] = [str(REPO / "tests" / "support")]
 
 import harness  # noqa: E402
 

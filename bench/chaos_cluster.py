@@ -26,11 +26,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi")]
+sys.path[:0] = [str(REPO / "tests" / "support")]
 
-import nodes  # noqa: E402
-import processes  # noqa: E402
-from rig import installation  # noqa: E402
+import namespace_nodes  # noqa: E402
+import process_lookup  # noqa: E402
+from cluster_site import installation  # noqa: E402
 
 from millrace import _core  # noqa: E402
 from millrace.execution.resume import select_tasks  # noqa: E402
@@ -82,7 +82,7 @@ class Hit:
 class Chaos:
     """Runs one command on some of ``cluster``'s nodes, and hits it."""
 
-    cluster: nodes.Nodes
+    cluster: namespace_nodes.Nodes
     folder: Path
     program: str
     random: random.Random
@@ -159,7 +159,7 @@ class Chaos:
             self.cluster.kill(self.random.choice(hosts))
             return True
         where = {"coordinator": hosts[:1], "launcher": (HEAD,), "agent": hosts[1:], "daemon": hosts}[target]
-        found = [pid for name in where for pid in processes.with_words(self.cluster.pids(name), TARGETS[target])]
+        found = [pid for name in where for pid in process_lookup.with_words(self.cluster.pids(name), TARGETS[target])]
         if not found:
             return False
         try:
@@ -196,7 +196,9 @@ class Chaos:
     def left(self) -> list[str]:
         """Processes and files that should be gone."""
         found = [
-            f"{name}: {processes.arguments(pid)}" for name in (HEAD, *NAMES) for pid in self.cluster.inhabitants(name)
+            f"{name}: {process_lookup.arguments(pid)}"
+            for name in (HEAD, *NAMES)
+            for pid in self.cluster.inhabitants(name)
         ]
         found += [str(path) for path in self.folder.glob("*.launch")]
         found += [path for token in self.tokens for path in glob.glob(f"{work_places.make_path_prefix(token)}*")]
@@ -210,7 +212,7 @@ class Chaos:
 
 def token_of(pid: int) -> str:
     """What tells the processes of one run; empty if this one carries none."""
-    return str(processes.environment(pid).get(sweep.NAME.encode(), b""), "ascii")
+    return str(process_lookup.environment(pid).get(sweep.NAME.encode(), b""), "ascii")
 
 
 def main() -> int:
@@ -224,7 +226,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.3, help="seconds of a task of two records (0.3)")
     parser.add_argument("--number", type=int, default=9, help="number of the nodes' network, 0 to 255 (9)")
     arguments = parser.parse_args()
-    if reason := nodes.reason_not():
+    if reason := namespace_nodes.reason_not():
         raise SystemExit(reason)
     hits = (
         [Hit(**json.loads(line)) for line in arguments.log.read_text().splitlines()] if arguments.log.exists() else []
@@ -234,7 +236,7 @@ def main() -> int:
     begun = time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))
-        cluster = stack.enter_context(nodes.Nodes(folder / "n", (HEAD, *NAMES), arguments.number))
+        cluster = stack.enter_context(namespace_nodes.Nodes(folder / "n", (HEAD, *NAMES), arguments.number))
         log = stack.enter_context(arguments.log.open("a"))
         dice = random.Random(arguments.seed + len(hits))
         chaos = Chaos(cluster, folder / "work", program, dice, arguments.records, arguments.seconds)

@@ -25,11 +25,11 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("exact", "mpi", "crash", "cluster")]
+sys.path[:0] = [str(REPO / "tests" / "support")]
 
 import private_slurm  # noqa: E402
 from exact_cases import CASES, IN_FRAGMENTS, Case, differing, make_bench, serially  # noqa: E402
-from jobs import Mpi, find, of_system  # noqa: E402
+from mpi_jobs import Mpi, find, of_system  # noqa: E402
 
 #: Batch by number of processes; with others, one record.
 BATCHES = {1: "4", 2: "auto", 5: "3"}

@@ -30,9 +30,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import inputs, table
-from bench.hdfs_nodes import HdfsOfNodes, nodes, reason_not
+from bench.hdfs_nodes import HdfsOfNodes, reason_not
 from millrace.adapters.blast import physical_fragments
 from millrace.storage.hdfs import hdfs_blocks
+
+import namespace_nodes  # isort: skip - found by `bench.hdfs_nodes`
 
 HEAD = "head"
 COLUMNS = "7 qaccver saccver stitle evalue bitscore"
@@ -67,7 +69,7 @@ class Bench:
     """A database in HDFS, and the search of it."""
 
     def __init__(
-        self, folder: Path, cluster: nodes.Nodes, hdfs: HdfsOfNodes, program: str, hosts: tuple[str, ...]
+        self, folder: Path, cluster: namespace_nodes.Nodes, hdfs: HdfsOfNodes, program: str, hosts: tuple[str, ...]
     ) -> None:
         self._folder, self._cluster, self._hdfs, self._program, self._hosts = folder, cluster, hdfs, program, hosts
         self.n_bytes = 0
@@ -131,7 +133,7 @@ class Bench:
 
     def fill_for_hmmer(self, n_bytes: int, queries: int) -> None:
         """Put a file of sequences into HDFS, and search it serially with as many profiles."""
-        from profiles import profile
+        from hmmer_profiles import profile
 
         inputs.write_fasta(self._folder / "db.faa", n_bytes)
         chance, entries = random.Random(3), inputs.records(self._folder / "db.faa")
@@ -223,7 +225,7 @@ def is_longer(log: Path, n: int) -> bool:
     return log.exists() and len(log.read_text().splitlines()) > n
 
 
-def shape(cluster: nodes.Nodes, hosts: tuple[str, ...], mbit: int) -> None:
+def shape(cluster: namespace_nodes.Nodes, hosts: tuple[str, ...], mbit: int) -> None:
     """Let the links of nodes carry so many Mbit/s each way."""
     rate = f"root tbf rate {mbit}mbit burst 256kb latency 100ms"
     for host in hosts:
@@ -253,13 +255,13 @@ def main() -> int:
     if importlib.util.find_spec("mpi4py"):
         program = str(own)
     else:
-        from rig import installation
+        from cluster_site import installation
 
         program = installation("openmpi")
     hosts = tuple(f"node{k}" for k in range(1, asked.nodes + 1))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))
-        cluster = stack.enter_context(nodes.Nodes(folder / "n", (HEAD, *hosts), os.getpid() % 256))
+        cluster = stack.enter_context(namespace_nodes.Nodes(folder / "n", (HEAD, *hosts), os.getpid() % 256))
         hdfs = stack.enter_context(HdfsOfNodes(folder / "hdfs", cluster, hosts, asked.replication))
         bench = Bench(folder, cluster, hdfs, program, hosts)
         hdfs.settings("silent", "127.0.0.1:1")  # where nobody answers

@@ -1,7 +1,7 @@
 """A real HDFS on nodes that are namespaces of this machine: a NameNode beside them, a DataNode in each. Root only.
 
 Each DataNode has an address of its own, so that the NameNode knows who is near, and what a node reads from another one goes
-over its link, where it can be counted. Recipe: tests/cluster/nodes.py for the nodes; Hadoop as ``make tools`` gets it.
+over its link, where it can be counted. Recipe: tests/support/namespace_nodes.py for the nodes; Hadoop as ``make tools`` gets it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi", "storage")]
+sys.path[:0] = [str(REPO / "tests" / "support")]
 
-import nodes as nodes  # noqa: E402
-import servers  # noqa: E402
+import namespace_nodes  # noqa: E402
+import storage_servers  # noqa: E402
 
 JAVA = "java -Xmx{memory}m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -cp {jars}/*"
 SERVER = "org.apache.hadoop.hdfs.server"
@@ -34,9 +34,9 @@ PATIENCE_SECONDS = 300.0
 
 def reason_not() -> str:
     """Why there can be no HDFS on nodes here; empty if there can."""
-    if reason := nodes.reason_not():
+    if reason := namespace_nodes.reason_not():
         return str(reason)
-    return str(servers.no_hdfs())
+    return str(storage_servers.no_hdfs())
 
 
 class HdfsOfNodes:
@@ -48,7 +48,7 @@ class HdfsOfNodes:
         replication: Copies of each block.
     """
 
-    def __init__(self, folder: Path, cluster: nodes.Nodes, names: Iterable[str], replication: int) -> None:
+    def __init__(self, folder: Path, cluster: namespace_nodes.Nodes, names: Iterable[str], replication: int) -> None:
         self._folder, self._cluster, self._names, self._replication = folder, cluster, tuple(names), replication
         self.uri = f"hdfs://{cluster.gateway}:{PORT}"
         self._web = f"{cluster.gateway}:{WEB}"
@@ -84,7 +84,7 @@ class HdfsOfNodes:
             self._name_node.wait()
 
     def _java(self, memory: int) -> list[str]:
-        return JAVA.format(memory=memory, jars=servers.JARS).split()
+        return JAVA.format(memory=memory, jars=storage_servers.JARS).split()
 
     def _words(self, *own: str) -> list[str]:
         both = (

@@ -39,10 +39,10 @@ from bench import table
 
 REPO = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).resolve().parent / "out"
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi")]
+sys.path[:0] = [str(REPO / "tests" / "support")]
 
-import nodes  # noqa: E402
-from rig import installation  # noqa: E402
+import namespace_nodes  # noqa: E402
+from cluster_site import installation  # noqa: E402
 
 WAYS = ("merge", "individual", "collective", "coordinator")
 
@@ -92,7 +92,7 @@ def sizes(total: int) -> list[int]:
 class Watch:
     """CPU seconds of the processes of Millrace on the coordinator's node, without their tools."""
 
-    def __init__(self, cluster: nodes.Nodes, name: str) -> None:
+    def __init__(self, cluster: namespace_nodes.Nodes, name: str) -> None:
         self._cluster, self._name = cluster, name
         self._seen: dict[int, float] = {}
         self._over = threading.Event()
@@ -132,7 +132,9 @@ class Site:
         stack.enter_context(_memory(self.storage))
         self._compile()
         self.names = tuple(f"node{k}" for k in range(1, options.nodes + 1))
-        self.cluster = stack.enter_context(nodes.Nodes(self.folder / "nodes", (HEAD, *self.names), number=203))
+        self.cluster = stack.enter_context(
+            namespace_nodes.Nodes(self.folder / "nodes", (HEAD, *self.names), number=203)
+        )
         rate = options.link * 1e6 / 8
         for name in (HEAD, *self.names):
             words = [
@@ -219,7 +221,7 @@ def main() -> int:
     parser.add_argument("--shares", nargs="*", type=float, default=[0.7, 0.0])
     parser.add_argument("--ways", nargs="*", choices=WAYS, default=WAYS)
     options = parser.parse_args()
-    missing = nodes.reason_not() or next(
+    missing = namespace_nodes.reason_not() or next(
         (f"{each} is not installed" for each in ("tc", "cc", "pkg-config") if not shutil.which(each)), ""
     )
     if missing:

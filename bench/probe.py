@@ -23,9 +23,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "storage")]
+sys.path[:0] = [str(REPO / "tests" / "support")]
 
-import nodes  # noqa: E402
+import namespace_nodes  # noqa: E402
 import web_server  # noqa: E402
 
 from bench import table  # noqa: E402
@@ -64,7 +64,7 @@ def measure(url: str, n_bytes: int, repeats: int) -> list[tuple[int, float, floa
     return found
 
 
-def on_node(cluster: nodes.Nodes, url: str, n_bytes: int, repeats: int) -> list[tuple[int, float, float]]:
+def on_node(cluster: namespace_nodes.Nodes, url: str, n_bytes: int, repeats: int) -> list[tuple[int, float, float]]:
     """`measure`, in the node."""
     call = f"import json; from bench.probe import measure; print(json.dumps(measure({url!r}, {n_bytes}, {repeats})))"
     shell = f'cd {REPO}; PYTHONPATH=python exec {sys.executable} -c "{call}"'
@@ -93,12 +93,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="that one reader should take (2)")
     parser.add_argument("--repeats", type=int, default=3, help="probes and transfers of each row (3)")
     asked = parser.parse_args()
-    if reason := nodes.reason_not():
+    if reason := namespace_nodes.reason_not():
         raise SystemExit(reason)
     lines: list[tuple[str, ...]] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))
-        cluster = stack.enter_context(nodes.Nodes(folder / "n", (READER,), os.getpid() % 256))
+        cluster = stack.enter_context(namespace_nodes.Nodes(folder / "n", (READER,), os.getpid() % 256))
         server = stack.enter_context(web_server.serve(host=cluster.gateway))
         for mbit in asked.mbit:
             n_bytes = int(asked.seconds * mbit * 1e6 / 8)

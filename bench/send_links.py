@@ -27,9 +27,9 @@ from pathlib import Path
 from statistics import median
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash")]
+sys.path[:0] = [str(REPO / "tests" / "support")]
 
-import nodes  # noqa: E402
+import namespace_nodes  # noqa: E402
 import ssh_nodes  # noqa: E402
 
 from bench import pack, table, wan  # noqa: E402
@@ -53,7 +53,7 @@ class Ends:
         self.far.mkdir()
         for path in self.near.iterdir():
             (self.far / path.name).symlink_to(path)
-        self._nodes = stack.enter_context(nodes.Nodes(folder / "n", ("near", "far"), os.getpid() % 256))
+        self._nodes = stack.enter_context(namespace_nodes.Nodes(folder / "n", ("near", "far"), os.getpid() % 256))
         self._pin()
         stack.enter_context(ssh_nodes.ssh(self._nodes, folder))
         named = f"-o BatchMode=yes -o HostName={wan.FAR} -o HostKeyAlias=far"
@@ -167,7 +167,7 @@ def main() -> int:
     parser.add_argument("--part", type=int, default=100, help="so many queries (100)")
     parser.add_argument("--grow", type=int, default=1, help="so many times the database (1)")
     asked = parser.parse_args()
-    if reason := nodes.reason_not() or ssh_nodes.reason_not():
+    if reason := namespace_nodes.reason_not() or ssh_nodes.reason_not():
         raise SystemExit(reason)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))

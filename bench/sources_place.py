@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("cluster", "crash", "mpi", "storage")]
+sys.path[:0] = [str(REPO / "tests" / "support")]
 
-import nodes  # noqa: E402
-import rig  # noqa: E402
+import cluster_site  # noqa: E402
+import namespace_nodes  # noqa: E402
 
 from millrace.storage.cost_table import MeasuredCost  # noqa: E402
 from millrace.storage.reading_costs import ReadCost, ReadCostLine  # noqa: E402
@@ -67,7 +67,7 @@ Believed = dict[str, dict[str, MeasuredCost]]
 
 def reason_not() -> str:
     """Why this cannot be done here; empty if it can."""
-    return nodes.reason_not() or ("" if shutil.which("sshfs") else "sshfs is not installed")
+    return namespace_nodes.reason_not() or ("" if shutil.which("sshfs") else "sshfs is not installed")
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,14 @@ class Place:
         (folder / "in.fa").write_text("".join(f">record{k}\nMKV\n" for k in range(PASSES * len(HOSTS))))
         for name in ("config", "cache/millrace"):
             (self.user / name).mkdir(parents=True)
-        self.millrace = rig.installation("openmpi")
-        self.nodes = stack.enter_context(nodes.Nodes(folder / "n", (*HOSTS, FILES, MIRROR), os.getpid() % 256))
+        self.millrace = cluster_site.installation("openmpi")
+        self.nodes = stack.enter_context(
+            namespace_nodes.Nodes(folder / "n", (*HOSTS, FILES, MIRROR), os.getpid() % 256)
+        )
         sftp = shutil.which("sftp-server", path=f"/usr/lib/openssh:{REPO}/.tools/openssh/usr/lib/openssh")
         self._serve(FILES, stack, SFTP, str(sftp))
         address = self.nodes.gateway.rpartition(".")[0] + f".{self.nodes.names.index(MIRROR) + 1}"
-        self.url = self._serve(MIRROR, stack, WEB, str(REPO / "tests/storage"), address, str(self.exported))
+        self.url = self._serve(MIRROR, stack, WEB, str(REPO / "tests" / "support"), address, str(self.exported))
 
     def _inside(self, node: str) -> list[str]:
         return ["nsenter", "--target", str(self.nodes.network(node)), "--net"]

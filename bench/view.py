@@ -27,12 +27,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPO / "tests" / name) for name in ("crash", "storage")]
+sys.path[:0] = [str(REPO / "tests" / "support")]
 
-import servers  # noqa: E402
+import storage_servers  # noqa: E402
 import web_server  # noqa: E402
 from harness import wait_until  # noqa: E402
-from views import mounted  # noqa: E402
+from mounted_views import mounted  # noqa: E402
 
 from bench import table  # noqa: E402
 
@@ -74,7 +74,7 @@ def bucket(content: Path) -> Iterator[str]:
     """The same of S3."""
     import boto3
 
-    with servers.s3() as address:
+    with storage_servers.s3() as address:
         os.environ |= {"AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
                        "AWS_DEFAULT_REGION": "us-east-1"}  # fmt: skip
         client = boto3.client("s3")
@@ -88,7 +88,7 @@ def hdfs(content: Path) -> Iterator[str]:
     """The same of HDFS."""
     import hdfs_native
 
-    with tempfile.TemporaryDirectory() as folder, servers.hdfs(Path(folder)) as told:
+    with tempfile.TemporaryDirectory() as folder, storage_servers.hdfs(Path(folder)) as told:
         options = hdfs_native.WriteOptions(block_size=64 << 20, replication=1)
         with hdfs_native.Client(told["uri"]).create(f"/bench/{NAME}", options) as file, content.open("rb") as read:
             shutil.copyfileobj(read, file, 1 << 20)
@@ -113,7 +113,7 @@ def measure(url: str, n_bytes: int, folder: Path) -> dict[str, float]:
     for way in ("cold", "warm"):
         with mounted(f"{url}/", folder / "view", folder / "cache"):
             taken[way] = seconds(["dd", f"if={folder}/view/{NAME}", "of=/dev/null", "bs=1M"])
-            if not wait_until(lambda: list((folder / "cache").glob(f"*/*-{NAME}"))):
+            if not wait_until(lambda: any((folder / "cache").glob(f"*/*-{NAME}"))):
                 sys.exit(f"{url}: the cache of the node did not get the file")
     return {way: n_bytes / 1e6 / each for way, each in taken.items()}
 
@@ -130,7 +130,7 @@ def main() -> None:
         content = folder / "content"
         content.write_bytes(os.urandom(options.mb << 20))
         for place, serve in PLACES.items():
-            if place == "HDFS" and (reason := servers.no_hdfs()):
+            if place == "HDFS" and (reason := storage_servers.no_hdfs()):
                 sys.exit(reason)
             with serve(content) as url:
                 found = [measure(url, options.mb << 20, folder) for _ in range(options.repeats)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from harness import dead_work
 from hypothesis import HealthCheck, settings
-from once import once
+from session_resources import once
 from shell import Shell
 
 REPO = Path(__file__).resolve().parent.parent

@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.storm.scenario import Deed, Moment
 from bench.storm.site import DATABASES, Site
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent / "tests" / "crash")]
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent / "tests" / "support")]
 
 import harness  # noqa: E402
 

@@ -9,9 +9,9 @@ import zlib
 from pathlib import Path
 
 import pytest
+from parameter_choice import some
 from shell import Shell
 from test_folder_view import PLACES
-from turns import some
 
 #: Where no overlay can be had.
 NO_VIEW = PLACES["no user namespaces"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from harness import take, tools, wait_until
-from processes import read
+from process_lookup import read
 from tool_batches import need
 
 from millrace import _core

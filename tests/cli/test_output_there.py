@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from parameter_choice import crossed, some
 from shell import Shell
-from turns import crossed, some
 
 RUN = "millrace run -q --format lines --batch 5 --input in.txt --output o.txt --"
 

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from parameter_choice import again
 from shell import RECORDS, Shell
-from turns import again
 
 N = 40
 

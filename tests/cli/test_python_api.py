@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from harness import wait_until
+from parameter_choice import again
 from shell import Shell
-from turns import again
 
 import millrace
 from millrace.api import notebook, running

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from parameter_choice import some
 from shell import Shell
-from turns import some
 
 N = 400
 LINES = {

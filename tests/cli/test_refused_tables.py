@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
 
 import pytest
-import test_dock6_join
-import test_vina_join
+from docking_folders import STAND_IN_DOCK6, make_dock6_folder, make_vina_folder
+from in_process_cli import told
 from refused_calls import CALLS
 from shell import Shell
 from test_everyday import understand
 from tool_batches import need
 
+from millrace.cli import run
 from millrace.core.errors import RefusedError
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "tools"
@@ -33,7 +35,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 #: What the page's tool needs beside the databases and queries for all.
-PREPARE = {"vina": test_vina_join.make_docking, "dock6": test_dock6_join.make_docking}
+PREPARE = {"vina": make_vina_folder, "dock6": make_dock6_folder}
 
 
 @pytest.mark.parametrize("page", CALLS)
@@ -46,13 +48,14 @@ def test_each_row_of_the_page_has_its_calls(page: str) -> None:
     ("page", "row"), [(page, row) for page, rows in CALLS.items() for row in rows], ids=lambda text: text[:40]
 )
 def test_calls_of_a_row_are_refused_before_they_start(
-    page: str, row: str, shell: Shell, bench_of: Path, data: Path
+    page: str, row: str, shell: Shell, bench_of: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATH", f"{shell.root / 'bin'}:{os.environ['PATH']}")
     for number, line in enumerate(CALLS[page][row]):
         first, _, last = line.rpartition("; ")
         before, pipe, call = last.rpartition("| ")
         if call.startswith("dock6"):
-            shutil.copy(test_dock6_join.STAND_IN, shell.root / "bin" / "dock6")
+            shutil.copy(STAND_IN_DOCK6, shell.root / "bin" / "dock6")
         else:
             need(call.split()[0])
         folder = shell.work / str(number)
@@ -61,13 +64,17 @@ def test_calls_of_a_row_are_refused_before_they_start(
             (folder / path.name).symlink_to(path)
         if page in PREPARE:
             PREPARE[page](data, folder)
-        prepared = shell.run(f"cd {number}; {first or 'true'}")
+        prepared = shell.run(f"cd {number}; {first or 'true'} && printf '%s\\0' {call}")
         assert prepared.code == 0, prepared.shown
         there = sorted(path.name for path in folder.rglob("*"))
-
-        ended = shell.run(f"cd {number}; {before}{pipe}millrace run -- {call}")
-        assert ended.code == 2 and not ended.out, f"{call}\n{ended.shown}"
-        assert ended.err.startswith("millrace: ") and "\nhint: " in ended.err, ended.shown
+        if pipe or row == next(iter(CALLS[page])):
+            ended = shell.run(f"cd {number}; {before}{pipe}millrace run -- {call}")
+            assert ended.code == 2 and not ended.out, f"{call}\n{ended.shown}"
+            assert ended.err.startswith("millrace: ") and "\nhint: " in ended.err, ended.shown
+        else:
+            monkeypatch.chdir(folder)
+            code, words = told(run.command, "--", *prepared.out.split("\0")[:-1])
+            assert code == 2 and "\nhint: " in words, f"{call}\n{words}"
         assert sorted(path.name for path in folder.rglob("*")) == there, call
 
 

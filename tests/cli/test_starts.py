@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from parameter_choice import some
 from shell import Shell
-from turns import some
 
 #: Logs each search that is started; the one with the number in the file ``kill-at`` kills Millrace.
 WRAPPER = """

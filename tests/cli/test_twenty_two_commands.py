@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from once import once
+from session_resources import once
 from shell import Ended, Shell
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from parameter_choice import some
 from shell import Shell
-from turns import some
 
 from millrace import __version__
 from millrace.rundir.checksummed_json import encode_checksummed

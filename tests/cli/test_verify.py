@@ -10,8 +10,8 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from parameter_choice import again
 from shell import Shell
-from turns import again
 
 #: Records of `table`, and of a batch.
 N, BATCH = 300, 12

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from exact_cases import MILLRACE, Case, differing, serially
+from parameter_choice import again, some
 from shell import Ended, Shell
-from turns import again, some
 
 N = 12
 FASTA = "".join(f">r{k}\n{'M' * (k + 1)}\n" for k in range(N))

@@ -15,8 +15,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from browser import browser
 from harness import wait_until
+from headless_browser import browser
 from shell import Shell
 
 from millrace.extensions.watch.token_site import TokenSite, WebPage, serve_site

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from bystander import ASK, beside, prepare
+from outside_writer import ASK, beside, prepare
 from shell import Shell
 
 #: Looks its answer up in the database, and is told by the record when somebody else does something.

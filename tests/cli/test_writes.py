@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from shell import Shell
-from written import check, extents, traced
+from traced_writes import check, extents, traced
 
 RUN = "millrace run --slots 2 --batch 1 --verify 0 --keep-run-dir --input in.fa"
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import nodes
+import namespace_nodes
 import private_grid_engine
 import private_slurm
 import pytest
-from rig import NAMES, Cluster, Site, get_marks, installation
+from cluster_site import NAMES, Cluster, Site, get_marks, installation
 
 
 @pytest.fixture
@@ -49,30 +49,33 @@ def slurm() -> Iterator[private_slurm.Slurm]:
 
 @pytest.fixture(scope="session")
 def grid_engine() -> Iterator[private_grid_engine.GridEngine]:
-    if reason := private_grid_engine.reason_not() or nodes.reason_not():
+    if reason := private_grid_engine.reason_not() or namespace_nodes.reason_not():
         pytest.skip(reason)
     hosts = ("head", "node1", "node2")
     number = os.getpid() % 200 + 40
     with (
         tempfile.TemporaryDirectory(prefix="mr-engine-") as root,  # written by daemons until the nodes are off
         tempfile.TemporaryDirectory(prefix="mr-") as folder,
-        nodes.Nodes(Path(folder), hosts, number) as made,
+        namespace_nodes.Nodes(Path(folder), hosts, number) as made,
         private_grid_engine.GridEngine(made, Path(root), hosts) as engine,
     ):
         yield engine
 
 
 @pytest.fixture(scope="session")
-def all_nodes() -> Iterator[nodes.Nodes]:
-    if reason := nodes.reason_not():
+def all_nodes() -> Iterator[namespace_nodes.Nodes]:
+    if reason := namespace_nodes.reason_not():
         pytest.skip(reason)
     number = os.getpid() % 200 + 20
-    with tempfile.TemporaryDirectory(prefix="mr-") as folder, nodes.Nodes(Path(folder), NAMES, number) as made:
+    with (
+        tempfile.TemporaryDirectory(prefix="mr-") as folder,
+        namespace_nodes.Nodes(Path(folder), NAMES, number) as made,
+    ):
         yield made
 
 
 @pytest.fixture
-def cluster(all_nodes: nodes.Nodes, millrace: str, site: Site) -> Iterator[Cluster]:
+def cluster(all_nodes: namespace_nodes.Nodes, millrace: str, site: Site) -> Iterator[Cluster]:
     yield Cluster(all_nodes, millrace, site)
 
     def restart(name: str) -> None:

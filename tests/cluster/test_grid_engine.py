@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import harness
 import pytest
-from jobs import find
+from cluster_site import Site
+from mpi_jobs import find
 from private_grid_engine import GridEngine
-from rig import Site
 
 #: A job script: warnings are for the run, and not the end of the script; a run that was stopped is queued again.
 SCRIPT = """#!/bin/bash

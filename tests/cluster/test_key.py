@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import processes
-from rig import NAMES, Cluster
+import process_lookup
+from cluster_site import NAMES, Cluster
 from test_lost import ends_well, under_way
 
 VARIABLE = b"MILLRACE_KEY"
@@ -17,7 +17,7 @@ def test_start_key_is_in_no_arguments_or_tool_environment(cluster: Cluster) -> N
         keys, n_tools = set(), 0
         for name in NAMES:
             for pid in cluster.nodes.inhabitants(name):
-                key, words = processes.environment(pid).get(VARIABLE), processes.arguments(pid)
+                key, words = process_lookup.environment(pid).get(VARIABLE), process_lookup.arguments(pid)
                 if words.startswith("/bin/sh ") and "tool in.fa" in words and "millrace run" not in words:
                     n_tools += 1
                     assert key is None, words
@@ -28,5 +28,5 @@ def test_start_key_is_in_no_arguments_or_tool_environment(cluster: Cluster) -> N
         assert len(key) == 64
         for name in NAMES:
             for pid in cluster.nodes.inhabitants(name):
-                assert key not in processes.arguments(pid)
+                assert key not in process_lookup.arguments(pid)
     ends_well(cluster, process)

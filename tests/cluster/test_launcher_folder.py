@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 import harness
-import processes
-from rig import Cluster
+import process_lookup
+from cluster_site import Cluster
 from test_lost import ends_well, under_way
 
 from millrace.host import work_places
@@ -17,7 +17,7 @@ from millrace.host import work_places
 def folder_of(cluster: Cluster) -> Path:
     """Of the start that runs, as its coordinator knows it."""
     coordinator = cluster.find_one("node1", "millrace run")
-    return Path(os.fsdecode(processes.environment(coordinator)[work_places.LAUNCHER_VARIABLE.encode()]))
+    return Path(os.fsdecode(process_lookup.environment(coordinator)[work_places.LAUNCHER_VARIABLE.encode()]))
 
 
 def test_no_daemon_has_the_folder_of_another(cluster: Cluster) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import harness
 import pytest
-from rig import NAMES, Cluster, Site
-from turns import again
+from cluster_site import NAMES, Cluster, Site
+from parameter_choice import again
 
 
 def ends_well(cluster: Cluster, process, seconds: float = harness.LONGEST_SECONDS) -> None:  # type: ignore[no-untyped-def]

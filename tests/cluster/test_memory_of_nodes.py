@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from cgroups import HOLD, memory_group
+from cluster_site import Cluster, Site
 from private_slurm import Slurm, reason_not
-from rig import Cluster, Site
 
 #: Takes 220 MB.
 HUNGRY = """#!{python} -SE

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import harness
 import pytest
+from cluster_site import NAMES, Cluster, Site
+from flock_filesystem import told_flock
 from private_slurm import Slurm
-from rig import NAMES, Cluster, Site
-from told_flock import told_flock
 
 ANOTHER = r"another millrace (process "
 

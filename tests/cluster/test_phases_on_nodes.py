@@ -11,9 +11,9 @@ from pathlib import Path
 
 import harness
 import pytest
+from cluster_site import NAMES, Cluster, Site
+from parameter_choice import again
 from private_slurm import Slurm
-from rig import NAMES, Cluster, Site
-from turns import again
 
 #: Says where it ran; waits for the other nodes, and while a file holds the second phase.
 TOOL = """#!/bin/sh

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import harness
 import pytest
+from cluster_site import Cluster, Site
 from crash_site import Site as LoneSite
-from jobs import REPO, environment, find, version_of
+from mpi_jobs import REPO, environment, find, version_of
 from private_slurm import Slurm
-from rig import Cluster, Site
 from test_lost import ends_well
 from test_slurm import log
 from test_ssh import by_ssh  # noqa: F401 - a fixture

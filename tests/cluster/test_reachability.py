@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import harness
-from rig import NAMES, Cluster
+from cluster_site import NAMES, Cluster
 
 
 def at(cluster: Cluster, node: str, line: str) -> None:

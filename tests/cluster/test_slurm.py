@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import IO
 
 import harness
-import processes
+import process_lookup
 import pytest
 import web_server
-from jobs import NO_SILENCE, find, with_limits
+from cluster_site import Site, installation
+from mpi_jobs import NO_SILENCE, find, with_limits
 from private_slurm import Slurm, everybody
-from rig import Site, installation
 from tool_batches import need
 
 from millrace.host import work_places
@@ -70,7 +70,7 @@ def at_work(site: Site) -> list[int]:
 def launcher_folders(site: Site) -> set[Path]:
     """What the MPI launcher keeps on the nodes for the job at work, which are one machine here."""
     # The supervisor has no name of one: it makes them.
-    names = {processes.environment(pid).get(work_places.LAUNCHER_VARIABLE.encode()) for pid in at_work(site)}
+    names = {process_lookup.environment(pid).get(work_places.LAUNCHER_VARIABLE.encode()) for pid in at_work(site)}
     found = {Path(os.fsdecode(name)) for name in names if name}
     assert found and all(path.is_dir() for path in found)
     return found
@@ -181,8 +181,8 @@ def test_job_preempted_between_starts_is_not_restarted(slurm: Slurm, site: Site)
             ["sbatch", "--parsable"], input=script, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, check=True
         ).stdout.strip()  # fmt: skip
         slurm.wait(lambda: site.under_way, "results")
-        launchers = [pid for pid in at_work(site) if "/prterun --host" in processes.arguments(pid)]
-        os.kill(processes.only(launchers), signal.SIGKILL)
+        launchers = [pid for pid in at_work(site) if "/prterun --host" in process_lookup.arguments(pid)]
+        os.kill(process_lookup.only(launchers), signal.SIGKILL)
         slurm.wait(lambda: (site.folder / "has-ended").exists(), "the end of the start")
         preempt(slurm)
         slurm.wait(lambda: "PreemptTime=2" in slurm.command("scontrol", "show", "job", job), "preemption")

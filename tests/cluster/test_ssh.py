@@ -9,22 +9,25 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import nodes
+import namespace_nodes
 import pytest
 import ssh_nodes
-from processes import arguments
-from rig import NAMES, Cluster, Site
+from cluster_site import NAMES, Cluster, Site
+from process_lookup import arguments
 from test_lost import ends_well, is_said, under_way
 
 
 @pytest.fixture
 def by_ssh(millrace: str, site: Site) -> Iterator[Cluster]:
     """Nodes of this test's own, with servers."""
-    if reason := nodes.reason_not() or ssh_nodes.reason_not():
+    if reason := namespace_nodes.reason_not() or ssh_nodes.reason_not():
         pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="mr-") as name:
         folder = Path(name)
-        with nodes.Nodes(folder / "nodes", NAMES, os.getpid() % 200 + 21) as made, ssh_nodes.ssh(made, folder):
+        with (
+            namespace_nodes.Nodes(folder / "nodes", NAMES, os.getpid() % 200 + 21) as made,
+            ssh_nodes.ssh(made, folder),
+        ):
             yield SshCluster(made, millrace, site)
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import harness
 import pytest
-import readers
-from rig import NAMES, Cluster
-from turns import again
+import reading_tool
+from cluster_site import NAMES, Cluster
+from parameter_choice import again
 
 
 @pytest.fixture
 def database(cluster: Cluster) -> Path:
     folder = cluster.site.folder
-    readers.write(cluster)
+    reading_tool.write(cluster)
     path = folder / "db"
     path.write_bytes(os.urandom(9_000_001))
     (folder / "db.small").write_bytes(b"x" * 5)
@@ -35,7 +35,7 @@ def start(cluster: Cluster, *options: str, before: str = "") -> subprocess.Popen
 
 def run(cluster: Cluster, *options: str) -> Counter[str]:
     """What the tasks say of the database: how many of each."""
-    readers.forget(cluster)
+    reading_tool.forget(cluster)
     assert start(cluster, *options).wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
     return said(cluster)
 
@@ -55,18 +55,18 @@ def test_each_node_reads_its_own_copy(cluster: Cluster, database: Path) -> None:
     """The copies stay, and the next job reads them."""
     in_place = str(database.stat().st_ino)
     used = run(cluster, "--stage", "ram")
-    first = readers.seen(cluster)
+    first = reading_tool.seen(cluster)
     assert set(used) <= first
     assert "9.0 MB in 2 files, to be copied to the memory of 4 nodes" in cluster.said
     assert {line.split()[0] for line in first} == set(NAMES[1:])
-    assert in_place not in {readers.inode(line) for line in first}
+    assert in_place not in {reading_tool.inode(line) for line in first}
     assert len({line.split()[1] for line in first}) == 4, "one copy a node"
     assert len({line.split()[2] for line in first}) == 1, "the same bytes"
     for name in NAMES[1:]:
         assert copies(cluster, name) == ["db", "db.small"]
     used = run(cluster, "--stage", "ram", "--fresh")
     assert "kept by an earlier job in the memory of 4 nodes" in cluster.said
-    assert set(used) <= readers.seen(cluster) == first
+    assert set(used) <= reading_tool.seen(cluster) == first
 
 
 def test_node_without_room_reads_in_place_and_forwards(cluster: Cluster, database: Path) -> None:
@@ -75,7 +75,7 @@ def test_node_without_room_reads_in_place_and_forwards(cluster: Cluster, databas
     assert "to be copied to the memory of 3 nodes" in cluster.said
     assert "node2 reads them in place: 9.0 MB do not fit into its memory filesystem" in cluster.said
     in_place = str(database.stat().st_ino)
-    assert {line.split()[0] for line in found if readers.inode(line) == in_place} == {"node2"}
+    assert {line.split()[0] for line in found if reading_tool.inode(line) == in_place} == {"node2"}
 
 
 #: What the Python of each node runs first: node3 freezes in the middle of its first copy.
@@ -130,4 +130,4 @@ def test_run_stopped_during_the_broadcast_ends_at_once(cluster: Cluster, databas
 def test_database_local_to_each_node_is_read_in_place(cluster: Cluster, database: Path) -> None:
     found = run(cluster, "--verbose")
     assert "databases: in place\n" in cluster.said
-    assert {readers.inode(line) for line in found} == {str(database.stat().st_ino)}
+    assert {reading_tool.inode(line) for line in found} == {str(database.stat().st_ino)}

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import harness
 import pytest
-import readers
+import reading_tool
 import web_server
-from rig import NAMES, Cluster
+from cluster_site import NAMES, Cluster
 
 
 @pytest.fixture
 def server(cluster: Cluster) -> Iterator[web_server.Web]:
     pytest.importorskip("requests")
-    readers.write(cluster)
+    reading_tool.write(cluster)
     with web_server.serve(host=cluster.nodes.gateway) as web:
         yield web
 
@@ -37,7 +37,7 @@ def run(cluster: Cluster, url: str, *options: str, wanted: int = 0) -> list[list
 def test_the_server_is_read_once_for_all_nodes(cluster: Cluster, server: web_server.Web) -> None:
     url = server.put("db/set.bin", os.urandom(9_000_001))
     used = run(cluster, url)
-    said = [line.split() for line in readers.seen(cluster)]
+    said = [line.split() for line in reading_tool.seen(cluster)]
     assert all(line in said for line in used)
     assert {host for host, *_ in said} == set(NAMES[1:])
     assert len({copy for _, copy, _, _ in said}) == 4, "one copy a node"

@@ -14,7 +14,7 @@ from pathlib import Path
 import harness
 import pytest
 import web_server
-from rig import Cluster, get_marks
+from cluster_site import Cluster, get_marks
 from test_lost import is_said
 from test_ssh import by_ssh  # noqa: F401
 

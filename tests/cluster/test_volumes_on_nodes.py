@@ -14,14 +14,14 @@ from pathlib import Path
 
 import harness
 import pytest
-import servers
-from profiles import profile
-from rig import Cluster
+import storage_servers
+from cluster_site import Cluster
+from hmmer_profiles import profile
 
 from millrace.adapters.blast import physical_fragments as splitting
 
 REPO = Path(__file__).resolve().parent.parent.parent
-PROGRAM = REPO / "tests" / "storage" / "hdfs" / "HdfsOfNodes.java"
+PROGRAM = REPO / "tests" / "support" / "hdfs" / "HdfsOfNodes.java"
 
 pytestmark = pytest.mark.skipif(shutil.which("makeblastdb") is None, reason="BLAST+ is not installed")
 
@@ -42,7 +42,7 @@ class Hdfs:
 
     def put(self, files: Iterator[Path], folder: str) -> None:
         for path in files:
-            servers.put(self.uri, f"/{folder}/{path.name}", path.read_bytes())
+            storage_servers.put(self.uri, f"/{folder}/{path.name}", path.read_bytes())
 
     def stop(self, name: str) -> None:
         assert self.process.stdin and self.process.stdout

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import harness
 import pytest
-from browser import browser
-from rig import NAMES, Cluster
+from cluster_site import NAMES, Cluster
+from headless_browser import browser
 
 
 @pytest.mark.slow

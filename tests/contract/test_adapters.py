@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
+from adapter_contracts import OWED, WITHOUT, Owes
 from exact_cases import MILLRACE
-from owed import OWED, WITHOUT, Owes
+from parameter_choice import again
 from tool_batches import arguments_of, call, cut, need, still, understand
-from turns import again
 
 from millrace import _core
 from millrace.adapters.joins import OF_ONE_TOOL

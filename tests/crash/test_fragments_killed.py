@@ -14,7 +14,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from turns import again, some
+from parameter_choice import again, some
 
 from millrace import _core
 from millrace.core.tasks import RankTask, SliceTask, decode_task_kind

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from turns import some
+from parameter_choice import some
 
 #: Several outputs of whole tasks; fragments are killed in `test_fragments_killed`, too.
 CASES = some(["blastp_fragments", "hmmscan", "blastp"], "hmmscan")

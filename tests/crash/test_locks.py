@@ -17,7 +17,7 @@ from pathlib import Path
 import harness
 import pytest
 from crash_site import Site
-from told_flock import told_flock
+from flock_filesystem import told_flock
 
 from millrace.host import file_lock
 

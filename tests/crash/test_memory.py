@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from turns import again
+from parameter_choice import again
 
 #: Megabytes of Millrace itself at most, whatever the input.
 MOST_MB = 300

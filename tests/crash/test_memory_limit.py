@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cgroups import HOLD, Group, memory_group
-from turns import some
+from parameter_choice import some
 
 MB = 1 << 20
 

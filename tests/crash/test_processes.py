@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import processes
+import process_lookup
 import pytest
 
 #: A process with a child that executes nothing, and one that does.
@@ -33,11 +33,11 @@ def test_child_that_resembles_its_parent_is_told_apart(tmp_path: Path) -> None:
     try:
         assert started.stdout
         started.stdout.readline()
-        same = [pid for pid in numbers() if mark in processes.arguments(pid)]
+        same = [pid for pid in numbers() if mark in process_lookup.arguments(pid)]
         assert len(same) == 2
         for order in (same, same[::-1]):
-            assert processes.only(order) == started.pid
-        assert processes.with_words(numbers(), mark) == [started.pid]
+            assert process_lookup.only(order) == started.pid
+        assert process_lookup.with_words(numbers(), mark) == [started.pid]
     finally:
         os.killpg(started.pid, signal.SIGKILL)
         started.communicate()
@@ -47,7 +47,7 @@ def test_two_unrelated_processes_are_an_error() -> None:
     two = [subprocess.Popen(["sleep", "3600"]) for _ in range(2)]
     try:
         with pytest.raises(AssertionError, match="sleep 3600"):
-            processes.only(one.pid for one in two)
+            process_lookup.only(one.pid for one in two)
     finally:
         for one in two:
             one.kill()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from turns import again
+from parameter_choice import again
 
 N = 20
 FASTA = "".join(f">r{k}\nM\n" for k in range(N))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from exact_cases import MILLRACE
+from parameter_choice import again
 from tool_batches import need
-from turns import again
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from once import once
-from turns import some
+from parameter_choice import some
+from session_resources import once
 
 from millrace import _core
 from millrace.adapters.blast.adapter import BlastAdapter
@@ -193,7 +193,7 @@ def programs_and_formats() -> Iterator[Any]:
     for row, program in enumerate(PROGRAMS):
         for column, fmt in enumerate(FORMATS):
             if fmt == "11" and program in ("blastn", "megablast", "dc-megablast"):
-                continue  # refused: tests/cli/refused_calls.py
+                continue  # refused: tests/support/refused_calls.py
             chosen = program in ALL_FORMATS or (fmt in DIFFERING and program not in VARIANTS) or (row + column) % 8 == 0
             yield pytest.param(program, fmt, marks=[] if chosen else pytest.mark.slow)
 
@@ -283,7 +283,7 @@ def test_messages_about_queries_keep_their_number(bench: Bench, proteins: Record
     bench.check(f"blastp -db proteins -evalue 1e-3 -outfmt {fmt}", queries, sizes=(5,))
 
 
-@pytest.mark.parametrize("fmt", JOINED)
+@pytest.mark.parametrize("fmt", some(FORMATS, "0", "5", "6", "15"))
 def test_line_ends_and_empty_lines(bench: Bench, proteins: Records, fmt: str) -> None:
     queries = [record.replace(b"\n", b"\r\n") + b"\r\n\n" for record in proteins[:5]]
     queries[0] = b"\n\r\n" + queries[0]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from exact_cases import MILLRACE, records
 from fragment_driver import command_of
+from parameter_choice import some
 from tool_batches import need
-from turns import some
 
 from millrace.adapters.blast import passes
 from millrace.core.errors import ExitCode

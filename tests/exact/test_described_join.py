@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from exact_cases import make_variants
-from once import once
+from session_resources import once
 from shell import Shell
 
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from parameter_choice import some
 from tool_batches import call, cut, in_batches, need, understand
-from turns import some
 
 from millrace.adapters.diamond import parse_header_letters
 

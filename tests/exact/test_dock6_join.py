@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
+from docking_folders import DOCK_IN, STAND_IN_DOCK6, make_dock6_folder
 from tool_batches import arguments_of, call, cut
 
 from millrace import _core
@@ -13,35 +13,16 @@ from millrace.adapters.dock6 import ADAPTER
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import InputArg, ToolUse, UserCommand
 
-STAND_IN = Path(__file__).parent / "stand_in_dock6"
-DOCK_IN = """conformer_search_type   flex
-ligand_atom_file        lib/ligands.mol2
-receptor_site_file      spheres.sph
-grid_score_grid_prefix  grid
-write_orientations      yes
-rank_ligands            no
-ligand_outfile_prefix   out
-"""
-
-
-def make_docking(data: Path, folder: Path) -> None:
-    """Put a library, a parameter file and what it names into ``folder``."""
-    (folder / "lib").mkdir()
-    shutil.copyfile(data / "ligands.mol2", folder / "lib" / "ligands.mol2")
-    for name in ("spheres.sph", "grid.nrg", "grid.bmp"):
-        (folder / name).write_text("x")
-    (folder / "dock.in").write_text(DOCK_IN)
-
 
 @pytest.fixture
 def docking(data: Path, tmp_path: Path) -> Path:
     """A working directory for DOCK."""
-    make_docking(data, tmp_path)
+    make_dock6_folder(data, tmp_path)
     return tmp_path
 
 
 def understand(cwd: Path, text: str = "dock6 -i dock.in -o dock.out") -> ToolUse:
-    return ADAPTER.understand_command(UserCommand(argv=tuple(text.split()), cwd=cwd, environ={}, exe=STAND_IN))
+    return ADAPTER.understand_command(UserCommand(argv=tuple(text.split()), cwd=cwd, environ={}, exe=STAND_IN_DOCK6))
 
 
 @pytest.mark.slow
@@ -50,7 +31,7 @@ def test_batches_at_the_same_relative_name_join_exactly(docking: Path) -> None:
     assert not any(isinstance(token, InputArg) for token in use.argv)
     assert use.inputs[0].path == "lib/ligands.mol2"
     assert {path.name for path in use.databases} == {"dock.in", "spheres.sph", "grid.nrg", "grid.bmp"}
-    arguments = [str(STAND_IN), *arguments_of(use)[1:]]
+    arguments = [str(STAND_IN_DOCK6), *arguments_of(use)[1:]]
     call(arguments, docking)
     records = cut((docking / "lib" / "ligands.mol2").read_bytes(), "mol2")
     for size in (1, 7, 100):

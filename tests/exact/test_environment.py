@@ -29,7 +29,7 @@ COMMANDS = {
     "diamond": ("diamond blastp -q q.faa -d d --threads 2",),
     "minimap2": ("minimap2 n.fna n.fna",),
     "muscle": ("muscle3 -version",),
-    "mafft": ("mafft --auto q.faa",),
+    "mafft": ("mafft --auto few.faa",),
     "obabel": ("obabel -:CCO -osdf",),
     "vina": ("vina --version",),
 }  # fmt: skip
@@ -41,6 +41,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     harness.take(data / "proteins_db.faa", folder / "db.faa", 800)
     harness.take(data / "proteins_queries.faa", folder / "q.faa", 24)
+    harness.take(data / "proteins_queries.faa", folder / "few.faa", 3)
     harness.take(data / "genes_db.fna", folder / "n.fna", 60)
     for line in (
         "makeblastdb -in db.faa -dbtype prot -out p",

@@ -17,9 +17,9 @@ from exact_cases import records
 from fragment_driver import command_of, in_fragments, serial, why_not
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from once import once
+from parameter_choice import again, some
+from session_resources import once
 from tool_batches import need, understand
-from turns import again, some
 
 from millrace.adapters.blast import fragments
 
@@ -27,6 +27,8 @@ pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ i
 
 FORMATS = ("0", "5", "6", "7", "8", "10", "12", "15", "16", "18", "7 qaccver saccver score sallseqid qcovs")
 LIMITS = (1, 5, 25, 500, 5000)
+#: One below the number of copies, one in the middle, one above all.
+FEW_LIMITS = (1, 25, 5000)
 
 
 def make(folder: Path, name: str, text: bytes, *options: str, kind: str = "prot") -> None:
@@ -123,19 +125,19 @@ def check(place: Path, folder: Path, text: str, n: int = 3, size: int = 5, **mor
     return whole
 
 
-@pytest.mark.parametrize(("n", "size"), [(3, 4), again(16, 7)])
-def test_every_format_is_that_of_the_whole(n: int, size: int, place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("queries", "n", "size"), [("q3.faa", 3, 2), again("q.faa", 3, 4), again("q.faa", 16, 7)])
+def test_every_format_is_that_of_the_whole(queries: str, n: int, size: int, place: Path, tmp_path: Path) -> None:
     found: dict[object, list[bytes]] = {}
     for number, outfmt in enumerate(FORMATS):
-        command = command_of(["blastp", "-query", "q.faa", "-db", "many", "-outfmt", outfmt], place)
+        command = command_of(["blastp", "-query", queries, "-db", "many", "-outfmt", outfmt], place)
         assert in_fragments(command, n, size, tmp_path / str(number), found) == serial(command), outfmt
-    assert len(found) == -(-7 // size)
+    assert len(found) == -(-len(records(place / queries)) // size)
 
 
-@pytest.mark.parametrize("mode", [again("0"), again("1"), "2", again("3")])
-def test_limits_and_ties_of_copies(mode: str, place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "limits"), [("2", FEW_LIMITS), *(again(mode, LIMITS) for mode in "0123")])
+def test_limits_and_ties_of_copies(mode: str, limits: tuple[int, ...], place: Path, tmp_path: Path) -> None:
     found: dict[object, list[bytes]] = {}
-    for limit in LIMITS:
+    for limit in limits:
         text = f"blastp -query q3.faa -db twins -outfmt 7 -comp_based_stats {mode} -max_target_seqs {limit}"
         check(place, tmp_path / str(limit), text, n=7, size=2, found=found)
 
@@ -269,16 +271,16 @@ def test_a_list_of_taxa_depends_on_the_taxonomy(place: Path) -> None:
 
 
 def test_taxa_alone_and_with_those_below(place: Path, tmp_path: Path) -> None:
-    text = "blastp -query q.faa -db taxed -outfmt 6 -taxids 1"
+    text = "blastp -query q3.faa -db taxed -outfmt 6 -taxids 1"
     bare = shutil.copytree(place, tmp_path / "bare")
     (bare / "taxonomy4blast.sqlite3").unlink()
     if not knows_below("blastp"):
-        check(bare, tmp_path / "each", text, n=4, size=3)
+        check(bare, tmp_path / "each", text, n=4, size=2)
         return
     # Without its taxonomy BLAST warns, and searches all; what blastdbcmd lists is something else.
     assert "requires additional data files" in why_not(command_of(text.split(), bare))
     for folder in (place, bare):
-        check(folder, tmp_path / f"alone-{folder.name}", f"{text} -no_taxid_expansion", n=4, size=3)
+        check(folder, tmp_path / f"alone-{folder.name}", f"{text} -no_taxid_expansion", n=4, size=2)
 
 
 def test_list_without_all_names_of_an_entry_is_refused(place: Path, tmp_path: Path) -> None:
@@ -317,7 +319,7 @@ def test_full_list_makes_the_whole_fragment_a_candidate(
     """A full list may lack a hit of the fragment."""
     monkeypatch.setattr(fragments, "_choose_limit", lambda options: 3)
     found: dict[object, list[bytes]] = {}
-    for limit in LIMITS:
+    for limit in FEW_LIMITS:
         text = f"blastp -query q3.faa -db twins -outfmt 7 -max_target_seqs {limit}"
         check(place, tmp_path / str(limit), text, found=found)
     # Lists of six cannot have told of all the copies that are found.

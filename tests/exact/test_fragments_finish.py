@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from exact_cases import make_relatives, records
 from fragment_driver import command_of, understand
-from turns import again
+from parameter_choice import again
 
 from millrace.core.tasks import RankTask, SliceTask, decode_task_kind
 from millrace.report.events import TaskEvent, read_typed_events

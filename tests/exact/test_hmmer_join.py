@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from turns import again, some
+from parameter_choice import again, some
 
 from millrace import _core
 from millrace.adapters.hmmer.adapter import HmmerAdapter

@@ -6,14 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from exact_cases import make_hairpins
+from exact_cases import MODELS, make_hairpins
+from parameter_choice import some
 from tool_batches import call, in_batches, need, still, understand
-from turns import some
 
 from millrace.core.errors import RefusedError
-
-#: Three models, calibrated: a hairpin, two of them, and one without base pairs.
-MODELS = Path(__file__).with_name("hairpins.cm")
 
 
 @pytest.fixture(scope="module")

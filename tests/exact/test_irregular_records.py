@@ -6,7 +6,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-import irregular
+import irregular_files
 import pytest
 from tool_batches import need
 
@@ -40,14 +40,14 @@ def prepare(folder: Path, case: str) -> str:
     form, letters, _, command = CASES[case]
     tool = shlex.split(command)[0]
     need(tool)
-    choose = irregular.random.Random(0)
+    choose = irregular_files.random.Random(0)
     if letters:
         (folder / "db.fa").write_text(
-            "".join(f">d{each}\n{irregular.sequence(choose, letters)}\n" for each in range(3))
+            "".join(f">d{each}\n{irregular_files.sequence(choose, letters)}\n" for each in range(3))
         )
     if form == "hmm":
         need("hmmbuild")
-        (folder / "m.sto").write_text(f"# STOCKHOLM 1.0\nm {irregular.sequence(choose, PROTEIN)[:20]}\n//\n")
+        (folder / "m.sto").write_text(f"# STOCKHOLM 1.0\nm {irregular_files.sequence(choose, PROTEIN)[:20]}\n//\n")
         subprocess.run(["hmmbuild", "-n", "m", "m.hmm", "m.sto"], cwd=folder, check=True, capture_output=True)
         return (folder / "m.hmm").read_text()
     return letters
@@ -62,7 +62,7 @@ def written(folder: Path, command: str, name: str) -> tuple[int, bytes]:
 def check(folder: Path, case: str, seed: int, given: str) -> str:
     """Compare; ``equal``, ``refused`` by us, or ``failed`` serially."""
     form, _, packed, command = CASES[case]
-    data = irregular.make(form, seed, given, packed=packed)
+    data = irregular_files.make(form, seed, given, packed=packed)
     (folder / "in").write_bytes(data)
     status, expected = written(folder, command, "in")
     if status:

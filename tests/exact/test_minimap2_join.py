@@ -13,7 +13,7 @@ from tool_batches import call, in_batches, need, understand
 from millrace.core.errors import RefusedError
 
 #: In one way of each kind; the others go the second.
-SIZES = (1, 7, 40)
+SIZES = (1, 7, 25)
 
 
 def make(folder: Path, data: Path) -> None:
@@ -24,7 +24,7 @@ def make(folder: Path, data: Path) -> None:
     repeat = sequences[0][:3000]
     (folder / "ref.fa").write_text("".join(f">t{k}\n{sequence}{repeat}\n" for k, sequence in enumerate(sequences)))
     with (folder / "reads.fa").open("w") as fasta, (folder / "reads.fq").open("w") as fastq:
-        for k in range(60):
+        for k in range(40):
             source = dice.choice([*sequences, repeat])
             length = min(dice.choice((60, 150, 1000, 2500)), len(source))
             at = dice.randrange(len(source) - length + 1)

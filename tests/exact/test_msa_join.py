@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from parameter_choice import again
 from tool_batches import arguments_of, call, need, still, understand
-from turns import again
 
 from millrace import _core
 from millrace.core.tool_use import ToolUse

@@ -135,7 +135,9 @@ def test_scant_records_in_batches_of_one(tmp_path: Path, command: str) -> None:
     write_databases(tmp_path, (command,))
     alphabet = next(key for key, commands in COMMANDS.items() if command in commands)
     scant = "A" if "blastx" in command else SCANT[alphabet][0]
-    done = [check(tmp_path, command, alphabet, places, scant) for places in SAMPLE]
+    # A query of less than a codon alone keeps DIAMOND 2.1.3 waiting for ever.
+    sample = SAMPLE[1:] if "blastx" in command else SAMPLE
+    done = [check(tmp_path, command, alphabet, places, scant) for places in sample]
     assert any(done)
 
 

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from parameter_choice import again, some
 from tool_batches import SIZES, call, cut, in_batches, need, still, understand
-from turns import again, some
 
 from millrace import _core
 from millrace.adapters.obabel import JOINS, WRITTEN

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from exact_cases import MILLRACE, records
+from parameter_choice import again
 from tool_batches import need
-from turns import again
 
 #: Where the empty queries are: an ``e`` each; an ``h`` is one with hits.
 PLACES = {"last": "hhhe", "everywhere": "eehehheehe", "many-first": "eeeeehh"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from exact_cases import records
 from fragment_driver import command_of, in_fragments, serial, understand
-from turns import some
+from parameter_choice import some
 
 from millrace.adapters.blast import physical_fragments as splitting
 from millrace.core.errors import MillraceError, RefusedError

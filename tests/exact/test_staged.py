@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from parameter_choice import again, some
 from tool_batches import need
-from turns import again, some
 
 from millrace.storage import staging_choice
 from millrace.storage.bind_mounts import find_mount_problem

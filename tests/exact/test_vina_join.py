@@ -8,55 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from docking_folders import BOX, LIGANDS, make_vina_folder
+from parameter_choice import again, some
 from tool_batches import arguments_of, call, need, understand
-from turns import again, some
 
 from millrace import _core
 from millrace.core.tool_use import ToolUse
-
-BOX = """center_x = 15.19
-center_y = 53.903
-center_z = 16.917
-size_x = 10
-size_y = 10
-size_z = 10
-exhaustiveness = 1
-max_evals = 500
-"""
-#: 3D molecules are made from SMILES at random, so these were made once: water-like, small and quick to dock.
-LIGANDS = {
-    "methanol": "C 0.000 0.000 0.000|O 1.400 0.000 0.000",
-    "glycol": "C 0.000 0.000 0.000|C 1.520 0.000 0.000|O 2.030 1.340 0.000",
-    "acetone": "C 0.000 0.000 0.000|C 1.510 0.000 0.000|O 2.130 1.050 0.000|C 2.260 -1.300 0.000",
-}
-
-
-def pdbqt(atoms: str) -> str:
-    lines = ["ROOT"]
-    for number, atom in enumerate(atoms.split("|"), 1):
-        element, x, y, z = atom.split()
-        kind = "OA" if element == "O" else element
-        lines.append(
-            f"ATOM  {number:5d}  {element:<3s} LIG A   1    {float(x):8.3f}{float(y):8.3f}{float(z):8.3f}"
-            f"  1.00  0.00    +0.000 {kind:<2s}"
-        )
-    return "\n".join([*lines, "ENDROOT", "TORSDOF 0", ""])
-
-
-def make_docking(data: Path, folder: Path) -> None:
-    """Put a receptor, a box and three ligands into ``folder``."""
-    shutil.copy(data / "1iep_receptor.pdbqt", folder / "r.pdbqt")
-    (folder / "box.txt").write_text(BOX)
-    (folder / "ligands").mkdir()
-    for name, atoms in LIGANDS.items():
-        (folder / "ligands" / f"{name}.pdbqt").write_text(pdbqt(atoms))
 
 
 @pytest.fixture
 def docking(data: Path, tmp_path: Path) -> Path:
     """A working directory for Vina."""
     need("vina")
-    make_docking(data, tmp_path)
+    make_vina_folder(data, tmp_path)
     (tmp_path / "out").mkdir()
     return tmp_path
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from harness import take
-from once import once
-from turns import some
+from parameter_choice import some
+from session_resources import once
 
 #: The build of a wheel for any Linux takes more than a minute of both cores.
 pytestmark = pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from jobs import Mpi, find
+from mpi_jobs import Mpi, find
 
 
 @pytest.fixture(autouse=True)

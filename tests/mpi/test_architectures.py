@@ -15,7 +15,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from jobs import Mpi, end, ranks, said
+from mpi_jobs import Mpi, end, ranks, said
 
 pytestmark = [
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="only an x86_64 can be an i686 too"),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jobs
+import mpi_jobs
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
@@ -15,7 +15,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("more", [[], ["--partition-size", "2"]])
 def test_all_tasks_of_the_benchmark_end(more: list[str]) -> None:
-    mpirun = jobs.find("openmpi").mpirun[0]
+    mpirun = mpi_jobs.find("openmpi").mpirun[0]
     command = [
         sys.executable,
         "-m",

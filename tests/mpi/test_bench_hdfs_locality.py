@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import harness
-import nodes
+import namespace_nodes
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
@@ -18,7 +18,7 @@ REPO = Path(__file__).resolve().parents[2]
 def test_benchmark_searches_write_the_serial_bytes() -> None:
     """By where the blocks are, anywhere, and with a DataNode that dies meanwhile."""
     pytest.importorskip("hdfs_native")
-    if reason := nodes.reason_not():
+    if reason := namespace_nodes.reason_not():
         pytest.skip(reason)
     if missing := [name for name in ("java", "makeblastdb", "tc") if not shutil.which(name)]:
         pytest.skip(f"not installed: {', '.join(missing)}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from exact_cases import CASES, IN_FRAGMENTS, Case, differing, serially
-from jobs import Mpi
+from mpi_jobs import Mpi
 
 #: A table, a report, standard input to standard output, several outputs of one tool, another joiner, a filter, files
 #: that are records, and fragments of a database, which any process may search, with queries of which several write the rows. ``bench.exact_cluster`` runs all.

@@ -19,8 +19,8 @@ from typing import Any
 import harness
 import pytest
 from crash_site import TOOL, Site
-from jobs import NO_SILENCE, Mpi, end, ranks, said, with_limits
-from turns import again
+from mpi_jobs import NO_SILENCE, Mpi, end, ranks, said, with_limits
+from parameter_choice import again
 
 from millrace import _core
 from millrace.output.output_parts import select_effective_tasks

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from jobs import Mpi
+from mpi_jobs import Mpi
 
 from millrace.cluster.transport.mpi_start import list_inner_bridges
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs import Mpi
+from mpi_jobs import Mpi
 
 
 def test_each_rank_logs_messages_sent_and_received(an_mpi: Mpi, tmp_path: Path) -> None:

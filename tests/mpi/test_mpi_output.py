@@ -15,9 +15,9 @@ import harness
 import pytest
 from crash_site import Site
 from exact_cases import CASES, Case, differing, serially
-from jobs import Mpi, end, ranks, said
-from turns import again
-from written import check, extents, traced
+from mpi_jobs import Mpi, end, ranks, said
+from parameter_choice import again
+from traced_writes import check, extents, traced
 
 WAYS = ("merge", "individual", "collective", "coordinator")
 

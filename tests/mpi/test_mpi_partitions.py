@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from crash_site import Site
-from jobs import NO_SILENCE, Mpi, find, said, with_limits
+from mpi_jobs import NO_SILENCE, Mpi, find, said, with_limits
 from test_mpi_failures import Job, resumed, site, words
 
 __all__ = ["site"]  # a fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from crash_site import Site
-from jobs import Mpi
+from mpi_jobs import Mpi
 from test_mpi_failures import N, whole
 
 #: What a rank is started by: another key for rank 1 than for the others, and no key but for rank 1.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import web_server
-from jobs import Mpi
+from mpi_jobs import Mpi
 
 
 def test_mpirun_processes_download_a_file_once(openmpi: Mpi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

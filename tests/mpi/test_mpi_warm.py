@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from exact_cases import Case, differing, serially
-from jobs import Mpi
+from mpi_jobs import Mpi
 
 
 def test_each_node_forks_tools_of_its_own(openmpi: Mpi, bench_of: Path, tmp_path: Path) -> None:

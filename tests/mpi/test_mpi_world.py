@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bystander import ASK, beside, prepare
 from crash_site import Site
-from jobs import Mpi
+from mpi_jobs import Mpi
+from outside_writer import ASK, beside, prepare
+from parameter_choice import some
 from test_mpi_failures import N, whole
-from turns import some
 
 SEEN = "sed 's/^>/>seen /'"
 

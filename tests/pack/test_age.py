@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from in_process import told
+from in_process_cli import told
 
 from millrace.cli.pack import command as pack
 from millrace.cli.send import command as send

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from in_process import told
+from in_process_cli import told
 
 from millrace import _core
 from millrace.cli import unpack

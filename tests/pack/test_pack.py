@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from once import once
+from parameter_choice import some
+from session_resources import once
 from tool_batches import need
-from turns import some
 
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import DatabaseArg, InputArg, OutputArg

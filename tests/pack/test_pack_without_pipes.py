@@ -15,6 +15,8 @@ from harness import wait_until
 from tool_batches import need
 
 MILLRACE = [sys.executable, "-m", "millrace"]
+#: Serves the filesystem.
+SERVER = Path(__file__).parents[1] / "support" / "pipeless_filesystem.py"
 
 
 @pytest.fixture
@@ -29,8 +31,7 @@ def mounted(bench_of: Path, tmp_path: Path) -> Iterator[Path]:
     for pattern in ("prot.*", "q3.faa"):
         for path in bench_of.glob(pattern):
             (tmp_path / path.name).symlink_to(path)
-    server = Path(__file__).with_name("no_pipes.py")
-    with subprocess.Popen([sys.executable, str(server), str(real), str(at)], stderr=subprocess.PIPE) as serving:
+    with subprocess.Popen([sys.executable, str(SERVER), str(real), str(at)], stderr=subprocess.PIPE) as serving:
         try:
             if not wait_until(lambda: os.path.ismount(at) or serving.poll() is not None) or serving.poll() is not None:
                 pytest.skip(f"no filesystem in user space can be mounted: {serving.stderr and serving.stderr.read()!r}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from in_process import told
+from in_process_cli import told
 
 from millrace import _core
 from millrace.cli.pack import command as pack

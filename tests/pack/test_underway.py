@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from parameter_choice import some
 from test_pack import MILLRACE, RESULTS, ask, blastp_6, link, tools  # noqa: F401 (fixtures)
-from turns import some
 
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.extensions.pack import result_packer

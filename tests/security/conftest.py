@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from users import STRANGER, VICTIM, Machine, User, install
+from machine_users import STRANGER, VICTIM, Machine, User, install
 
 
 @pytest.fixture(scope="session")

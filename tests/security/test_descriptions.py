@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from users import Machine, User
+from machine_users import Machine, User
 
 DESCRIPTION = """programs = ["mytool"]
 version = ["--version"]

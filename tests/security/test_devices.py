@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from users import Machine
+from machine_users import Machine
 
 FASTA = ">r1\nMKV\n>r2\nMAA\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from users import Machine
+from machine_users import Machine
 
 DESCRIPTION = """programs = ["copy"]
 [use]

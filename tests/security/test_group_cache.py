@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from users import STRANGER, Machine, User
+from machine_users import STRANGER, Machine, User
 
 #: A group that no account has.
 GROUP = STRANGER + 10_000_000

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from users import Machine, User
+from machine_users import Machine, User
 
 MEMORY = Path("/dev/shm")
 

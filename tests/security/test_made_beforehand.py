@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from users import Machine
+from machine_users import Machine
 
 FUNCTION = """[phase.one]
 python = "some.py:names"

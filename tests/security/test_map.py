@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from users import Machine, User
+from machine_users import Machine, User
 
 CODE = "import sys, millrace; print(list(millrace.map(len, ['a', 'bcd'], run_dir=sys.argv[1], slots=1)))"
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from users import Machine, User
+from machine_users import Machine, User
 
 SEARCH = "blastp -query q.faa -db prot -outfmt 0 -out out"
 

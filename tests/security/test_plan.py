@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from users import Machine
+from machine_users import Machine
 
 #: A tool, or a module, that notes that it was run.
 TOOL = "#!/bin/sh\ntouch {}/started\necho 'seqkit v2.3.1'\n"

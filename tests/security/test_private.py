@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
+from machine_users import Machine, User
 from test_kills import waiting_run
-from users import Machine, User
 
 
 def ready(user: User) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from users import Machine
+from machine_users import Machine
 
 SCRIPT = """#!/bin/sh
 while read x; do

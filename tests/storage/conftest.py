@@ -10,10 +10,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-import servers
 import sftp_server
+import storage_servers
 import web_server
-from once import shared
+from session_resources import shared
 
 REPO = Path(__file__).resolve().parent.parent.parent
 
@@ -67,7 +67,7 @@ def moto() -> Iterator[str]:
     """An S3 server in a process of its own; its address."""
     pytest.importorskip("boto3")
     pytest.importorskip("moto.server")
-    with servers.s3() as address:
+    with storage_servers.s3() as address:
         yield address
 
 
@@ -92,9 +92,9 @@ def bucket(moto: str, environment: Path, monkeypatch: pytest.MonkeyPatch) -> str
 def small_hdfs(session_folder: Path) -> Iterator[dict[str, str]]:
     """An HDFS with two DataNodes, one for all workers: its URL, and the address of WebHDFS."""
     pytest.importorskip("hdfs_native")
-    if reason := servers.no_hdfs():
+    if reason := storage_servers.no_hdfs():
         pytest.skip(reason)
-    with shared(session_folder / "hdfs", servers.hdfs) as told:
+    with shared(session_folder / "hdfs", storage_servers.hdfs) as told:
         yield told
 
 
@@ -115,7 +115,7 @@ def hdfs(name_node: str, hdfs_folder: str) -> Callable[[str, bytes], str]:
     """Writes a file into a folder of this test's own, and gives its URL."""
 
     def put(name: str, content: bytes) -> str:
-        servers.put(name_node, f"/{hdfs_folder}/{name}", content)
+        storage_servers.put(name_node, f"/{hdfs_folder}/{name}", content)
         return f"{name_node}/{hdfs_folder}/{quote(name)}"
 
     return put

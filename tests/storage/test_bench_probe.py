@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import harness
-import nodes
+import namespace_nodes
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
@@ -17,7 +17,7 @@ REPO = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 def test_benchmark_compares_predictions_with_transfers() -> None:
     pytest.importorskip("requests")
-    if reason := nodes.reason_not() or ("" if shutil.which("tc") else "tc is not installed"):
+    if reason := namespace_nodes.reason_not() or ("" if shutil.which("tc") else "tc is not installed"):
         pytest.skip(reason)
     command = [sys.executable, "-m", "bench.probe", "--mbit", "200", "--seconds", "0.2", "--repeats", "1"]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=harness.LONGEST_SECONDS)

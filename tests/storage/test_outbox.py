@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness import wait_until
-from jobs import find
+from mpi_jobs import find
 from shell import Shell
 from web_server import Web
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from profiles import profile
+from hmmer_profiles import profile
+from parameter_choice import some
 from shell import Ended, Shell
-from turns import some
 from web_server import Web
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"

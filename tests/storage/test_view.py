@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from harness import wait_until
+from mounted_views import mounted, unmount
+from parameter_choice import again
 from shell import Shell
-from turns import again
-from views import mounted, unmount
 from web_server import Web
 
 CONTENT = random.Random(7).randbytes(3_000_017)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-import histories
 import pytest
+import run_histories
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -39,19 +39,19 @@ MOST = 3000
 
 
 def test_the_rules_hold_in_all_histories() -> None:
-    assert histories.first_broken(count(), 2000) is None
+    assert run_histories.first_broken(count(), 2000) is None
 
 
 @pytest.mark.slow
 def test_the_rules_hold_in_very_many_histories() -> None:
-    assert histories.first_broken(count(2000), 50_000) is None
+    assert run_histories.first_broken(count(2000), 50_000) is None
 
 
 @settings(max_examples=200, suppress_health_check=[*HealthCheck])
 @given(st.randoms(use_true_random=False))
 def test_rules_hold_for_any_choice(choose: random.Random) -> None:
     """The same choices, made by Hypothesis, which looks for the smallest history that breaks a rule."""
-    histories.Job(choose).run()
+    run_histories.Job(choose).run()
 
 
 Change = Callable[..., Any]
@@ -75,7 +75,7 @@ def of_other_records(real: Change) -> Change:
         actions = real(self, *words)
         for k, action in enumerate(actions):
             if isinstance(action, OutputBatch):
-                other = histories.Ref(action.result.first, action.result.last + 1, 0, list(action.result.blocks))  # type: ignore[arg-type]
+                other = run_histories.Ref(action.result.first, action.result.last + 1, 0, list(action.result.blocks))  # type: ignore[arg-type]
                 actions[k] = OutputBatch(action.batch, other, action.seconds, action.cpu_seconds)  # type: ignore[arg-type]
         return actions
 
@@ -218,7 +218,7 @@ def accuses_without_cause(real: Change) -> Change:
     """Equal bytes are taken for others, at another stretch."""
 
     def changed(self: OutputVerification, rerun: Any, mismatch: Any) -> Any:
-        self._reruns[rerun].stretch.mismatch = other = histories.OTHER_BYTES
+        self._reruns[rerun].stretch.mismatch = other = run_histories.OTHER_BYTES
         return real(self, rerun, mismatch or other)
 
     return changed
@@ -328,4 +328,4 @@ def test_planted_fault_is_detected(
     what: str, owner: type, name: str, plant: Callable[[Change], Change], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, plant(getattr(owner, name)))
-    assert histories.first_broken(count(), MOST), what
+    assert run_histories.first_broken(count(), MOST), what

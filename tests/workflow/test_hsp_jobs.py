@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from harness import LONGEST_SECONDS, take, wait_until
-from once import once
+from session_resources import once
 from shell import Shell
 
 MACHINE = os.uname().machine
