@@ -25,6 +25,7 @@ from millrace.storage.reading_costs import (
     ReadOffer,
     ReadSample,
     choose_cheapest_offer,
+    choose_path,
     fit_read_cost,
     guess_read_cost,
 )
@@ -187,6 +188,110 @@ def test_c_program_asks_for_the_cheapest_place(shell: Shell, environment: Path, 
     none = shell.run("./best -nowhere")
     assert none.out == "none\n" and "-nowhere: no such file" in none.err, none.shown
     assert shell.run("PATH=/nowhere ./best /nowhere/nr.faa").out == "none\n"
+
+
+ASK_OFTEN = """
+#include "millrace.h"
+int main(int argc, char **argv)
+{
+    int k;
+    for (k = 1; k < argc; k++) {
+        char *best = millrace_replicated_path(argv[k], 1, 2);
+        puts(best ? best : "none");
+        free(best);
+    }
+    fflush(stdout);
+    if (fork() == 0) { /* has a process of its own to ask */
+        char *best = millrace_best_path(argv[1], 1);
+        puts(best ? best : "none");
+        return 0;
+    }
+    return wait(NULL) < 0;
+}
+"""
+
+
+def test_c_program_starts_one_process_for_all_questions(shell: Shell, environment: Path, web: Web) -> None:
+    url = web.put("nr.faa", b">a\nMKV\n")
+    (environment / "config" / "millrace.toml").write_text(f'stage = "{shell.root}"\n')
+    (shell.work / "ask.c").write_text(ASK_OFTEN)
+    (shell.work / "seen").mkdir()
+    (shell.work / "seen" / "millrace").write_text(
+        f'#!/bin/sh\necho "$@" >> {shell.work}/started\nexec {shell.root}/bin/millrace "$@"\n'
+    )
+    (shell.work / "seen" / "millrace").chmod(0o755)
+    made = shell.run('gcc -std=c99 -Wall -Wextra -Werror -I"$(millrace tool include-dir)" ask.c -o ask')
+    assert made.code == 0, made.shown
+    (shell.work / "a file").write_text("x")
+    ended = shell.run(f"PATH={shell.work}/seen:$PATH ./ask {url} 'a file' none {url} > out; cat out")
+    copy, *others = ended.out.splitlines()
+    assert Path(copy).read_bytes() == b">a\nMKV\n" and copy.startswith(f"{shell.root}/millrace-stage-"), ended.shown
+    assert others == [f"{shell.work}/a file", "none", copy, copy] and "none: no such file" in ended.err, ended.shown
+    assert (shell.work / "started").read_text() == "data best-path --serve\n" * 2 and web.n_downloads == 1
+
+
+def test_staged_copy_is_a_place_until_the_file_changes(shell: Shell, environment: Path, web: Web) -> None:
+    url = web.put("nr.faa", b"old")
+    (shell.root / "copies").mkdir()
+    copy = shell.run(f"millrace data stage {url} --to {shell.root}/copies").out.strip()
+    assert Path(copy).read_bytes() == b"old"
+    assert shell.run(f"millrace data best-path {url}").out.strip() == storage.best_path(url) == copy
+    assert f"  {copy}  3 B in " in shell.run(f"millrace data locate {url}").out
+    assert copy in shell.run("millrace data list").out
+    web.put("nr.faa", b"new")
+    assert storage.best_path(url) == url
+    assert Path(storage.best_path(url, replicate=True)).read_bytes() == b"new"
+
+
+def test_replicated_copy_is_found_by_the_next_process(shell: Shell, environment: Path, web: Web) -> None:
+    content = os.urandom(100_000)
+    url = web.put("nr.faa", content)
+    (environment / "config" / "millrace.toml").write_text(
+        f'stage = "{shell.root}"\n' + rule("/nowhere/nr.*", f"{web.url}/nr.*")
+    )
+    path = storage.best_path("/nowhere/nr.faa", readers=4, reads=3, replicate=True)
+    assert Path(path).read_bytes() == content and path.startswith(f"{shell.root}/millrace-stage-")
+    (environment / "config" / "millrace.toml").write_text(rule("/nowhere/nr.*", f"{web.url}/nr.*"))
+    for words in ("/nowhere/nr.faa --replicate", "/nowhere/nr.faa", url):
+        assert shell.run(f"millrace data best-path {words}").out == f"{path}\n"
+    assert web.n_downloads == 1
+
+
+@pytest.mark.parametrize(("reads", "is_copied"), [(1, False), (2, False), (10, True)])
+def test_copy_pays_from_some_number_of_reads(reads: int, is_copied: bool) -> None:
+    """A share of 100 MB/s that keeps nothing: a copy costs one read of it, and 0.3 s."""
+    offers = [ReadOffer(place="/share/nr", size=10**7, cost=guess_read_cost("shared"), readers=1)]
+    copy = ReadOffer(place="/tmp/copy", size=10**7, cost=guess_read_cost("disk"), readers=1, is_kept=True)
+    found = choose_path(offers, copy, reads)
+    assert found.is_copied is is_copied and found.offer is offers[0]
+    assert choose_path(offers, copy, reads, needs_copy=True).is_copied
+
+
+def test_stage_leaves_in_place_what_does_not_pay(shell: Shell, environment: Path) -> None:
+    (shell.work / "nr.faa").write_bytes(b"x" * 5000)
+    (shell.root / "copies").mkdir()
+    line = f"millrace data stage nr.faa --to {shell.root}/copies"
+    ended = shell.run(f"{line} --reads 7")
+    assert ended.out == f"{shell.work}/nr.faa\n" and ended.code == 0, ended.shown
+    assert "nr.faa: left in place: 7 reads there take 0 ms, with a copy 300 ms (--all copies it)" in ended.err
+    copy = shell.run(f"{line} --all").out.strip()
+    assert copy.startswith(f"{shell.root}/copies/") and Path(copy).read_bytes() == b"x" * 5000
+
+
+def test_file_that_cannot_be_copied_is_read_in_place(shell: Shell, environment: Path, web: Web) -> None:
+    """Its cheapest source tells no version, so no copy of it can be kept."""
+    url = web.put("nr.faa", b"x" * 5000)
+    web.tells_version = False
+    (shell.work / "nr.faa").write_bytes(b"x" * 5000)
+    (environment / "config" / "millrace.toml").write_text(rule(f"{shell.work}/nr.*", f"{web.url}/nr.*"))
+    slow = ReadCost(lines=(line(1, 100.0, 1.0),))
+    disk = cost_table.MeasuredCost(place=str(shell.work), size=1, cost=slow, checks=(), when=1.0, is_kept=False)
+    cost_table.add_measurement(disk, os.environ)
+    ended = shell.run("millrace data stage nr.faa --to /dev/shm")
+    assert ended.code == 0 and ended.out == f"{shell.work}/nr.faa\n", ended.shown
+    assert f"cannot be copied: {url}: its server tells neither" in ended.err, ended.shown
+    ended = shell.run(f"millrace data best-path --replicate {url}")
+    assert ended.code == 1 and "tells neither ETag nor date" in ended.err, ended.shown
 
 
 def test_damaged_or_foreign_cost_table_is_ignored(environment: Path) -> None:

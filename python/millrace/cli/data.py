@@ -42,13 +42,13 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
     from millrace.cli.run import print_json
     from millrace.core.replica_rules import redact_place
     from millrace.host import site_defaults
-    from millrace.storage import cost_table
+    from millrace.storage import cost_table, path_choice
     from millrace.storage.reading_costs import choose_cheapest_offer
 
-    rules = site_defaults.read_replicas(os.environ)
+    settings = site_defaults.read_settings(os.environ)
     told = []
     for name in names:
-        found = cost_table.query_places(cost_table.make_absolute(name), rules)
+        found = path_choice.query_all_places(name, settings, os.environ)
         offers = {offer.place: offer for offer in cost_table.list_offers(found, readers, os.environ)}
         best = choose_cheapest_offer(list(offers.values()))
         told.append({"name": redact_place(name), "best": redact_place(best.place) if best else "", "places": [
@@ -92,19 +92,61 @@ def _format_seconds(value: float) -> str:
 
 
 @command.command("best-path", short_help="Print the cheapest place of a file.")
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option(
     "--readers", type=click.IntRange(1), default=1, metavar="N", help="How many will read at the same time (default 1)."
 )
-def best_path(name: str, readers: int) -> None:
-    """Print the path or URL from which a file is read at the least cost.
+@click.option(
+    "--reads",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="How often this node will read all of it (default 1).",
+)
+@click.option(
+    "--replicate",
+    is_flag=True,
+    help="Copy it to this node first where that pays, or where no path has it; print a path.",
+)
+@click.option("--serve", is_flag=True, hidden=True, help="Answer a program that includes millrace.h.")
+def best_path(name: str | None, readers: int, reads: int, replicate: bool, serve: bool) -> None:
+    """Print the path or URL from which a file is read at the least cost. Copies on this node count as places.
 
     \b
-    aligner -db "$(millrace data best-path /db/nr.faa --readers 40)"
+    aligner -db "$(millrace data best-path /db/nr.faa --readers 40 --reads 10 --replicate)"
     """
     from millrace import storage
 
-    click.echo(storage.best_path(name, readers))
+    if serve:
+        _serve_best_paths()
+    elif name is None:
+        raise click.UsageError("Missing argument 'NAME'.")
+    else:
+        click.echo(storage.best_path(name, readers, reads, replicate))
+
+
+def _serve_best_paths() -> None:
+    """Answer requests of ``millrace.h`` on standard input until it ends: ``READERS READS REPLICATE NAME``, null-terminated.
+
+    The answer is a path and a null; without a path the null alone, and the reason on standard error.
+    """
+    import sys
+
+    from millrace import storage
+    from millrace.cli import print_message
+
+    waiting = b""
+    while piece := os.read(sys.stdin.fileno(), 1 << 16):
+        *requests, waiting = (waiting + piece).split(b"\0")
+        for request in requests:
+            readers, reads, replicate, name = request.split(b" ", 3)
+            try:
+                found = storage.best_path(os.fsdecode(name), int(readers), int(reads), replicate == b"1")
+            except MillraceError as error:
+                print_message(str(error))
+                found = ""
+            sys.stdout.buffer.write(os.fsencode(found) + b"\0")
+            sys.stdout.buffer.flush()
 
 
 @command.command("probe", short_help="Measure what places cost.")
@@ -122,7 +164,7 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
     from millrace.storage.cost_table import measure_place as measure
 
     found, failed = [], False
-    places = places or tuple(cost_table.list_example_files(site_defaults.read_replicas(os.environ)))
+    places = places or tuple(cost_table.list_example_files(site_defaults.read_settings(os.environ).replica))
     if not places:
         raise RefusedError("no [[replica]] names a place", "name a file or a URL")
     for place in places:
@@ -157,30 +199,42 @@ def _print_measured_costs(measured: MeasuredCost) -> None:
         click.echo(f"  {line.readers} at a time: {words}")
 
 
-PLACES = click.option("--to", "ways", multiple=True, metavar="disk|ram|DIR", help="Where the copies are (default: disk, in $TMPDIR; list, evict and verify: disk and ram).")  # fmt: skip
+PLACES = click.option("--to", "ways", multiple=True, metavar="disk|ram|DIR", help="Where the copies are (default: disk, in $TMPDIR; list, evict and verify: disk, ram and the folders that were named before).")  # fmt: skip
 
 
 @command.command("stage", short_help="Keep copies of files on this node.")
 @click.argument("names", metavar="NAME|URL...", nargs=-1, required=True)
+@click.option(
+    "--readers", type=click.IntRange(1), default=1, metavar="N", help="How many will read at the same time (default 1)."
+)
+@click.option(
+    "--reads",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How often this node will read each (default: four times for each core).",
+)
+@click.option("--all", "everything", is_flag=True, help="Copy those, too, for which that does not pay.")
 @PLACES
-def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
-    """Fetch files into the cache of this node, each from its cheapest place, and print the paths of the copies.
+def stage(names: tuple[str, ...], readers: int, reads: int | None, everything: bool, ways: tuple[str, ...]) -> None:
+    """Copy files to this node where that pays, each from its cheapest place, and print the paths from which to read.
 
-    An existing copy is not fetched again; concurrent requests share one download; an interrupted download is resumed.
+    What is left in place, and why, goes to standard error. An existing copy is not fetched again; concurrent requests
+    share one download; an interrupted download is resumed.
     """
-    from millrace.host import site_defaults
-    from millrace.storage import cost_table
-    from millrace.storage.cache import cache_download, cache_location
-    from millrace.storage.cache.copy_cache import NodeCache
+    from millrace.cli import print_message
+    from millrace.core.replica_rules import redact_place
+    from millrace.host import core_allocation, site_defaults
+    from millrace.storage import path_choice
 
-    rules = site_defaults.read_replicas(os.environ)
-    cache = NodeCache(cache_location.resolve_cache_folder(ways[-1] if ways else "disk"), fetched=True)
-    try:
-        for name in names:
-            best = cost_table.find_cheapest_place(name, 1, rules, os.environ).place
-            click.echo(cache_download.fetch_to_cache(best, cache, cache_location.compute_budget_bytes(cache)))
-    finally:
-        cache.close()
+    settings = site_defaults.read_settings(os.environ)
+    reads = reads or 4 * core_allocation.count_usable_cores(os.environ)[0]
+    for name in names:
+        found = path_choice.make_best_path(
+            name, readers, reads, settings, os.environ, ways[-1] if ways else "disk", everything
+        )
+        if words := found.explain_no_copy(reads):
+            print_message(f"{redact_place(name)}: {words}")
+        click.echo(found.path)
 
 
 @command.command("list", short_help="List the copies on this node.")

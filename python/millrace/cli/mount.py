@@ -33,9 +33,9 @@ def command(url: str, point: Path, foreground: bool, way: str) -> None:
     """
     from millrace.core.errors import RefusedError
     from millrace.core.replica_rules import FETCHED, check_place, redact_place
+    from millrace.storage import fuse_mount
     from millrace.storage.cache import cache_location
-    from millrace.storage.fuse import fuse_mount
-    from millrace.storage.fuse.view_tree import ViewTree
+    from millrace.storage.view_tree import ViewTree
 
     check_place(url)
     if not url.startswith(FETCHED) or "?" in url:

@@ -29,13 +29,14 @@ from millrace.core import replica_rules
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.replica_rules import is_url
 from millrace.core.tool_use import FrozenValue
-from millrace.host import core_allocation, file_lock, permissions
+from millrace.host import core_allocation, file_lock, memory_limits, permissions
 from millrace.host.file_lock import IN_MEMORY, SHARED, find_filesystem_kind, has_unknown_speed
 from millrace.host.permissions import replace_file
 from millrace.storage import locations, reading_costs
 from millrace.storage.clients.base import FileLocation, FileStatus
 from millrace.storage.locations import LocalLocation
-from millrace.storage.reading_costs import ReadCost, ReadOffer, ReadSample, choose_cheapest_offer, fit_read_cost
+from millrace.storage.reading_costs import ReadCost, ReadOffer, ReadSample, fit_read_cost
+from millrace.storage.staging_choice import MEMORY_SHARE
 
 #: Sizes in bytes that are tried, rising.
 LADDER = tuple(4096 * 4**k for k in range(7))
@@ -385,26 +386,23 @@ def list_offers(found: Sequence[PlaceStatus], readers: int, environ: Mapping[str
     made = []
     for each in found:
         if each.about and not each.why_not:
-            cost, when = find_cost(each.place, table)
             own = classify_place(each.place) in ("memory", "disk")
-            day = time.strftime("%Y-%m-%d", time.localtime(when)) if when else ""
-            made.append(ReadOffer(place=each.place, size=each.about.size, cost=cost, readers=here if own else readers, measured=day))  # fmt: skip
+            made.append(make_offer(each.place, each.about.size, here if own else readers, table))
     return made
 
 
-def find_cheapest_place(
-    name: str, readers: int, rules: Sequence[replica_rules.ReplicaRule], environ: Mapping[str, str]
-) -> ReadOffer:
-    """Return the place from which the bytes of a file cost least.
+def make_offer(place: str, size: int, readers: int, table: Mapping[str, MeasuredCost]) -> ReadOffer:
+    """Make the offer of a place for ``size`` bytes."""
+    cost, when = find_cost(place, table)
+    known = table.get(find_server(place))
+    day = time.strftime("%Y-%m-%d", time.localtime(when)) if when else ""
+    is_kept = not is_url(place) and (known is None or known.is_kept) and fits_in_page_cache(size)
+    return ReadOffer(place=place, size=size, cost=cost, readers=readers, measured=day, is_kept=is_kept)
 
-    Raises:
-        RefusedError: No place has the file.
-    """
-    found = query_places(make_absolute(name), rules)
-    if offer := choose_cheapest_offer(list_offers(found, readers, environ)):
-        return offer
-    why = "; ".join(f"{replica_rules.redact_place(each.place)}: {each.why_not}" for each in found)
-    raise RefusedError(f"{replica_rules.redact_place(name)}: no place has it ({why})", "see: millrace data locate")
+
+def fits_in_page_cache(size: int) -> bool:
+    """Tell whether this node keeps so many bytes in memory once they were read."""
+    return size < MEMORY_SHARE * memory_limits.read_usable_memory()[0]
 
 
 def list_example_files(rules: Sequence[replica_rules.ReplicaRule]) -> list[str]:

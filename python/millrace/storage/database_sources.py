@@ -19,26 +19,25 @@ from millrace.core import replica_rules
 from millrace.core.errors import MillraceError
 from millrace.core.text_format import format_count, format_duration, format_size
 from millrace.core.tool_use import FrozenValue
-from millrace.host import memory_limits
 from millrace.storage import cost_table
 from millrace.storage.cache import cache_download, cache_location
 from millrace.storage.cache.copy_cache import NodeCache
 from millrace.storage.cost_table import MeasuredCost
-from millrace.storage.reading_costs import ReadCost, ReadCostLine, choose_cheapest_offer, guess_read_cost
-from millrace.storage.staging_choice import MEMORY_SHARE, DatabaseFile
+from millrace.storage.reading_costs import (
+    FETCH_SECONDS,
+    MAX_TIME_RATIO,
+    ReadCost,
+    ReadCostLine,
+    choose_cheapest_offer,
+    guess_read_cost,
+)
+from millrace.storage.staging_choice import DatabaseFile
 
 #: Seconds to mount a copy in the place of a file, whatever its size.
 COPY_SECONDS = 0.2
 
-#: Additional seconds to fetch a replica into a node's cache, whatever its size: client, digests, disk.
-FETCH_SECONDS = 0.3
-
 #: Assumed cost from one node to the next; it is not measured before a run.
 LINK = ReadCost(lines=(ReadCostLine(readers=1, start_seconds=1e-3, seconds_per_byte=2e-9),))
-
-#: Error factor of predicted times: of ways whose times differ by less, the one that loads servers least is taken. See
-#: bench/probe.py.
-MAX_TIME_RATIO = 1.1
 
 
 class ReadSource(FrozenValue, frozen=True):
@@ -199,7 +198,7 @@ def find_sources(
     known = table.get(cost_table.find_server(files[0].path))
     question = ReadQuestion(
         size=total, lacking=total, reads=reads, nodes=nodes, here=here, elsewhere=others,
-        is_kept=total < MEMORY_SHARE * memory_limits.read_usable_memory()[0] and (known is None or known.is_kept), is_measured=measured,
+        is_kept=cost_table.fits_in_page_cache(total) and (known is None or known.is_kept), is_measured=measured,
     )  # fmt: skip
     return SourceFacts(question, elsewhere)
 

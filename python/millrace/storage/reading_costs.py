@@ -5,9 +5,18 @@ The model is that of dSOARS. Readers of the whole run are counted, as they share
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
+from millrace.core.replica_rules import is_url
 from millrace.core.tool_use import FrozenValue
+
+#: Additional seconds to fetch a file into a node's cache, whatever its size: client, digests, disk.
+FETCH_SECONDS = 0.3
+
+#: Error factor of predicted times: of ways whose times differ by less, the one that loads servers least is taken. See
+#: bench/probe.py.
+MAX_TIME_RATIO = 1.1
 
 
 class ReadSample(FrozenValue, frozen=True):
@@ -125,12 +134,55 @@ class ReadOffer(FrozenValue, frozen=True):
     readers: int
     #: Day of the measurement; empty: the cost is a guess.
     measured: str = ""
+    #: Whether later reads of the same bytes come from the memory of this node.
+    is_kept: bool = False
 
     @property
     def seconds(self) -> float:
         return self.cost.predict_seconds(self.size, self.readers)
 
+    def predict_reads(self, reads: int) -> float:
+        """Return the seconds of several reads of all bytes by one node.
+
+        >>> offer = ReadOffer(place="/nfs/nr", size=10**8, cost=guess_read_cost("shared"), readers=1)
+        >>> round(offer.predict_reads(3), 3), round(ReadOffer(place="/nfs/nr", size=10**8, cost=guess_read_cost("shared"), readers=1, is_kept=True).predict_reads(3), 3)
+        (3.006, 1.052)
+        """
+        again = guess_read_cost("memory").predict_seconds(self.size, 1) if self.is_kept else self.seconds
+        return self.seconds + (reads - 1) * again
+
 
 def choose_cheapest_offer(offers: Sequence[ReadOffer]) -> ReadOffer | None:
     """Return the offer that takes the fewest seconds, of equals the first; None: there are no offers."""
     return min(offers, key=lambda offer: offer.seconds, default=None)
+
+
+class PathChoice(FrozenValue, frozen=True):
+    """The way to a path that a program opens: in place, or a copy on this node that is made first."""
+
+    #: The place that is read, or copied from.
+    offer: ReadOffer
+    is_copied: bool
+    #: Seconds of all reads: at the best path, infinite if no path has the bytes; with a copy.
+    in_place_seconds: float
+    copied_seconds: float
+
+
+def choose_path(offers: Sequence[ReadOffer], copy: ReadOffer, reads: int, needs_copy: bool = False) -> PathChoice:
+    """Choose the path with the fewest seconds for all reads. A URL is only the source of a copy.
+
+    A copy is made if that saves more than the error of such predictions.
+
+    Args:
+        offers: At least one.
+        copy: A copy of the file on this node, once it is made.
+        needs_copy: Make a copy in any case.
+    """
+    paths = [offer for offer in offers if not is_url(offer.place)]
+    here = min(paths, key=lambda offer: offer.predict_reads(reads), default=None)
+    source = min(offers, key=lambda offer: offer.seconds)
+    in_place = here.predict_reads(reads) if here else math.inf
+    copied = FETCH_SECONDS + source.seconds + copy.predict_reads(reads)
+    if here and not needs_copy and in_place <= MAX_TIME_RATIO * copied:
+        return PathChoice(offer=here, is_copied=False, in_place_seconds=in_place, copied_seconds=copied)
+    return PathChoice(offer=source, is_copied=True, in_place_seconds=in_place, copied_seconds=copied)
