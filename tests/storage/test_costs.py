@@ -20,6 +20,7 @@ from millrace.core.errors import RefusedError
 from millrace.storage import cost_table, locations
 from millrace.storage.clients.base import FileLocation, FileStatus
 from millrace.storage.reading_costs import (
+    NearestSampleCost,
     ReadCost,
     ReadCostLine,
     ReadOffer,
@@ -158,11 +159,85 @@ def test_measured_costs_are_kept_per_node(shell: Shell, environment: Path, web: 
     told = json.loads(shell.run(f"millrace data locate --json {path}").out)[0]["places"][1]
     assert told["measured"] and told["place"] == url
     found = cost_table.read_cost_table(os.environ)[web.url]
+    assert {sample.readers for sample in found.samples} == {1, 4} and {4096, 1 << 14} < {s.size for s in found.samples}
     # The table is what decides: a disk that is slower than the server.
     slow = ReadCost(lines=(line(1, 100.0, 1.0),))
     disk = cost_table.MeasuredCost(place=str(path), size=1, cost=slow, checks=found.checks, when=found.when)
     cost_table.add_measurement(disk, os.environ)
     assert storage.best_path(path) == shell.run(f"millrace data best-path {path} --readers 40").out.strip() == url
+
+
+@pytest.mark.parametrize(
+    ("size", "readers", "seconds"), [(9000, 1, 1.0), (90_000, 2, 3.0), (90_000, 9, 8.0), (200_000, 1, 6.0)]
+)
+def test_nearest_sample_is_taken_without_a_formula(size: int, readers: int, seconds: float) -> None:
+    samples = [(1, 4096, 1.0), (1, 100_000, 3.0), (4, 100_000, 8.0)]
+    cost = NearestSampleCost(samples=tuple(ReadSample(readers=n, size=s, seconds=t) for n, s, t in samples))
+    assert cost.predict_seconds(size, readers) == seconds
+
+
+#: A server that a line says to be better for all files, and that is better for large ones alone.
+WIDE = ((4096, 0.01), (1 << 20, 0.02), (1 << 24, 0.03))
+
+
+def test_cost_model_of_the_settings_decides(shell: Shell, environment: Path, web: Web) -> None:
+    content = os.urandom(9000)
+    path, url = shell.work / "nr.faa", web.put("nr.faa", content)
+    path.write_bytes(content)
+    for place, cost, samples in ((str(path), line(1, 0.1, 1e-9), ((4096, 0.001),)), (url, line(1, 0.01, 1e-9), WIDE)):
+        kept = tuple(ReadSample(readers=1, size=n, seconds=t) for n, t in samples)
+        cost_table.add_measurement(
+            cost_table.MeasuredCost(
+                place=place, size=1, cost=ReadCost(lines=(cost,)), checks=(), when=1.0, samples=kept
+            ),
+            os.environ,
+        )
+    settings = environment / "config" / "millrace.toml"
+    replica = rule(f"{shell.work}/nr.*", f"{web.url}/nr.*")
+    ask = "millrace data best-path nr.faa"
+    for costs, best in (("", url), ('costs = "fitted"\n', url), ('costs = "nearest"\n', str(path))):
+        settings.write_text(costs + replica)
+        assert shell.run(ask).out == f"{best}\n"
+    settings.write_text('costs = "theirs"\n' + replica)
+    for line_ in (ask, "millrace run -- cat in.fa", "millrace plan -- cat in.fa"):
+        ended = shell.run(line_)
+        assert ended.code == 2, ended.shown
+        assert (
+            "costs = 'theirs': no such model of costs is installed" in ended.err
+            and "known are fitted, nearest" in ended.err
+        )
+    packages = install_model(
+        shell, "def estimate_cost(place, samples):\n    return Tape(len(samples)) if '://' in place else None\n"
+    )
+    ask, locate = f"PYTHONPATH={packages} {ask}", f"PYTHONPATH={packages} millrace data locate nr.faa"
+    assert shell.run(ask).out == f"{path}\n"
+    assert f"{url}  9.0 kB in 93 s, measured by theirs" in shell.run(locate).out
+    install_model(shell, "def estimate_cost(place, samples):\n    raise KeyError('no tape')\n")
+    ended = shell.run(ask)
+    assert ended.code == 2 and "costs = 'theirs': it fails for " in ended.err and "no tape" in ended.err, ended.shown
+    install_model(shell, "estimate_cost = 1\n")
+    assert "theirs:estimate_cost is no function" in shell.run(ask).err
+
+
+def install_model(shell: Shell, body: str) -> Path:
+    """Install a package with a model of costs, as pip would; its folder."""
+    packages = shell.root / "packages"
+    (info := packages / "theirs-1.0.dist-info").mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[millrace.costs]\ntheirs = theirs:estimate_cost\n")
+    (packages / "theirs.py").write_text(TAPE + body)
+    return packages
+
+
+TAPE = """
+class Tape:
+    def __init__(self, n_samples):
+        self.seconds = 90 + n_samples
+
+    def predict_seconds(self, size, readers):
+        return self.seconds + size * 1e-9
+
+"""
 
 
 BEST = """

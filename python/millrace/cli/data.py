@@ -47,7 +47,7 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
     told = []
     for name in names:
         found = path_choice.query_all_places(name, settings, os.environ)
-        offers = {offer.place: offer for offer in cost_table.list_offers(found, readers, os.environ)}
+        offers = {offer.place: offer for offer in cost_table.list_offers(found, readers, settings.costs, os.environ)}
         best = choose_cheapest_offer(list(offers.values()))
         told.append({"name": redact_place(name), "best": redact_place(best.place) if best else "", "places": [
             {"place": redact_place(each.place), "why_not": each.why_not, "size": each.about.size if each.about else None,

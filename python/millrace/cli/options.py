@@ -197,10 +197,13 @@ def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]
     merged.setdefault("command", [])
     if "phase" in merged:
         ctx.meta[PHASES] = (job_file, merged)
-        return make_job(
-            {key: value for key, value in merged.items() if key != "phase"} | {"command": ["workflow"]}, str(job_file)
-        )
-    return make_job(merged, str(job_file) if job_file else "")
+        merged = {key: value for key, value in merged.items() if key != "phase"} | {"command": ["workflow"]}
+    job = make_job(merged, str(job_file) if job_file else "")
+    if "costs" in merged:
+        from millrace.storage import cost_table
+
+        cost_table.load_cost_model(job.costs)  # refuses an unknown one
+    return job
 
 
 def _format_value(value: Any) -> str:

@@ -18,7 +18,7 @@ FILE, VARIABLE = Path("/etc/millrace.toml"), "MILLRACE_CONFIG"
 OF_USER = "millrace.toml"
 
 #: Allowed keys.
-KEYS = frozenset({"nice", "replica", "slots", "stage", "work-dir"})
+KEYS = frozenset({"costs", "nice", "replica", "slots", "stage", "work-dir"})
 
 
 class SiteDefaults(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import fnmatch
+import functools
 import os
 import random
 import socket
@@ -21,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -35,7 +37,14 @@ from millrace.host.permissions import replace_file
 from millrace.storage import locations, reading_costs
 from millrace.storage.clients.base import FileLocation, FileStatus
 from millrace.storage.locations import LocalLocation
-from millrace.storage.reading_costs import ReadCost, ReadOffer, ReadSample, fit_read_cost
+from millrace.storage.reading_costs import (
+    ReadCost,
+    ReadCostFunction,
+    ReadCostModel,
+    ReadOffer,
+    ReadSample,
+    fit_read_cost,
+)
 from millrace.storage.staging_choice import MEMORY_SHARE
 
 #: Sizes in bytes that are tried, rising.
@@ -74,6 +83,20 @@ class MeasuredCost(FrozenValue, frozen=True):
     #: Whether read bytes stay in the memory of this node. Filesystems in user space often drop them when a file is
     #: opened again.
     is_kept: bool = True
+    #: All measured times; ``cost`` is fitted to some of them.
+    samples: tuple[ReadSample, ...] = ()
+
+    def correct_times(self, n_bytes: int, seconds: float, share: float) -> MeasuredCost:
+        """Correct all times by one more measured read of one reader: by a share of its relative error.
+
+        >>> cost = fit_read_cost([ReadSample(readers=1, size=100_000_000, seconds=1.0)])
+        >>> found = MeasuredCost(place="/nfs/nr", size=1, cost=cost, checks=(), when=0.0).correct_times(100_000_000, 2.0, 0.5)
+        >>> round(found.cost.predict_seconds(100_000_000, 1), 9)
+        1.5
+        """
+        factor = 1 + share * (seconds / self.cost.predict_seconds(n_bytes, 1) - 1)
+        scaled = tuple(msgspec.structs.replace(sample, seconds=factor * sample.seconds) for sample in self.samples)
+        return msgspec.structs.replace(self, cost=self.cost.scale_times(factor), samples=scaled, when=time.time())
 
 
 @dataclass(frozen=True)
@@ -140,7 +163,15 @@ def measure_place(place: str, clock: Callable[[], float] = time.monotonic) -> Me
         FitCheck(readers=s.readers, size=s.size, predicted=cost.predict_seconds(s.size, s.readers), measured=s.seconds)
         for s in samples if s.size == held_out
     )  # fmt: skip
-    return MeasuredCost(place=place, size=about.size, cost=cost, checks=checks, when=time.time(), is_kept=is_kept)
+    single = {size: seconds for size, seconds in alone.items() if not any(sample.size == size for sample in samples)}
+    return MeasuredCost(
+        place=place, size=about.size, cost=cost, checks=checks, when=time.time(), is_kept=is_kept,
+        samples=(*samples, *_make_samples(single)),
+    )  # fmt: skip
+
+
+def _make_samples(alone: Mapping[int, float]) -> tuple[ReadSample, ...]:
+    return tuple(ReadSample(readers=1, size=size, seconds=seconds) for size, seconds in alone.items())
 
 
 def measure_place_quickly(place: str, clock: Callable[[], float] = time.monotonic) -> MeasuredCost:
@@ -158,7 +189,15 @@ def measure_place_quickly(place: str, clock: Callable[[], float] = time.monotoni
         alone[largest] = _time_concurrent_reads([reader], largest, clock)
         cost = fit_ends(*(ReadSample(readers=1, size=size, seconds=alone[size]) for size in (least, largest)))
         is_kept = _is_largest_kept(reader, alone, clock)
-    return MeasuredCost(place=place, size=about.size, cost=cost, checks=(), when=time.time(), is_kept=is_kept)
+    return MeasuredCost(
+        place=place,
+        size=about.size,
+        cost=cost,
+        checks=(),
+        when=time.time(),
+        is_kept=is_kept,
+        samples=_make_samples(alone),
+    )
 
 
 def fit_ends(least: ReadSample, largest: ReadSample) -> ReadCost:
@@ -267,11 +306,65 @@ def classify_place(place: str) -> str:
     return "memory" if found in IN_MEMORY else "shared" if found in SHARED else "disk"
 
 
-def find_cost(place: str, table: Mapping[str, MeasuredCost]) -> tuple[reading_costs.ReadCost, float]:
-    """Return the cost of a place and the time of its measurement, 0 for a guess."""
-    if measured := table.get(find_server(place)):
-        return measured.cost, measured.when
-    return reading_costs.guess_read_cost(classify_place(place)), 0.0
+#: Group of entry points, each a model of costs (``millrace.storage.reading_costs.ReadCostModel``).
+COSTS_GROUP = "millrace.costs"
+
+#: Names of our own models: the default, and the table of dSOARS.
+FITTED, NEAREST = "fitted", "nearest"
+
+
+@functools.cache
+def load_cost_model(name: str) -> ReadCostModel:
+    """Load the model that ``costs`` of the settings names.
+
+    Raises:
+        RefusedError: There is none, or it cannot be loaded.
+    """
+    if name in (FITTED, NEAREST):
+        return reading_costs.use_nearest_samples if name == NEAREST else _use_default
+    from importlib.metadata import entry_points
+
+    points = entry_points(group=COSTS_GROUP)
+    for point in points.select(name=name):
+        try:
+            model = point.load()
+        except Exception as error:
+            raise RefusedError(
+                f"costs = {name!r}: {point.value} cannot be loaded: {error}", "repair its package"
+            ) from error
+        if not callable(model):
+            raise RefusedError(
+                f"costs = {name!r}: {point.value} is no function", "see: millrace.costs in docs/storage.md"
+            )
+        return cast(ReadCostModel, model)
+    known = ", ".join(sorted({FITTED, NEAREST, *points.names}))
+    raise RefusedError(f"costs = {name!r}: no such model of costs is installed", f"known are {known}")
+
+
+def _use_default(place: str, samples: tuple[ReadSample, ...]) -> None:
+    return None
+
+
+def find_cost(place: str, table: Mapping[str, MeasuredCost], costs: str) -> tuple[ReadCostFunction, str]:
+    """Return the cost of a place, and when it was measured or by which model; empty: it is a guess.
+
+    Args:
+        costs: Name of the model.
+
+    Raises:
+        RefusedError: There is no such model, or it fails.
+    """
+    model, measured = load_cost_model(costs), table.get(find_server(place))
+    try:
+        found = model(place, measured.samples if measured else ())
+    except Exception as error:
+        shown = replica_rules.redact_place(place)
+        raise RefusedError(f"costs = {costs!r}: it fails for {shown}: {error}", "repair its package") from error
+    if found and costs != NEAREST:
+        return found, f"by {costs}"
+    if measured:
+        return found or measured.cost, time.strftime("%Y-%m-%d", time.localtime(measured.when))
+    return reading_costs.guess_read_cost(classify_place(place)), ""
 
 
 def find_table_path(environ: Mapping[str, str]) -> Path | None:
@@ -331,12 +424,7 @@ def learn_from_transfer(place: str, n_bytes: int, seconds: float, environ: Mappi
     """Correct the measured cost of a place by a transfer of one reader; a place without a measurement gets none."""
     measured = read_cost_table(environ).get(find_server(place))
     if measured and n_bytes >= MIN_TRANSFER_BYTES and seconds > 0:
-        add_measurement(
-            msgspec.structs.replace(
-                measured, cost=reading_costs.correct_read_cost(measured.cost, n_bytes, seconds, SHARE), when=time.time()
-            ),
-            environ,
-        )
+        add_measurement(measured.correct_times(n_bytes, seconds, SHARE), environ)
 
 
 @contextmanager
@@ -375,11 +463,12 @@ def query_places(name: str, rules: Sequence[replica_rules.ReplicaRule]) -> list[
     return [_compare_with_original(each, original) for each in found]
 
 
-def list_offers(found: Sequence[PlaceStatus], readers: int, environ: Mapping[str, str]) -> list[ReadOffer]:
+def list_offers(found: Sequence[PlaceStatus], readers: int, costs: str, environ: Mapping[str, str]) -> list[ReadOffer]:
     """List the costs of the bytes at the places that have them.
 
     Args:
         readers: Number of readers of the whole run. On a node's own filesystem only the cores of this node count.
+        costs: Name of the model of costs.
     """
     table = read_cost_table(environ)
     here = min(readers, core_allocation.count_usable_cores(environ)[0])
@@ -387,17 +476,16 @@ def list_offers(found: Sequence[PlaceStatus], readers: int, environ: Mapping[str
     for each in found:
         if each.about and not each.why_not:
             own = classify_place(each.place) in ("memory", "disk")
-            made.append(make_offer(each.place, each.about.size, here if own else readers, table))
+            made.append(make_offer(each.place, each.about.size, here if own else readers, table, costs))
     return made
 
 
-def make_offer(place: str, size: int, readers: int, table: Mapping[str, MeasuredCost]) -> ReadOffer:
+def make_offer(place: str, size: int, readers: int, table: Mapping[str, MeasuredCost], costs: str) -> ReadOffer:
     """Make the offer of a place for ``size`` bytes."""
-    cost, when = find_cost(place, table)
+    cost, source = find_cost(place, table, costs)
     known = table.get(find_server(place))
-    day = time.strftime("%Y-%m-%d", time.localtime(when)) if when else ""
     is_kept = not is_url(place) and (known is None or known.is_kept) and fits_in_page_cache(size)
-    return ReadOffer(place=place, size=size, cost=cost, readers=readers, measured=day, is_kept=is_kept)
+    return ReadOffer(place=place, size=size, cost=cost, readers=readers, measured=source, is_kept=is_kept)
 
 
 def fits_in_page_cache(size: int) -> bool:

@@ -74,7 +74,9 @@ def find_cheapest_place(
         RefusedError: No place has the file.
     """
     found = _query_usable_places(name, settings, environ)
-    return min(cost_table.list_offers(found, readers, environ), key=lambda offer: offer.predict_reads(reads))
+    return min(
+        cost_table.list_offers(found, readers, settings.costs, environ), key=lambda offer: offer.predict_reads(reads)
+    )
 
 
 def _query_usable_places(name: str, settings: JobSpec, environ: Mapping[str, str]) -> list[PlaceStatus]:
@@ -108,10 +110,10 @@ def make_best_path(
     found = _query_usable_places(name, settings, environ)
     for each in found:
         cost_table.measure_unknown_place(each.place, each.about.size if each.about else 0, environ)
-    offers = cost_table.list_offers(found, readers, environ)
+    offers = cost_table.list_offers(found, readers, settings.costs, environ)
     place = cache_location.resolve_cache_folder(way or _choose_way(settings.stage))
     table = cost_table.read_cost_table(environ)
-    copy = cost_table.make_offer(str(place / "copy"), offers[0].size, 1, table)
+    copy = cost_table.make_offer(str(place / "copy"), offers[0].size, 1, table, settings.costs)
     choice = choose_path(offers, copy, reads, needs_copy)
     if not choice.is_copied:
         return FilePath(choice.offer.place, choice)

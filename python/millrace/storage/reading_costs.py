@@ -1,12 +1,16 @@
-"""Cost model of reading from a place, fitted to samples: ``t = t0(c) + n / bw(c)`` for n bytes and c readers. Pure.
+"""Costs of reading from a place, by its samples, and the choice of the cheapest place. Pure.
 
-The model is that of dSOARS. Readers of the whole run are counted, as they share the link of the server.
+The default is a formula that is fitted to the samples: ``t = t0(c) + n / bw(c)`` for n bytes and c readers; the other
+model takes the nearest sample, as dSOARS did. Readers of the whole run are counted, as they share the link of the server.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
 
 from millrace.core.replica_rules import is_url
 from millrace.core.tool_use import FrozenValue
@@ -25,6 +29,20 @@ class ReadSample(FrozenValue, frozen=True):
     readers: int
     size: int
     seconds: float
+
+
+class ReadCostFunction(Protocol):
+    """What reading at a place costs."""
+
+    def predict_seconds(self, size: int, readers: int) -> float:
+        """Return the seconds that each of ``readers`` concurrent readers takes for ``size`` bytes."""
+
+
+class ReadCostModel(Protocol):
+    """A model of costs: the entry points of ``millrace.costs`` are such functions."""
+
+    def __call__(self, place: str, samples: tuple[ReadSample, ...]) -> ReadCostFunction | None:
+        """Return the cost of a place, by the samples of its server; None: the default is to be used."""
 
 
 class ReadCostLine(FrozenValue, frozen=True):
@@ -67,6 +85,15 @@ class ReadCost(FrozenValue, frozen=True):
         """
         return self.interpolate_line(readers).predict_seconds(size)
 
+    def scale_times(self, factor: float) -> ReadCost:
+        """Return the cost with all times multiplied."""
+        return ReadCost(lines=tuple(
+            msgspec.structs.replace(
+                line, start_seconds=factor * line.start_seconds, seconds_per_byte=factor * line.seconds_per_byte
+            )
+            for line in self.lines
+        ))  # fmt: skip
+
 
 def fit_read_cost(samples: Iterable[ReadSample]) -> ReadCost:
     """Fit a line to the samples of each number of readers: least squares of the relative error (weights 1 / t²).
@@ -100,18 +127,31 @@ def _fit_cost_line(readers: int, samples: Sequence[ReadSample]) -> ReadCostLine:
     return ReadCostLine(readers=readers, start_seconds=start, seconds_per_byte=slope)
 
 
-def correct_read_cost(cost: ReadCost, n_bytes: int, seconds: float, share: float) -> ReadCost:
-    """Correct a cost by one more measured read: scale all lines by a share of its relative error.
+class NearestSampleCost(FrozenValue, frozen=True):
+    """The time of the nearest sample, without a formula: a table as that of dSOARS."""
 
-    >>> cost = ReadCost(lines=(ReadCostLine(readers=1, start_seconds=0.0, seconds_per_byte=1e-8),))
-    >>> round(correct_read_cost(cost, 100_000_000, 2.0, 0.5).predict_seconds(100_000_000, 1), 9)
-    1.5
-    """
-    factor = 1 + share * (seconds / cost.predict_seconds(n_bytes, 1) - 1)
-    return ReadCost(lines=tuple(
-        ReadCostLine(readers=line.readers, start_seconds=factor * line.start_seconds, seconds_per_byte=factor * line.seconds_per_byte)
-        for line in cost.lines
-    ))  # fmt: skip
+    #: At least one.
+    samples: tuple[ReadSample, ...]
+
+    def predict_seconds(self, size: int, readers: int) -> float:
+        """Return the time of the nearest size that was measured with the nearest number of readers.
+
+        A size beyond all measured ones is a multiple of the largest: a probe reads parts of files.
+
+        >>> samples = tuple(ReadSample(readers=1, size=n, seconds=t) for n, t in ((4096, 0.001), (65536, 0.004)))
+        >>> [NearestSampleCost(samples=samples).predict_seconds(n, 3) for n in (0, 5000, 60_000, 655_360)]
+        [0.001, 0.001, 0.004, 0.04]
+        """
+        n = min((sample.readers for sample in self.samples), key=lambda n: (abs(n - readers), -n))
+        of_readers = [sample for sample in self.samples if sample.readers == n]
+        nearest = min(of_readers, key=lambda sample: abs(sample.size - size))
+        is_beyond = size > max(sample.size for sample in of_readers)
+        return nearest.seconds * (size / nearest.size if is_beyond else 1.0)
+
+
+def use_nearest_samples(place: str, samples: tuple[ReadSample, ...]) -> NearestSampleCost | None:
+    """Return the table of a place's samples as its cost; None: it was not measured."""
+    return NearestSampleCost(samples=samples) if samples else None
 
 
 #: Assumed costs of places that were never measured: (start in seconds, bytes a second).
@@ -129,10 +169,10 @@ class ReadOffer(FrozenValue, frozen=True):
 
     place: str
     size: int
-    cost: ReadCost
+    cost: ReadCostFunction
     #: Number of concurrent readers there.
     readers: int
-    #: Day of the measurement; empty: the cost is a guess.
+    #: Day of the measurement, or the model that knows the cost (``by NAME``); empty: the cost is a guess.
     measured: str = ""
     #: Whether later reads of the same bytes come from the memory of this node.
     is_kept: bool = False
