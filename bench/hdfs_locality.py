@@ -32,7 +32,7 @@ from typing import NamedTuple
 from bench import inputs, table
 from bench.hdfs_nodes import HdfsOfNodes, nodes, reason_not
 from millrace.adapters.blast import physical_fragments
-from millrace.storage.hdfs import hdfs_blocks
+from millrace.storage import hdfs_blocks
 
 HEAD = "head"
 COLUMNS = "7 qaccver saccver stitle evalue bitscore"

@@ -17,7 +17,7 @@ from web_server import Web
 
 from millrace import storage
 from millrace.core.errors import RefusedError
-from millrace.storage import cost_table, locations
+from millrace.storage import cost_table, locations, place_probe
 from millrace.storage.clients.base import FileLocation, FileStatus
 from millrace.storage.reading_costs import (
     NearestSampleCost,
@@ -106,14 +106,14 @@ def test_probe_fits_start_and_bandwidth(
 ) -> None:
     """It predicts a size that was not fitted."""
     monkeypatch.setattr(locations, "open_location", lambda place: Slow(place, place))
-    found = cost_table.measure_place("https://host/nr.faa", Slow.clock)
-    assert [each.readers for each in found.cost.lines] == list(cost_table.READERS)
+    found = place_probe.measure_place("https://host/nr.faa", Slow.clock)
+    assert [each.readers for each in found.cost.lines] == list(place_probe.READERS)
     for each in found.cost.lines:
         assert math.isclose(each.start_seconds, 0.002, rel_tol=1e-6)
         assert math.isclose(each.seconds_per_byte, 1 / 50e6, rel_tol=1e-6)
     for check in found.checks:
         assert math.isclose(check.predicted, check.measured, rel_tol=1e-6)
-    assert len(found.checks) == len(cost_table.READERS)
+    assert len(found.checks) == len(place_probe.READERS)
 
 
 class Unfair(Slow):
@@ -135,14 +135,14 @@ def test_unequal_readers_are_predicted_by_their_total(
     monkeypatch.setattr(Unfair, "turn", 0)
     monkeypatch.setattr(Unfair, "now", threading.local())
     about = FileStatus(size=1 << 26, version="1")
-    readers = [cost_table.ProbeReader(Unfair("https://host/nr.faa", ""), about) for _ in range(4)]
-    assert math.isclose(cost_table._time_concurrent_reads(readers, 25_000_000, Unfair.clock), 2.0, rel_tol=1e-6)
+    readers = [place_probe.ProbeReader(Unfair("https://host/nr.faa", ""), about) for _ in range(4)]
+    assert math.isclose(place_probe._time_concurrent_reads(readers, 25_000_000, Unfair.clock), 2.0, rel_tol=1e-6)
 
 
-@pytest.mark.parametrize("top", range(1, len(cost_table.LADDER)))
+@pytest.mark.parametrize("top", range(1, len(place_probe.LADDER)))
 def test_predicted_size_is_held_out_if_there_are_enough(top: int) -> None:
-    sizes, held_out = cost_table._choose_sizes(top)
-    assert (held_out in sizes) is (top == 1) and len(sizes) >= 2 and max(sizes) == cost_table.LADDER[top]
+    sizes, held_out = place_probe._choose_sizes(top)
+    assert (held_out in sizes) is (top == 1) and len(sizes) >= 2 and max(sizes) == place_probe.LADDER[top]
 
 
 def test_measured_costs_are_kept_per_node(shell: Shell, environment: Path, web: Web) -> None:
@@ -162,7 +162,7 @@ def test_measured_costs_are_kept_per_node(shell: Shell, environment: Path, web: 
     assert {sample.readers for sample in found.samples} == {1, 4} and {4096, 1 << 14} < {s.size for s in found.samples}
     # The table is what decides: a disk that is slower than the server.
     slow = ReadCost(lines=(line(1, 100.0, 1.0),))
-    disk = cost_table.MeasuredCost(place=str(path), size=1, cost=slow, checks=found.checks, when=found.when)
+    disk = place_probe.MeasuredCost(place=str(path), size=1, cost=slow, checks=found.checks, when=found.when)
     cost_table.add_measurement(disk, os.environ)
     assert storage.best_path(path) == shell.run(f"millrace data best-path {path} --readers 40").out.strip() == url
 
@@ -187,7 +187,7 @@ def test_cost_model_of_the_settings_decides(shell: Shell, environment: Path, web
     for place, cost, samples in ((str(path), line(1, 0.1, 1e-9), ((4096, 0.001),)), (url, line(1, 0.01, 1e-9), WIDE)):
         kept = tuple(ReadSample(readers=1, size=n, seconds=t) for n, t in samples)
         cost_table.add_measurement(
-            cost_table.MeasuredCost(
+            place_probe.MeasuredCost(
                 place=place, size=1, cost=ReadCost(lines=(cost,)), checks=(), when=1.0, samples=kept
             ),
             os.environ,
@@ -360,7 +360,7 @@ def test_file_that_cannot_be_copied_is_read_in_place(shell: Shell, environment: 
     (shell.work / "nr.faa").write_bytes(b"x" * 5000)
     (environment / "config" / "millrace.toml").write_text(rule(f"{shell.work}/nr.*", f"{web.url}/nr.*"))
     slow = ReadCost(lines=(line(1, 100.0, 1.0),))
-    disk = cost_table.MeasuredCost(place=str(shell.work), size=1, cost=slow, checks=(), when=1.0, is_kept=False)
+    disk = place_probe.MeasuredCost(place=str(shell.work), size=1, cost=slow, checks=(), when=1.0, is_kept=False)
     cost_table.add_measurement(disk, os.environ)
     ended = shell.run("millrace data stage nr.faa --to /dev/shm")
     assert ended.code == 0 and ended.out == f"{shell.work}/nr.faa\n", ended.shown

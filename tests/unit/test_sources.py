@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.storage.cost_table import MeasuredCost
 from millrace.storage.database_sources import (
     BROADCAST,
     IN_PLACE,
@@ -19,6 +18,7 @@ from millrace.storage.database_sources import (
     describe_read_ways,
     rank_read_ways,
 )
+from millrace.storage.place_probe import MeasuredCost
 from millrace.storage.reading_costs import ReadCost, ReadCostLine, ReadSample, guess_read_cost
 
 GB = 10**9

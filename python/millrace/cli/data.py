@@ -12,7 +12,7 @@ import click
 from millrace.core.errors import CorruptError, ExitCode, MillraceError, RefusedError
 
 if TYPE_CHECKING:
-    from millrace.storage.cost_table import MeasuredCost
+    from millrace.storage.place_probe import MeasuredCost
 
 
 @click.group("data", short_help="Where files lie, and what each place costs.")
@@ -147,30 +147,37 @@ def _serve_best_paths() -> None:
 
 @command.command("probe", short_help="Measure what places cost.")
 @click.argument("places", metavar="[FILE|URL]...", nargs=-1)
+@click.option(
+    "--hosts", metavar="A,B,...", help="Let these nodes, reached by ssh, read at once: 1, 2, 4, ... up to all."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def probe(places: tuple[str, ...], as_json: bool) -> None:
+@click.option("--serve", is_flag=True, hidden=True, help="Read for a probe of several nodes.")
+def probe(places: tuple[str, ...], hosts: str | None, as_json: bool, serve: bool) -> None:
     """Measure the cost of reading at places, each by a file there, within 5 seconds; default: the places of the rules.
 
-    The times are kept for this node, with their date, in ~/.cache/millrace (or in $XDG_CACHE_HOME).
+    The times are kept for this node, and those of --hosts, with their date, in ~/.cache/millrace (or in
+    $XDG_CACHE_HOME).
     """
     from millrace.cli import print_message
     from millrace.cli.run import print_json
     from millrace.host import site_defaults
-    from millrace.storage import cost_table
-    from millrace.storage.cost_table import measure_place as measure
+    from millrace.storage import cost_table, place_probe
 
+    if serve:
+        place_probe.serve_node_probe(sys.stdin.buffer, sys.stdout.buffer, _keep_measurement)
+        return
     found, failed = [], False
     places = places or tuple(cost_table.list_example_files(site_defaults.read_settings(os.environ).replica))
     if not places:
         raise RefusedError("no [[replica]] names a place", "name a file or a URL")
-    for place in places:
+    for place in map(cost_table.make_absolute, places):
         try:
-            measured = measure(cost_table.make_absolute(place))
+            measured = _measure_by_nodes(place, hosts) if hosts else place_probe.measure_place(place)
         except MillraceError as error:
             print_message(str(error))
             failed = True
             continue
-        cost_table.add_measurement(measured, os.environ)
+        _keep_measurement(measured)
         found.append(measured)
         if not as_json:
             _print_measured_costs(measured)
@@ -178,6 +185,31 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
         print_json(found)
     if failed:
         raise MillraceError("")
+
+
+def _keep_measurement(measured: MeasuredCost) -> None:
+    from millrace.storage import cost_table
+
+    cost_table.add_measurement(measured, os.environ)
+
+
+def _measure_by_nodes(place: str, hosts: str) -> MeasuredCost:
+    """Measure a place by nodes that read at once; they keep the result, too."""
+    from contextlib import closing
+
+    from millrace.host.python_launch import make_python_command
+    from millrace.launch import launch_commands
+    from millrace.launch.node_allocation import NodeAllocation, parse_hosts
+    from millrace.storage import place_probe
+
+    allocation = NodeAllocation("hosts", tuple(dict.fromkeys(parse_hosts(hosts))))
+    words = make_python_command("-m", "millrace", "data", "probe", "--serve")
+    commands = [launch_commands.build_node_command(allocation, node, words, os.environ) for node in allocation.nodes]
+    with closing(place_probe.NodeReaders(allocation.nodes, commands)) as readers:
+        readers.open_place(place)
+        measured = place_probe.measure_by_readers(place, readers, place_probe.list_node_counts(len(allocation.nodes)))
+        readers.keep_measurement(measured)
+    return measured
 
 
 def _print_measured_costs(measured: MeasuredCost) -> None:
