@@ -12,7 +12,7 @@ import click
 from millrace.core.errors import CorruptError, ExitCode, MillraceError, RefusedError
 
 if TYPE_CHECKING:
-    from millrace.storage.place_probe import MeasuredCost
+    from millrace.storage.reading_costs import MeasuredCost
 
 
 @click.group("data", short_help="Where files lie, and what each place costs.")
@@ -128,9 +128,12 @@ def _serve_best_paths() -> None:
 
     The answer is a path and a null; without a path the null alone, and the reason on standard error.
     """
+    import signal
+
     from millrace import storage
     from millrace.cli import print_message
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # is meant for the program, whose end is the end of the input
     waiting = b""
     while piece := os.read(sys.stdin.fileno(), 1 << 16):
         *requests, waiting = (waiting + piece).split(b"\0")

@@ -265,26 +265,37 @@ static inline int millrace_send_all_(const char *bytes, size_t length)
     return 1;
 }
 
+/* Ask, and fill `said` with the answer and its null; 0: the process that answers has ended. */
+static inline int millrace_ask_once_(const char *numbers, const char *name, struct millrace_buffer *said)
+{
+    ssize_t n;
+    if (!millrace_send_all_(numbers, strlen(numbers)) || !millrace_send_all_(name, strlen(name) + 1))
+        return 0;
+    while (said->end == 0 || said->bytes[said->end - 1] != '\0') {
+        n = recv(millrace_paths_.socket, millrace_room_(said, 4096), 4096, 0);
+        if (n > 0)
+            said->end += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return 0;
+    }
+    return 1;
+}
+
 static inline char *millrace_ask_path_(const char *name, int readers, int reads, int replicate)
 {
     struct millrace_buffer said = {NULL, 0, 0, 0};
     char numbers[64];
-    ssize_t n = 1;
-    if (!millrace_open_paths_())
-        return NULL;
+    int tries = millrace_paths_.parent == getpid() ? 2 : 1; /* one that was killed since the last call is replaced */
     snprintf(numbers, sizeof numbers, "%d %d %d ", readers, reads, replicate);
-    if (millrace_send_all_(numbers, strlen(numbers)) && millrace_send_all_(name, strlen(name) + 1))
-        while (said.end == 0 || said.bytes[said.end - 1] != '\0') {
-            n = recv(millrace_paths_.socket, millrace_room_(&said, 4096), 4096, 0);
-            if (n > 0)
-                said.end += (size_t)n;
-            else if (n == 0 || errno != EINTR)
-                break;
+    while (tries-- > 0 && millrace_open_paths_()) {
+        said.end = 0;
+        if (millrace_ask_once_(numbers, name, &said)) {
+            if (said.end > 1)
+                return said.bytes;
+            break;
         }
-    if (said.end > 1 && said.bytes[said.end - 1] == '\0')
-        return said.bytes;
-    if (said.end == 0)
-        millrace_close_paths_(); /* it has ended; the next call starts another */
+        millrace_close_paths_();
+    }
     free(said.bytes);
     return NULL;
 }

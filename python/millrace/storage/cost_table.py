@@ -30,8 +30,8 @@ from millrace.host.file_lock import IN_MEMORY, SHARED, find_filesystem_kind, has
 from millrace.host.permissions import replace_file
 from millrace.storage import locations, reading_costs
 from millrace.storage.clients.base import FileStatus
-from millrace.storage.place_probe import MeasuredCost, measure_place_quickly
 from millrace.storage.reading_costs import (
+    MeasuredCost,
     ReadCostFunction,
     ReadCostModel,
     ReadOffer,
@@ -162,8 +162,10 @@ def measure_unknown_place(place: str, size: int, environ: Mapping[str, str]) -> 
         or not has_unknown_speed(find_filesystem_kind(Path(place)))
     ):
         return table
+    from millrace.storage import place_probe  # few runs measure
+
     with suppress(MillraceError, OSError):
-        measured = measure_place_quickly(place)
+        measured = place_probe.measure_place_quickly(place)
         add_measurement(measured, environ)
         table[find_server(place)] = measured
     return table
@@ -177,7 +179,7 @@ def learn_from_transfer(place: str, n_bytes: int, seconds: float, environ: Mappi
     """Correct the measured cost of a place by a transfer of one reader; a place without a measurement gets none."""
     measured = read_cost_table(environ).get(find_server(place))
     if measured and n_bytes >= MIN_TRANSFER_BYTES and seconds > 0:
-        add_measurement(measured.correct_times(n_bytes, seconds, SHARE), environ)
+        add_measurement(measured.correct_times(n_bytes, seconds, SHARE, time.time()), environ)
 
 
 @contextmanager

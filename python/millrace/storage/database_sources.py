@@ -23,10 +23,10 @@ from millrace.core.tool_use import FrozenValue
 from millrace.storage import cost_table
 from millrace.storage.cache import cache_download, cache_location
 from millrace.storage.cache.copy_cache import NodeCache
-from millrace.storage.place_probe import MeasuredCost
 from millrace.storage.reading_costs import (
     FETCH_SECONDS,
     MAX_TIME_RATIO,
+    MeasuredCost,
     ReadCost,
     ReadCostFunction,
     ReadCostLine,

@@ -25,7 +25,7 @@ from millrace.core.tool_use import FrozenValue
 from millrace.storage import locations
 from millrace.storage.clients.base import FileLocation, FileStatus
 from millrace.storage.locations import LocalLocation
-from millrace.storage.reading_costs import ReadCost, ReadSample, fit_read_cost
+from millrace.storage.reading_costs import FitCheck, MeasuredCost, ReadCost, ReadSample, fit_read_cost
 
 #: Sizes in bytes that are tried, rising.
 LADDER = tuple(4096 * 4**k for k in range(7))
@@ -42,44 +42,6 @@ END_SECONDS = 2.0
 
 #: A second read that takes more than this share of the first one's time came from the place, not from memory.
 AGAIN_SHARE = 0.5
-
-
-class FitCheck(FrozenValue, frozen=True):
-    """A prediction of the fit for a size that was left out, and its measurement."""
-
-    readers: int
-    size: int
-    predicted: float
-    measured: float
-
-
-class MeasuredCost(FrozenValue, frozen=True):
-    """The result of a measurement."""
-
-    #: The file that was read.
-    place: str
-    size: int
-    cost: ReadCost
-    checks: tuple[FitCheck, ...]
-    #: When, in seconds since 1970.
-    when: float
-    #: Whether read bytes stay in the memory of this node. Filesystems in user space often drop them when a file is
-    #: opened again.
-    is_kept: bool = True
-    #: All measured times; ``cost`` is fitted to some of them.
-    samples: tuple[ReadSample, ...] = ()
-
-    def correct_times(self, n_bytes: int, seconds: float, share: float) -> MeasuredCost:
-        """Correct all times by one more measured read of one reader: by a share of its relative error.
-
-        >>> cost = fit_read_cost([ReadSample(readers=1, size=100_000_000, seconds=1.0)])
-        >>> found = MeasuredCost(place="/nfs/nr", size=1, cost=cost, checks=(), when=0.0).correct_times(100_000_000, 2.0, 0.5)
-        >>> round(found.cost.predict_seconds(100_000_000, 1), 9)
-        1.5
-        """
-        factor = 1 + share * (seconds / self.cost.predict_seconds(n_bytes, 1) - 1)
-        scaled = tuple(msgspec.structs.replace(sample, seconds=factor * sample.seconds) for sample in self.samples)
-        return msgspec.structs.replace(self, cost=self.cost.scale_times(factor), samples=scaled, when=time.time())
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,44 @@ def use_nearest_samples(place: str, samples: tuple[ReadSample, ...]) -> NearestS
     return NearestSampleCost(samples=samples) if samples else None
 
 
+class FitCheck(FrozenValue, frozen=True):
+    """A prediction of the fit for a size that was left out, and its measurement."""
+
+    readers: int
+    size: int
+    predicted: float
+    measured: float
+
+
+class MeasuredCost(FrozenValue, frozen=True):
+    """The result of a measurement."""
+
+    #: The file that was read.
+    place: str
+    size: int
+    cost: ReadCost
+    checks: tuple[FitCheck, ...]
+    #: When, in seconds since 1970.
+    when: float
+    #: Whether read bytes stay in the memory of this node. Filesystems in user space often drop them when a file is
+    #: opened again.
+    is_kept: bool = True
+    #: All measured times; ``cost`` is fitted to some of them.
+    samples: tuple[ReadSample, ...] = ()
+
+    def correct_times(self, n_bytes: int, seconds: float, share: float, when: float) -> MeasuredCost:
+        """Correct all times by one more measured read of one reader: by a share of its relative error.
+
+        >>> cost = fit_read_cost([ReadSample(readers=1, size=100_000_000, seconds=1.0)])
+        >>> found = MeasuredCost(place="/nfs/nr", size=1, cost=cost, checks=(), when=0.0).correct_times(100_000_000, 2.0, 0.5, 1.0)
+        >>> round(found.cost.predict_seconds(100_000_000, 1), 9)
+        1.5
+        """
+        factor = 1 + share * (seconds / self.cost.predict_seconds(n_bytes, 1) - 1)
+        scaled = tuple(msgspec.structs.replace(sample, seconds=factor * sample.seconds) for sample in self.samples)
+        return msgspec.structs.replace(self, cost=self.cost.scale_times(factor), samples=scaled, when=when)
+
+
 #: Assumed costs of places that were never measured: (start in seconds, bytes a second).
 GUESSES = {"memory": (1e-5, 4e9), "disk": (1e-4, 1e9), "shared": (2e-3, 1e8), "network": (5e-2, 5e7)}
 
