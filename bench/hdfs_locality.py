@@ -32,7 +32,7 @@ from typing import NamedTuple
 from bench import inputs, table
 from bench.hdfs_nodes import HdfsOfNodes, reason_not
 from millrace.adapters.blast import physical_fragments
-from millrace.storage.hdfs import hdfs_blocks
+from millrace.storage import hdfs_blocks
 
 import namespace_nodes  # isort: skip - found by `bench.hdfs_nodes`
 

@@ -30,7 +30,7 @@ import web_server  # noqa: E402
 
 from bench import table  # noqa: E402
 from millrace.storage import locations  # noqa: E402
-from millrace.storage.cost_table import READERS, measure_place  # noqa: E402
+from millrace.storage.place_probe import READERS, measure_place  # noqa: E402
 
 #: The most that a prediction may miss, as a share of what is measured.
 GOAL = 0.1

@@ -19,8 +19,11 @@ sys.path[:0] = [str(REPO / "tests" / "support")]
 import cluster_site  # noqa: E402
 import namespace_nodes  # noqa: E402
 
-from millrace.storage.cost_table import MeasuredCost  # noqa: E402
-from millrace.storage.reading_costs import ReadCost, ReadCostLine  # noqa: E402
+from millrace.storage.reading_costs import (  # noqa: E402
+    MeasuredCost,
+    ReadCost,
+    ReadCostLine,
+)
 
 HOSTS = ("node1", "node2", "node3", "node4")
 HEAD, FILES, MIRROR = "node1", "files", "mirror"

@@ -52,7 +52,7 @@ def test_tools_run_with_the_priority_of_the_site(site: Shell) -> None:
     [
         ("slot = 3", "unknown key 'slot'\n\nhint: did you mean 'slots'?"),
         ('work-dir = "scratch"', "work-dir = 'scratch' is not an absolute path"),
-        ("fresh = true", "unknown key 'fresh'\n\nhint: known keys: nice, replica, slots, stage, work-dir"),
+        ("fresh = true", "unknown key 'fresh'\n\nhint: known keys: costs, nice, replica, slots, stage, work-dir"),
         ("slots = 0", "slots: expected a whole number >= 1, found 0\n\nhint: it is named by MILLRACE_CONFIG"),
         ("slots", "not a TOML job file"),
     ],

@@ -34,7 +34,7 @@ def folder(machine: Machine) -> Path:
 
 
 def stage(user: User, machine: Machine) -> Path:
-    done = user.millrace("data", "stage", machine.shared / "db", "--to", machine.shared)
+    done = user.millrace("data", "stage", "--all", machine.shared / "db", "--to", machine.shared)
     assert done.returncode == 0, done.stderr
     path = Path(done.stdout.strip())
     assert path.read_bytes() == CONTENT
@@ -94,6 +94,6 @@ def test_group_folder_not_made_by_root_is_not_used(
 
 
 def stage_path(user: User, machine: Machine) -> Path:
-    done = user.millrace("data", "stage", machine.shared / "db", "--to", machine.shared)
+    done = user.millrace("data", "stage", "--all", machine.shared / "db", "--to", machine.shared)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip()).parent

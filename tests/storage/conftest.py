@@ -88,6 +88,14 @@ def bucket(moto: str, environment: Path, monkeypatch: pytest.MonkeyPatch) -> str
     return "s3://blast"
 
 
+@pytest.fixture
+def ftp(tmp_path: Path) -> Iterator[str]:
+    """The URL of an FTP server of ``tmp_path``, and of ``private`` there for those who log in."""
+    pytest.importorskip("pyftpdlib")
+    with storage_servers.ftp(tmp_path, tmp_path / "private") as url:
+        yield url
+
+
 @pytest.fixture(scope="session")
 def small_hdfs(session_folder: Path) -> Iterator[dict[str, str]]:
     """An HDFS with two DataNodes, one for all workers: its URL, and the address of WebHDFS."""

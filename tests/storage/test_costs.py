@@ -17,14 +17,17 @@ from web_server import Web
 
 from millrace import storage
 from millrace.core.errors import RefusedError
-from millrace.storage import cost_table, locations
+from millrace.storage import cost_table, locations, place_probe
 from millrace.storage.clients.base import FileLocation, FileStatus
 from millrace.storage.reading_costs import (
+    MeasuredCost,
+    NearestSampleCost,
     ReadCost,
     ReadCostLine,
     ReadOffer,
     ReadSample,
     choose_cheapest_offer,
+    choose_path,
     fit_read_cost,
     guess_read_cost,
 )
@@ -104,14 +107,14 @@ def test_probe_fits_start_and_bandwidth(
 ) -> None:
     """It predicts a size that was not fitted."""
     monkeypatch.setattr(locations, "open_location", lambda place: Slow(place, place))
-    found = cost_table.measure_place("https://host/nr.faa", Slow.clock)
-    assert [each.readers for each in found.cost.lines] == list(cost_table.READERS)
+    found = place_probe.measure_place("https://host/nr.faa", Slow.clock)
+    assert [each.readers for each in found.cost.lines] == list(place_probe.READERS)
     for each in found.cost.lines:
         assert math.isclose(each.start_seconds, 0.002, rel_tol=1e-6)
         assert math.isclose(each.seconds_per_byte, 1 / 50e6, rel_tol=1e-6)
     for check in found.checks:
         assert math.isclose(check.predicted, check.measured, rel_tol=1e-6)
-    assert len(found.checks) == len(cost_table.READERS)
+    assert len(found.checks) == len(place_probe.READERS)
 
 
 class Unfair(Slow):
@@ -133,14 +136,14 @@ def test_unequal_readers_are_predicted_by_their_total(
     monkeypatch.setattr(Unfair, "turn", 0)
     monkeypatch.setattr(Unfair, "now", threading.local())
     about = FileStatus(size=1 << 26, version="1")
-    readers = [cost_table.ProbeReader(Unfair("https://host/nr.faa", ""), about) for _ in range(4)]
-    assert math.isclose(cost_table._time_concurrent_reads(readers, 25_000_000, Unfair.clock), 2.0, rel_tol=1e-6)
+    readers = [place_probe.ProbeReader(Unfair("https://host/nr.faa", ""), about) for _ in range(4)]
+    assert math.isclose(place_probe._time_concurrent_reads(readers, 25_000_000, Unfair.clock), 2.0, rel_tol=1e-6)
 
 
-@pytest.mark.parametrize("top", range(1, len(cost_table.LADDER)))
+@pytest.mark.parametrize("top", range(1, len(place_probe.LADDER)))
 def test_predicted_size_is_held_out_if_there_are_enough(top: int) -> None:
-    sizes, held_out = cost_table._choose_sizes(top)
-    assert (held_out in sizes) is (top == 1) and len(sizes) >= 2 and max(sizes) == cost_table.LADDER[top]
+    sizes, held_out = place_probe._choose_sizes(top)
+    assert (held_out in sizes) is (top == 1) and len(sizes) >= 2 and max(sizes) == place_probe.LADDER[top]
 
 
 def test_measured_costs_are_kept_per_node(shell: Shell, environment: Path, web: Web) -> None:
@@ -157,11 +160,83 @@ def test_measured_costs_are_kept_per_node(shell: Shell, environment: Path, web: 
     told = json.loads(shell.run(f"millrace data locate --json {path}").out)[0]["places"][1]
     assert told["measured"] and told["place"] == url
     found = cost_table.read_cost_table(os.environ)[web.url]
+    assert {sample.readers for sample in found.samples} == {1, 4} and {4096, 1 << 14} < {s.size for s in found.samples}
     # The table is what decides: a disk that is slower than the server.
     slow = ReadCost(lines=(line(1, 100.0, 1.0),))
-    disk = cost_table.MeasuredCost(place=str(path), size=1, cost=slow, checks=found.checks, when=found.when)
+    disk = MeasuredCost(place=str(path), size=1, cost=slow, checks=found.checks, when=found.when)
     cost_table.add_measurement(disk, os.environ)
     assert storage.best_path(path) == shell.run(f"millrace data best-path {path} --readers 40").out.strip() == url
+
+
+@pytest.mark.parametrize(
+    ("size", "readers", "seconds"), [(9000, 1, 1.0), (90_000, 2, 3.0), (90_000, 9, 8.0), (200_000, 1, 6.0)]
+)
+def test_nearest_sample_is_taken_without_a_formula(size: int, readers: int, seconds: float) -> None:
+    samples = [(1, 4096, 1.0), (1, 100_000, 3.0), (4, 100_000, 8.0)]
+    cost = NearestSampleCost(samples=tuple(ReadSample(readers=n, size=s, seconds=t) for n, s, t in samples))
+    assert cost.predict_seconds(size, readers) == seconds
+
+
+#: A server that a line says to be better for all files, and that is better for large ones alone.
+WIDE = ((4096, 0.01), (1 << 20, 0.02), (1 << 24, 0.03))
+
+
+def test_cost_model_of_the_settings_decides(shell: Shell, environment: Path, web: Web) -> None:
+    content = os.urandom(9000)
+    path, url = shell.work / "nr.faa", web.put("nr.faa", content)
+    path.write_bytes(content)
+    for place, cost, samples in ((str(path), line(1, 0.1, 1e-9), ((4096, 0.001),)), (url, line(1, 0.01, 1e-9), WIDE)):
+        kept = tuple(ReadSample(readers=1, size=n, seconds=t) for n, t in samples)
+        cost_table.add_measurement(
+            MeasuredCost(place=place, size=1, cost=ReadCost(lines=(cost,)), checks=(), when=1.0, samples=kept),
+            os.environ,
+        )
+    settings = environment / "config" / "millrace.toml"
+    replica = rule(f"{shell.work}/nr.*", f"{web.url}/nr.*")
+    ask = "millrace data best-path nr.faa"
+    for costs, best in (("", url), ('costs = "fitted"\n', url), ('costs = "nearest"\n', str(path))):
+        settings.write_text(costs + replica)
+        assert shell.run(ask).out == f"{best}\n"
+    settings.write_text('costs = "theirs"\n' + replica)
+    for line_ in (ask, "millrace run -- cat in.fa", "millrace plan -- cat in.fa"):
+        ended = shell.run(line_)
+        assert ended.code == 2, ended.shown
+        assert (
+            "costs = 'theirs': no such model of costs is installed" in ended.err
+            and "known are fitted, nearest" in ended.err
+        )
+    packages = install_model(
+        shell, "def estimate_cost(place, samples):\n    return Tape(len(samples)) if '://' in place else None\n"
+    )
+    ask, locate = f"PYTHONPATH={packages} {ask}", f"PYTHONPATH={packages} millrace data locate nr.faa"
+    assert shell.run(ask).out == f"{path}\n"
+    assert f"{url}  9.0 kB in 93 s, measured by theirs" in shell.run(locate).out
+    install_model(shell, "def estimate_cost(place, samples):\n    raise KeyError('no tape')\n")
+    ended = shell.run(ask)
+    assert ended.code == 2 and "costs = 'theirs': it fails for " in ended.err and "no tape" in ended.err, ended.shown
+    install_model(shell, "estimate_cost = 1\n")
+    assert "theirs:estimate_cost is no function" in shell.run(ask).err
+
+
+def install_model(shell: Shell, body: str) -> Path:
+    """Install a package with a model of costs, as pip would; its folder."""
+    packages = shell.root / "packages"
+    (info := packages / "theirs-1.0.dist-info").mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[millrace.costs]\ntheirs = theirs:estimate_cost\n")
+    (packages / "theirs.py").write_text(TAPE + body)
+    return packages
+
+
+TAPE = """
+class Tape:
+    def __init__(self, n_samples):
+        self.seconds = 90 + n_samples
+
+    def predict_seconds(self, size, readers):
+        return self.seconds + size * 1e-9
+
+"""
 
 
 BEST = """
@@ -187,6 +262,113 @@ def test_c_program_asks_for_the_cheapest_place(shell: Shell, environment: Path, 
     none = shell.run("./best -nowhere")
     assert none.out == "none\n" and "-nowhere: no such file" in none.err, none.shown
     assert shell.run("PATH=/nowhere ./best /nowhere/nr.faa").out == "none\n"
+
+
+ASK_OFTEN = """
+#include "millrace.h"
+#include <signal.h>
+int main(int argc, char **argv)
+{
+    int k;
+    for (k = 1; k < argc; k++) {
+        if (k == 3)
+            kill(millrace_paths_.child, SIGKILL); /* it is replaced */
+        char *best = millrace_replicated_path(argv[k], 1, 2);
+        puts(best ? best : "none");
+        free(best);
+    }
+    fflush(stdout);
+    if (fork() == 0) { /* has a process of its own to ask */
+        char *best = millrace_best_path(argv[1], 1);
+        puts(best ? best : "none");
+        return 0;
+    }
+    return wait(NULL) < 0;
+}
+"""
+
+
+def test_c_program_starts_one_process_for_all_questions(shell: Shell, environment: Path, web: Web) -> None:
+    url = web.put("nr.faa", b">a\nMKV\n")
+    (environment / "config" / "millrace.toml").write_text(f'stage = "{shell.root}"\n')
+    (shell.work / "ask.c").write_text(ASK_OFTEN)
+    (shell.work / "seen").mkdir()
+    (shell.work / "seen" / "millrace").write_text(
+        f'#!/bin/sh\necho "$@" >> {shell.work}/started\nexec {shell.root}/bin/millrace "$@"\n'
+    )
+    (shell.work / "seen" / "millrace").chmod(0o755)
+    made = shell.run('gcc -std=gnu99 -Wall -Wextra -Werror -I"$(millrace tool include-dir)" ask.c -o ask')
+    assert made.code == 0, made.shown
+    (shell.work / "a file").write_text("x")
+    ended = shell.run(f"PATH={shell.work}/seen:$PATH ./ask {url} 'a file' none {url} > out; cat out")
+    copy, *others = ended.out.splitlines()
+    assert Path(copy).read_bytes() == b">a\nMKV\n" and copy.startswith(f"{shell.root}/millrace-stage-"), ended.shown
+    assert others == [f"{shell.work}/a file", "none", copy, copy] and "none: no such file" in ended.err, ended.shown
+    assert (shell.work / "started").read_text() == "data best-path --serve\n" * 3 and web.n_downloads == 1
+
+
+def test_staged_copy_is_a_place_until_the_file_changes(shell: Shell, environment: Path, web: Web) -> None:
+    url = web.put("nr.faa", b"old")
+    (shell.root / "copies").mkdir()
+    copy = shell.run(f"millrace data stage {url} --to {shell.root}/copies").out.strip()
+    assert Path(copy).read_bytes() == b"old"
+    assert shell.run(f"millrace data best-path {url}").out.strip() == storage.best_path(url) == copy
+    assert f"  {copy}  3 B in " in shell.run(f"millrace data locate {url}").out
+    assert copy in shell.run("millrace data list").out
+    web.put("nr.faa", b"new")
+    assert storage.best_path(url) == url
+    assert Path(storage.best_path(url, replicate=True)).read_bytes() == b"new"
+
+
+def test_replicated_copy_is_found_by_the_next_process(shell: Shell, environment: Path, web: Web) -> None:
+    content = os.urandom(100_000)
+    url = web.put("nr.faa", content)
+    (environment / "config" / "millrace.toml").write_text(
+        f'stage = "{shell.root}"\n' + rule("/nowhere/nr.*", f"{web.url}/nr.*")
+    )
+    path = storage.best_path("/nowhere/nr.faa", readers=4, reads=3, replicate=True)
+    assert Path(path).read_bytes() == content and path.startswith(f"{shell.root}/millrace-stage-")
+    (environment / "config" / "millrace.toml").write_text(rule("/nowhere/nr.*", f"{web.url}/nr.*"))
+    for words in ("/nowhere/nr.faa --replicate", "/nowhere/nr.faa", url):
+        assert shell.run(f"millrace data best-path {words}").out == f"{path}\n"
+    assert web.n_downloads == 1
+
+
+@pytest.mark.parametrize(("reads", "is_copied"), [(1, False), (2, False), (10, True)])
+def test_copy_pays_from_some_number_of_reads(reads: int, is_copied: bool) -> None:
+    """A share of 100 MB/s that keeps nothing: a copy costs one read of it, and 0.3 s."""
+    offers = [ReadOffer(place="/share/nr", size=10**7, cost=guess_read_cost("shared"), readers=1)]
+    copy = ReadOffer(place="/tmp/copy", size=10**7, cost=guess_read_cost("disk"), readers=1, is_kept=True)
+    found = choose_path(offers, copy, reads)
+    assert found.is_copied is is_copied and found.offer is offers[0]
+    assert choose_path(offers, copy, reads, needs_copy=True).is_copied
+
+
+def test_stage_leaves_in_place_what_does_not_pay(shell: Shell, environment: Path) -> None:
+    (shell.work / "nr.faa").write_bytes(b"x" * 5000)
+    (shell.root / "copies").mkdir()
+    line = f"millrace data stage nr.faa --to {shell.root}/copies"
+    ended = shell.run(f"{line} --reads 7")
+    assert ended.out == f"{shell.work}/nr.faa\n" and ended.code == 0, ended.shown
+    assert "nr.faa: left in place: 7 reads there take 0 ms, with a copy 300 ms (--all copies it)" in ended.err
+    copy = shell.run(f"{line} --all").out.strip()
+    assert copy.startswith(f"{shell.root}/copies/") and Path(copy).read_bytes() == b"x" * 5000
+
+
+def test_file_that_cannot_be_copied_is_read_in_place(shell: Shell, environment: Path, web: Web) -> None:
+    """Its cheapest source tells no version, so no copy of it can be kept."""
+    url = web.put("nr.faa", b"x" * 5000)
+    web.tells_version = False
+    (shell.work / "nr.faa").write_bytes(b"x" * 5000)
+    (environment / "config" / "millrace.toml").write_text(rule(f"{shell.work}/nr.*", f"{web.url}/nr.*"))
+    slow = ReadCost(lines=(line(1, 100.0, 1.0),))
+    disk = MeasuredCost(place=str(shell.work), size=1, cost=slow, checks=(), when=1.0, is_kept=False)
+    cost_table.add_measurement(disk, os.environ)
+    ended = shell.run("millrace data stage nr.faa --to /dev/shm")
+    assert ended.code == 0 and ended.out == f"{shell.work}/nr.faa\n", ended.shown
+    assert f"cannot be copied: {url}: its server tells neither" in ended.err, ended.shown
+    ended = shell.run(f"millrace data best-path --replicate {url}")
+    assert ended.code == 1 and "tells neither ETag nor date" in ended.err, ended.shown
 
 
 def test_damaged_or_foreign_cost_table_is_ignored(environment: Path) -> None:

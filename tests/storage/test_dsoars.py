@@ -23,18 +23,23 @@ def serial(folder: Path, line: str) -> str:
 
 def test_grep_reads_a_list_of_files_from_the_cheapest_places(web: Web, environment: Path, shell: Shell) -> None:
     chance = random.Random(3)
-    names = [f"/db/part{k}.txt" for k in range(7)]
+    (shell.root / "db").mkdir()
+    names = [f"{shell.root}/db/part{k}.txt" for k in range(11)]
     for k, name in enumerate(names):
         words = (chance.choice(("alpha", "beta", "gamma")) for _ in range(30))
         content = "".join(f"{word} {k} {n}\n" for n, word in enumerate(words))
-        web.put(name[1:], content.encode())
+        web.put(f"db/part{k}.txt", content.encode())
+        if k % 2:
+            Path(name).write_text(content)
     (shell.work / "names").write_text("".join(f"{name}\n" for name in names))
-    rule = f'[[replica]]\npath = "/db/part*"\nat = ["{web.url}/db/part*"]\n'
+    rule = f'[[replica]]\npath = "{shell.root}/db/part*"\nat = ["{web.url}/db/part*"]\n'
     (environment / "config" / "millrace.toml").write_text(rule)
     (shell.root / "copies").mkdir()
     done = shell.run(f"millrace data stage --to {shell.root}/copies $(cat names) > here")
     assert done.code == 0, done.shown
-    assert web.n_downloads == len(names)
+    assert web.n_downloads == 6 and done.err.count("left in place: ") == 5, done.shown
+    here = (shell.work / "here").read_text().split()
+    assert [path == name for path, name in zip(here, names, strict=True)] == [bool(k % 2) for k in range(11)]
     done = shell.run("millrace run --input here:files -- grep -h beta here > hits")
     assert done.code == 0, done.shown
     assert (shell.work / "hits").read_text() == serial(shell.work, "grep -h beta $(cat here)")

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import storage_servers
 from web_server import Web
 
 from millrace.core.errors import MillraceError, RefusedError
@@ -32,7 +33,7 @@ CONTENT = os.urandom(3_000_017)
 PARTS = ((0, 1), (0, 3_000_017), (1_048_575, 2), (2_999_990, 27), (32_767, 65_537), (1_500_000, 0))
 
 
-@pytest.fixture(params=["local", "http", "https", "s3", "sftp", "hdfs"])
+@pytest.fixture(params=["local", "http", "https", "s3", "sftp", "hdfs", "ftp"])
 def placed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """(URL of a file with CONTENT, beside it ``other``; URL of their folder)."""
     kind = request.param
@@ -60,6 +61,9 @@ def placed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     if kind == "sftp":
         url = request.getfixturevalue("sftp")
         return f"{url}{folder}/nr%201.faa", f"{url}{folder}"
+    if kind == "ftp":
+        url = request.getfixturevalue("ftp")
+        return f"{url}/db/nr%201.faa", f"{url}/db"
     return str(folder / "nr 1.faa"), str(folder)
 
 
@@ -100,7 +104,8 @@ def change(url: str, content: bytes, request: pytest.FixtureRequest) -> None:
         web: Web = request.getfixturevalue("secure_web" if url.startswith("https") else "web")
         web.put("db/nr 1.faa", content)
     else:
-        path = Path("/" + url.split("://")[-1].partition("/")[2].replace("%20", " "))
+        root = request.getfixturevalue("tmp_path") if url.startswith("ftp:") else Path("/")
+        path = root / url.split("://")[-1].partition("/")[2].replace("%20", " ").lstrip("/")
         before = path.stat()
         path.write_bytes(content)
         os.utime(path, (before.st_atime, before.st_mtime + 2))
@@ -201,7 +206,12 @@ def test_untrusted_certificate_is_refused(secure_web: Web, monkeypatch: pytest.M
 
 def test_unreachable_servers_are_named(sftp: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    for url in ("http://127.0.0.1:9/nr.faa", "sftp://127.0.0.1:9/nr.faa", f"{bucket}/nr.faa"):
+    for url in (
+        "http://127.0.0.1:9/nr.faa",
+        "ftp://127.0.0.1:9/nr.faa",
+        "sftp://127.0.0.1:9/nr.faa",
+        f"{bucket}/nr.faa",
+    ):
         with closing(locations.open_location(url)) as location, pytest.raises(UnreachableError) as told:
             location.query_status()
         assert (told.value.message.startswith(f"{url}: ") and "refused" in str(told.value)) or "connect" in str(
@@ -255,9 +265,10 @@ def test_s3_refusal_is_reported_with_its_cause(
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("ftp://host/nr.faa", "cannot read ftp://"),
+        ("gopher://host/nr.faa", "cannot read gopher://"),
         ("nr.faa", "neither an absolute path nor a URL"),
         ("https://me:word@host/nr.faa", "https://host/nr.faa: holds a user name or password"),
+        ("ftp://me:word@host/nr.faa", "ftp://host/nr.faa: holds a user name or password"),
         ("sftp://me:word@host/nr.faa", "sftp://host/nr.faa: holds a user name or password"),
         (
             "https://host/nr.faa?X-Amz-Signature=word",
@@ -292,8 +303,9 @@ def test_missing_client_is_named_with_its_pip_command(
     assert package in told.value.message and told.value.hint == f"pip install 'millrace[{extra}]'"
 
 
-def test_folder_is_not_a_plain_file(sftp: str, tmp_path: Path) -> None:
-    for url in (str(tmp_path), f"{sftp}{tmp_path}"):
+def test_folder_is_not_a_plain_file(sftp: str, ftp: str, tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir()
+    for url in (str(tmp_path), f"{sftp}{tmp_path}", f"{ftp}/db"):
         with closing(locations.open_location(url)) as location, pytest.raises(LocationError, match="not a plain file"):
             location.query_status()
 
@@ -343,3 +355,41 @@ def test_unanswered_hdfs_blocks_are_an_error_with_a_hint() -> None:
         'DataTransferError("All DataNodes failed: [DatanodeInfoProto { id: 1 }]")'
     )
     assert told.message == f"{url}: no DataNode that holds a part of it answers" and "NameNode" in told.hint
+
+
+def test_ftp_login_is_that_of_netrc(ftp: str, tmp_path: Path, environment: Path) -> None:
+    """Without one it is anonymous, and a wrong one is refused."""
+    (tmp_path / "private" / "own").write_bytes(b"mine")
+    with pytest.raises(MissingError):
+        locations.query_file_status(f"{ftp}/own")
+    netrc = environment / ".netrc"
+    for word, code in (("mark-word", 0), ("mark-other", 1)):
+        netrc.write_text(f"machine 127.0.0.1 login mark-user password {word}\n")
+        netrc.chmod(stat.S_IRUSR | stat.S_IWUSR)
+        if code == 0:
+            assert read(f"{ftp}/own", 1, 2) == b"in"
+            continue
+        with pytest.raises(DeniedError, match="wants a name and a password") as told:
+            locations.query_file_status(f"{ftp}/own")
+        assert word not in str(told.value)
+
+
+def test_old_ftp_server_lists_names_and_tells_no_version(tmp_path: Path) -> None:
+    (tmp_path / "nr 1.faa").write_bytes(CONTENT)
+    with storage_servers.ftp(tmp_path, tmp_path / "private", "MLSD", "MDTM") as url:
+        with closing(locations.open_location(f"{url}/")) as folder:
+            assert (folder.list_names(), folder.list_names(folders=True)) == (["nr 1.faa"], ["private"])
+        about = locations.query_file_status(f"{url}/nr%201.faa")
+        assert (about.size, about.version) == (len(CONTENT), "")
+        assert read(f"{url}/nr%201.faa", 1_000_000, 70_000) == CONTENT[1_000_000:1_070_000]
+
+
+def test_ftp_refuses_writes_and_line_breaks_in_names(ftp: str) -> None:
+    with (
+        closing(locations.open_location(f"{ftp}/a")) as location,
+        pytest.raises(RefusedError, match="cannot be written"),
+    ):
+        location.check_writable()
+    with closing(locations.open_location(f"{ftp}/a%0d%0aDELE%20b")) as location, pytest.raises(LocationError) as told:
+        location.query_status()
+    assert "not a name of a file" in told.value.message

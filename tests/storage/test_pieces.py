@@ -12,12 +12,11 @@ from web_server import Web
 from millrace.core.errors import CorruptError
 from millrace.core.tool_use import FetchedFile, HdfsRead
 from millrace.node.node_volumes import SparseFile
-from millrace.storage import locations
+from millrace.storage import hdfs_blocks, locations
 from millrace.storage.cache import cache_location
 from millrace.storage.cache.cache_download import fetch_to_cache
 from millrace.storage.cache.copy_cache import NodeCache
 from millrace.storage.clients.base import FileStatus
-from millrace.storage.hdfs import hdfs_blocks
 
 CONTENT = os.urandom(1_000_003)
 

@@ -37,7 +37,7 @@ def test_replica_rules_of_user_precede_those_of_site(
     (tmp_path / "site.toml").write_text("nice = 3\nslots = 2\n" + rule("/db/a", "/site/a"))
     (environment / "config" / "millrace.toml").write_text("nice = 4\n" + rule("/db/a", "/user/a"))
     monkeypatch.setenv("MILLRACE_CONFIG", str(tmp_path / "site.toml"))
-    assert find_replicas("/db/a", site_defaults.read_replicas(os.environ)) == ("/user/a", "/site/a")
+    assert find_replicas("/db/a", site_defaults.read_settings(os.environ).replica) == ("/user/a", "/site/a")
     found = site_defaults.merge_defaults(site_defaults.read_defaults(os.environ))
     assert (found["nice"], found["slots"]) == (4, 2)
 
@@ -59,7 +59,7 @@ def test_replica_file_of_another_user_is_not_used(environment: Path) -> None:
     user = environment / "config" / "millrace.toml"
     user.write_text(rule("/db/a", "/theirs/a"))
     os.chown(user, 12345, 12345)
-    assert site_defaults.read_replicas(os.environ) == ()
+    assert site_defaults.read_settings(os.environ).replica == ()
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from web_server import Web
 
 from millrace.storage import cost_table
 from millrace.storage.bind_mounts import find_mount_problem
-from millrace.storage.cost_table import MeasuredCost
-from millrace.storage.reading_costs import ReadCost, ReadCostLine
+from millrace.storage.reading_costs import MeasuredCost, ReadCost, ReadCostLine
 
 CONTENT = os.urandom(6_000_000)
 

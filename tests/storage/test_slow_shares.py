@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from shell import Shell
+from shell import Ended, Shell
 
 from millrace.storage import cost_table
 from millrace.storage.bind_mounts import find_mount_problem
@@ -58,6 +58,12 @@ def call(shell: Shell, what: str, rate: int = 0, options: str = "") -> str:
     return ended.shown
 
 
+def shell_words(ended: Ended) -> str:
+    """Its only line, once it is known to have gone well."""
+    assert ended.code == 0, ended.shown
+    return ended.out.strip()
+
+
 def is_exact(shell: Shell) -> bool:
     """Whether the output is what the tool writes in one piece."""
     serial = shell.run(f"reader in.fa share/{NAME} serial.fa && cmp serial.fa out.fa")
@@ -74,6 +80,18 @@ def test_a_slow_share_is_measured_and_copied_from(share: Shell) -> None:
     # Within a factor that tells it from the guess, which is 300 times as fast.
     assert 0.2 < measured.cost.predict_seconds(DATABASE_BYTES, 1) * SLOW_BYTES / DATABASE_BYTES < 20, measured
     assert re.search(r"databases: each its copy .*\(measured\)", call(share, "plan", SLOW_BYTES))
+
+
+def test_path_on_a_slow_share_is_copied_for_many_reads(share: Shell) -> None:
+    """The share is measured by the first question."""
+    line = f"millrace data best-path --replicate mnt/{NAME} --reads "
+    mount = MOUNT.format(options=f"--read-rate={SLOW_BYTES}")
+    once, often = shell_words(share.run(f"{mount} {line} 1")), shell_words(share.run(f"{mount} {line} 20"))
+    assert once == f"{share.work}/mnt/{NAME}" and often != once
+    copy = Path(often)
+    assert copy.read_bytes() == (share.work / "share" / NAME).read_bytes()
+    assert str(copy) in share.run("millrace data list").out
+    copy.unlink()
 
 
 def test_a_copy_of_a_database_just_written_is_not_used_again(share: Shell) -> None:

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from millrace.core.errors import MillraceError
-from millrace.storage.hdfs.hdfs_colocation import DataNode, NewHdfsFolder, parse_data_nodes, spread_groups
+from millrace.storage.hdfs_colocation import DataNode, NewHdfsFolder, parse_data_nodes, spread_groups
 
 #: Writes files into a new folder of HDFS, and is killed as soon as one of them is there.
 CUT_OFF = """
 import os, signal, sys
 from pathlib import Path
-from millrace.storage.hdfs.hdfs_colocation import NewHdfsFolder
+from millrace.storage.hdfs_colocation import NewHdfsFolder
 
 class CutOff(NewHdfsFolder):
     def _write_file(self, path, node):

@@ -69,12 +69,12 @@ def put(request: pytest.FixtureRequest, tmp_path: Path) -> Put:
         return lambda name, content: server.put(f"db/{name}", content)
     if kind == "hdfs":
         return lambda name, content: server(f"urls/{name}", content)
-    if kind == "sftp":
+    if kind in ("sftp", "ftp"):
 
         def write(name: str, content: bytes) -> str:
             (tmp_path / "served").mkdir(exist_ok=True)
             (tmp_path / "served" / name).write_bytes(content)
-            return f"{server}{tmp_path}/served/{name}"
+            return f"{server}/served/{name}" if kind == "ftp" else f"{server}{tmp_path}/served/{name}"
 
         return write
 
@@ -92,7 +92,7 @@ def serve(put: Put, files: dict[str, bytes]) -> str:
     return [put(name, content) for name, content in files.items()][-1].rpartition("/")[0]
 
 
-@pytest.mark.parametrize("put", some(["web", "bucket", "sftp", "hdfs"], "hdfs"), indirect=True)
+@pytest.mark.parametrize("put", some(["web", "bucket", "sftp", "ftp", "hdfs"], "hdfs"), indirect=True)
 def test_a_blast_database_behind_a_url_is_all_its_files(put: Put, database: Path, shell: Shell, own_cache: str) -> None:
     url = serve(put, {**files_of(database, "nr.*"), **files_of(database, "q.faa")})
     for form in ("7", "0"):  # which tell the name, and the title
@@ -258,7 +258,7 @@ def test_unreadable_url_is_reported_before_the_start(web: Web, shell: Shell, own
     said = {}
     for name, place, code in (
         ("gone", f"{web.url}/no.fa", 1),
-        ("kind", "ftp://host/no.fa", 0),
+        ("kind", "gopher://host/no.fa", 0),
         ("password", url.replace("://", "://me:mark-secret@"), 2),
         ("signature", f"{url}?X-Amz-Signature=mark-secret", 2),
         ("folder", f"{web.url}/db/", 2),
@@ -339,15 +339,25 @@ def test_an_object_with_a_question_mark_is_fetched_by_hand(bucket: str, shell: S
 
 def test_unsupported_url_schemes_are_refused_for_known_tools(shell: Shell) -> None:
     for url, hint in (
-        ("ftp://ftp.ncbi.nlm.nih.gov/blast/db/nr", "by https://"),
+        ("gopher://host/blast/db/nr", "by https://"),
         ("HTTPS://host/nr", "by https://"),
         ("file:///db/nr", "name the path alone"),
     ):
         done = shell.run(f"millrace run -- blastp -query in.fa -db {url} -out out")
         assert done.code == 2, done.shown
         assert f"{url}: {url.partition(':')[0]}:// is not known in a command" in done.err and hint in done.err
-    done = shell.run("millrace run --verify 0 --input in.fa -- tee ftp://host/x < in.fa")
+    done = shell.run("millrace run --verify 0 --input in.fa -- tee gopher://host/x < in.fa")
     assert "is not known in a command" not in done.err, "for the tool"
+
+
+def test_command_reads_an_ftp_url_and_writes_none(ftp: str, tmp_path: Path, shell: Shell, own_cache: str) -> None:
+    (tmp_path / "set.fa").write_bytes(b">x\nACGT\n")
+    shell.tool("pick", 'sed "s/MKV/$(tail -n 1 "$2")/" "$1" > "$3"')
+    done = run(shell, own_cache, f"{ftp}/set.fa")
+    serial = shell.run(f"pick in.fa {tmp_path}/set.fa serial && cmp serial out && ! cmp -s in.fa out")
+    assert done.code == serial.code == 0, (done.shown, serial.shown)
+    done = shell.run(f"millrace run --input in.fa --output {ftp}/out -- tee2 in.fa {ftp}/out")
+    assert done.code == 2 and f"{ftp}/out: cannot be written" in done.err, done.shown
 
 
 def test_plan_shows_each_url_and_its_copy(

@@ -1,4 +1,4 @@
-"""Real servers of S3 and HDFS, each in a process of its own."""
+"""Real servers of S3, FTP and HDFS, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -33,6 +33,40 @@ def s3() -> Iterator[str]:
         assert process.stdout and process.stdin
         host, port = process.stdout.readline().split()
         yield f"http://{host.decode()}:{port.decode()}"
+        process.stdin.close()
+
+
+FTP = """
+import os, sys, threading
+from pyftpdlib.authorizers import DummyAuthorizer
+from pyftpdlib.handlers import FTPHandler
+from pyftpdlib.servers import FTPServer
+FTPHandler.authorizer = DummyAuthorizer()
+FTPHandler.authorizer.add_anonymous(sys.argv[1])
+FTPHandler.authorizer.add_user("mark-user", "mark-word", sys.argv[2])
+for name in sys.argv[3:]:
+    del FTPHandler.proto_cmds[name]
+server = FTPServer(("127.0.0.1", 0), FTPHandler)
+print(server.address[1], flush=True)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def ftp(public: Path, private: Path, *lacks: str) -> Iterator[str]:
+    """Its URL: a folder for everybody, and one for ``mark-user``, whose password is ``mark-word``.
+
+    Args:
+        lacks: Commands that it does not know.
+    """
+    private.mkdir(exist_ok=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", FTP, public, private, *lacks],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        assert process.stdout and process.stdin
+        yield f"ftp://127.0.0.1:{int(process.stdout.readline())}"
         process.stdin.close()
 
 

@@ -18,7 +18,7 @@ from millrace.storage.database_sources import (
     describe_read_ways,
     rank_read_ways,
 )
-from millrace.storage.reading_costs import ReadCost, ReadCostLine, correct_read_cost, guess_read_cost
+from millrace.storage.reading_costs import MeasuredCost, ReadCost, ReadCostLine, ReadSample, guess_read_cost
 
 GB = 10**9
 DISK = ReadSource(place="/data", cost=guess_read_cost("disk"), is_own=True)
@@ -101,6 +101,9 @@ def test_read_way_reports_repeated_reads() -> None:
 
 
 def test_transfer_corrects_the_cost_by_part_of_its_error() -> None:
-    cost = line(1e8, 0.0)
-    assert correct_read_cost(cost, 10**8, 2.0, 0.3).predict_seconds(10**8, 1) == pytest.approx(1.3)
-    assert correct_read_cost(cost, 10**8, 1.0, 0.3).predict_seconds(10**8, 1) == pytest.approx(1.0)
+    samples = (ReadSample(readers=4, size=10**6, seconds=0.5),)
+    before = MeasuredCost(place="/nfs/nr", size=1, cost=line(1e8, 0.0), checks=(), when=0.0, samples=samples)
+    for seconds, factor in ((2.0, 1.3), (1.0, 1.0)):
+        after = before.correct_times(10**8, seconds, 0.3, 1.0)
+        assert after.cost.predict_seconds(10**8, 1) == pytest.approx(factor)
+        assert after.samples[0].seconds == pytest.approx(0.5 * factor)

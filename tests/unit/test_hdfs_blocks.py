@@ -12,7 +12,7 @@ from millrace.cluster.node_staging import find_volume_holders
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FetchedFile, HdfsRead
 from millrace.node.node_volumes import FilledExtents, SparseFile
-from millrace.storage.hdfs import hdfs_blocks
+from millrace.storage import hdfs_blocks
 
 #: As Hadoop 3.5 and 2.10 answer.
 NEW = {

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from millrace.cli import mount
-from millrace.core.errors import CorruptError, MillraceError, RefusedError
+from millrace.core.errors import CorruptError, ExitCode, MillraceError, RefusedError
 
 if TYPE_CHECKING:
-    from millrace.storage.cost_table import MeasuredCost
+    from millrace.storage.reading_costs import MeasuredCost
 
 
 @click.group("data", short_help="Where files lie, and what each place costs.")
@@ -20,9 +21,6 @@ def command() -> None:
 
     [[replica]] in /etc/millrace.toml, ~/.config/millrace.toml or a job file names further places of a file.
     """
-
-
-command.add_command(mount.command)
 
 
 @command.command("locate", short_help="Show all places of a file, and what each costs.")
@@ -42,14 +40,14 @@ def locate(names: tuple[str, ...], readers: int, as_json: bool) -> None:
     from millrace.cli.run import print_json
     from millrace.core.replica_rules import redact_place
     from millrace.host import site_defaults
-    from millrace.storage import cost_table
+    from millrace.storage import cost_table, path_choice
     from millrace.storage.reading_costs import choose_cheapest_offer
 
-    rules = site_defaults.read_replicas(os.environ)
+    settings = site_defaults.read_settings(os.environ)
     told = []
     for name in names:
-        found = cost_table.query_places(cost_table.make_absolute(name), rules)
-        offers = {offer.place: offer for offer in cost_table.list_offers(found, readers, os.environ)}
+        found = path_choice.query_all_places(name, settings, os.environ)
+        offers = {offer.place: offer for offer in cost_table.list_offers(found, readers, settings.costs, os.environ)}
         best = choose_cheapest_offer(list(offers.values()))
         told.append({"name": redact_place(name), "best": redact_place(best.place) if best else "", "places": [
             {"place": redact_place(each.place), "why_not": each.why_not, "size": each.about.size if each.about else None,
@@ -92,47 +90,97 @@ def _format_seconds(value: float) -> str:
 
 
 @command.command("best-path", short_help="Print the cheapest place of a file.")
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option(
     "--readers", type=click.IntRange(1), default=1, metavar="N", help="How many will read at the same time (default 1)."
 )
-def best_path(name: str, readers: int) -> None:
-    """Print the path or URL from which a file is read at the least cost.
+@click.option(
+    "--reads",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="How often this node will read all of it (default 1).",
+)
+@click.option(
+    "--replicate",
+    is_flag=True,
+    help="Copy it to this node first where that pays, or where no path has it; print a path.",
+)
+@click.option("--serve", is_flag=True, hidden=True, help="Answer a program that includes millrace.h.")
+def best_path(name: str | None, readers: int, reads: int, replicate: bool, serve: bool) -> None:
+    """Print the path or URL from which a file is read at the least cost. Copies on this node count as places.
 
     \b
-    aligner -db "$(millrace data best-path /db/nr.faa --readers 40)"
+    aligner -db "$(millrace data best-path /db/nr.faa --readers 40 --reads 10 --replicate)"
     """
     from millrace import storage
 
-    click.echo(storage.best_path(name, readers))
+    if serve:
+        _serve_best_paths()
+    elif name is None:
+        raise click.UsageError("Missing argument 'NAME'.")
+    else:
+        click.echo(storage.best_path(name, readers, reads, replicate))
+
+
+def _serve_best_paths() -> None:
+    """Answer requests of ``millrace.h`` on standard input until it ends: ``READERS READS REPLICATE NAME``, null-terminated.
+
+    The answer is a path and a null; without a path the null alone, and the reason on standard error.
+    """
+    import signal
+
+    from millrace import storage
+    from millrace.cli import print_message
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # is meant for the program, whose end is the end of the input
+    waiting = b""
+    while piece := os.read(sys.stdin.fileno(), 1 << 16):
+        *requests, waiting = (waiting + piece).split(b"\0")
+        for request in requests:
+            readers, reads, replicate, name = request.split(b" ", 3)
+            try:
+                found = storage.best_path(os.fsdecode(name), int(readers), int(reads), replicate == b"1")
+            except MillraceError as error:
+                print_message(str(error))
+                found = ""
+            sys.stdout.buffer.write(os.fsencode(found) + b"\0")
+            sys.stdout.buffer.flush()
 
 
 @command.command("probe", short_help="Measure what places cost.")
 @click.argument("places", metavar="[FILE|URL]...", nargs=-1)
+@click.option(
+    "--hosts", metavar="A,B,...", help="Let these nodes, reached by ssh, read at once: 1, 2, 4, ... up to all."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def probe(places: tuple[str, ...], as_json: bool) -> None:
+@click.option("--serve", is_flag=True, hidden=True, help="Read for a probe of several nodes.")
+def probe(places: tuple[str, ...], hosts: str | None, as_json: bool, serve: bool) -> None:
     """Measure the cost of reading at places, each by a file there, within 5 seconds; default: the places of the rules.
 
-    The times are kept for this node, with their date, in ~/.cache/millrace (or in $XDG_CACHE_HOME).
+    The times are kept for this node, and those of --hosts, with their date, in ~/.cache/millrace (or in
+    $XDG_CACHE_HOME).
     """
     from millrace.cli import print_message
     from millrace.cli.run import print_json
     from millrace.host import site_defaults
-    from millrace.storage import cost_table
-    from millrace.storage.cost_table import measure_place as measure
+    from millrace.storage import cost_table, place_probe
 
+    if serve:
+        place_probe.serve_node_probe(sys.stdin.buffer, sys.stdout.buffer, _keep_measurement)
+        return
     found, failed = [], False
-    places = places or tuple(cost_table.list_example_files(site_defaults.read_replicas(os.environ)))
+    places = places or tuple(cost_table.list_example_files(site_defaults.read_settings(os.environ).replica))
     if not places:
         raise RefusedError("no [[replica]] names a place", "name a file or a URL")
-    for place in places:
+    for place in map(cost_table.make_absolute, places):
         try:
-            measured = measure(cost_table.make_absolute(place))
+            measured = _measure_by_nodes(place, hosts) if hosts else place_probe.measure_place(place)
         except MillraceError as error:
             print_message(str(error))
             failed = True
             continue
-        cost_table.add_measurement(measured, os.environ)
+        _keep_measurement(measured)
         found.append(measured)
         if not as_json:
             _print_measured_costs(measured)
@@ -140,6 +188,31 @@ def probe(places: tuple[str, ...], as_json: bool) -> None:
         print_json(found)
     if failed:
         raise MillraceError("")
+
+
+def _keep_measurement(measured: MeasuredCost) -> None:
+    from millrace.storage import cost_table
+
+    cost_table.add_measurement(measured, os.environ)
+
+
+def _measure_by_nodes(place: str, hosts: str) -> MeasuredCost:
+    """Measure a place by nodes that read at once; they keep the result, too."""
+    from contextlib import closing
+
+    from millrace.host.python_launch import make_python_command
+    from millrace.launch import launch_commands
+    from millrace.launch.node_allocation import NodeAllocation, parse_hosts
+    from millrace.storage import place_probe
+
+    allocation = NodeAllocation("hosts", tuple(dict.fromkeys(parse_hosts(hosts))))
+    words = make_python_command("-m", "millrace", "data", "probe", "--serve")
+    commands = [launch_commands.build_node_command(allocation, node, words, os.environ) for node in allocation.nodes]
+    with closing(place_probe.NodeReaders(allocation.nodes, commands)) as readers:
+        readers.open_place(place)
+        measured = place_probe.measure_by_readers(place, readers, place_probe.list_node_counts(len(allocation.nodes)))
+        readers.keep_measurement(measured)
+    return measured
 
 
 def _print_measured_costs(measured: MeasuredCost) -> None:
@@ -157,30 +230,103 @@ def _print_measured_costs(measured: MeasuredCost) -> None:
         click.echo(f"  {line.readers} at a time: {words}")
 
 
-PLACES = click.option("--to", "ways", multiple=True, metavar="disk|ram|DIR", help="Where the copies are (default: disk, in $TMPDIR; list, evict and verify: disk and ram).")  # fmt: skip
+#: Seconds between checks whether a view is mounted.
+POLL_INTERVAL_SECONDS = 0.02
+
+
+@command.command("mount", short_help="See a folder behind a URL as a folder of this machine.")
+@click.argument("url")
+@click.argument("point", metavar="MOUNTPOINT", type=click.Path(path_type=Path, readable=False))
+@click.option("--foreground", is_flag=True, help="Stay, and say what goes wrong; Ctrl-C unmounts.")
+@click.option("--to", "way", metavar="disk|ram|DIR", default="disk", help="Where copies are kept (default: disk, in $TMPDIR).")  # fmt: skip
+def mount(url: str, point: Path, foreground: bool, way: str) -> None:
+    """See the files behind a URL in a folder, for reading, with any program.
+
+    \b
+    millrace data mount s3://bucket/blast/ /mnt/blast
+    blastp -db /mnt/blast/nr -query q.faa
+    umount /mnt/blast
+    """
+    from millrace.core.replica_rules import FETCHED, check_place, redact_place
+    from millrace.storage import fuse_mount
+    from millrace.storage.cache import cache_location
+    from millrace.storage.view_tree import ViewTree
+
+    check_place(url)
+    if not url.startswith(FETCHED) or "?" in url:
+        raise RefusedError(f"{redact_place(url)}: is no URL of a folder", f"known are {', '.join(FETCHED)}, without anything behind ?")  # fmt: skip
+    fuse_mount.check_mountable(url, point)
+    if not foreground:
+        _mount_in_background([url, str(point), "--to", way], point)
+        return
+    tree = ViewTree(url, cache_location.resolve_cache_folder(way))
+    if note := fuse_mount.find_listing_notice(url, tree):
+        click.echo(f"millrace: {note}", err=True)
+    fuse_mount.serve_view(url, tree, point, lambda text: click.echo(f"millrace: {text}", err=True))
+    sys.stdout.flush()
+    os._exit(0)  # the next process that needs an unfinished download resumes it
+
+
+def _mount_in_background(words: list[str], point: Path) -> None:
+    """Start a background process that serves the view, wait until it is mounted, and print its messages.
+
+    Raises:
+        SystemExit: The process ended before; the exit code is its own.
+    """
+    import subprocess
+    import tempfile
+    import time
+
+    from millrace.host.python_launch import make_python_command
+
+    with tempfile.TemporaryFile() as said:
+        argv = make_python_command("-m", "millrace", "data", "mount", "--foreground", *words)
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)  # fmt: skip
+        while process.poll() is None and not os.path.ismount(point):
+            time.sleep(POLL_INTERVAL_SECONDS)
+        said.seek(0)
+        click.echo(said.read(), nl=False, err=True)
+        if process.returncode is not None:
+            sys.exit(process.returncode if process.returncode > 0 else ExitCode.STOPPED)
+        process.returncode = 0  # it goes on in the background: do not wait for it
+
+
+PLACES = click.option("--to", "ways", multiple=True, metavar="disk|ram|DIR", help="Where the copies are (default: disk, in $TMPDIR; list, evict and verify: disk, ram and the folders that were named before).")  # fmt: skip
 
 
 @command.command("stage", short_help="Keep copies of files on this node.")
 @click.argument("names", metavar="NAME|URL...", nargs=-1, required=True)
+@click.option(
+    "--readers", type=click.IntRange(1), default=1, metavar="N", help="How many will read at the same time (default 1)."
+)
+@click.option(
+    "--reads",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How often this node will read each (default: four times for each core).",
+)
+@click.option("--all", "everything", is_flag=True, help="Copy those, too, for which that does not pay.")
 @PLACES
-def stage(names: tuple[str, ...], ways: tuple[str, ...]) -> None:
-    """Fetch files into the cache of this node, each from its cheapest place, and print the paths of the copies.
+def stage(names: tuple[str, ...], readers: int, reads: int | None, everything: bool, ways: tuple[str, ...]) -> None:
+    """Copy files to this node where that pays, each from its cheapest place, and print the paths from which to read.
 
-    An existing copy is not fetched again; concurrent requests share one download; an interrupted download is resumed.
+    What is left in place, and why, goes to standard error. An existing copy is not fetched again; concurrent requests
+    share one download; an interrupted download is resumed.
     """
-    from millrace.host import site_defaults
-    from millrace.storage import cost_table
-    from millrace.storage.cache import cache_download, cache_location
-    from millrace.storage.cache.copy_cache import NodeCache
+    from millrace.cli import print_message
+    from millrace.core.replica_rules import redact_place
+    from millrace.host import core_allocation, site_defaults
+    from millrace.storage import path_choice
 
-    rules = site_defaults.read_replicas(os.environ)
-    cache = NodeCache(cache_location.resolve_cache_folder(ways[-1] if ways else "disk"), fetched=True)
-    try:
-        for name in names:
-            best = cost_table.find_cheapest_place(name, 1, rules, os.environ).place
-            click.echo(cache_download.fetch_to_cache(best, cache, cache_location.compute_budget_bytes(cache)))
-    finally:
-        cache.close()
+    settings = site_defaults.read_settings(os.environ)
+    reads = reads or 4 * core_allocation.count_usable_cores(os.environ)[0]
+    for name in names:
+        found = path_choice.make_best_path(
+            name, readers, reads, settings, os.environ, ways[-1] if ways else "disk", everything
+        )
+        if words := found.explain_no_copy(reads):
+            print_message(f"{redact_place(name)}: {words}")
+        click.echo(found.path)
 
 
 @command.command("list", short_help="List the copies on this node.")

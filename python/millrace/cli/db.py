@@ -69,7 +69,7 @@ def _split_into_hdfs(database: str, wanted: tuple[int, int], url: str) -> None:
     from millrace.adapters.blast import physical_fragments as splitting
     from millrace.core.replica_rules import check_place, redact_place
     from millrace.core.text_format import format_count
-    from millrace.storage.hdfs.hdfs_colocation import NewHdfsFolder
+    from millrace.storage.hdfs_colocation import NewHdfsFolder
 
     check_place(url)
     with NewHdfsFolder(url, os.environ) as new, tempfile.TemporaryDirectory(prefix="millrace-split-") as here:

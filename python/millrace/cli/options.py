@@ -213,10 +213,13 @@ def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]
     where = read.where if read else ""
     if read and "phase" in merged:
         ctx.meta[PHASES] = (read, merged)
-        return make_job(
-            {key: value for key, value in merged.items() if key != "phase"} | {"command": ["workflow"]}, where
-        )
-    return make_job(merged, where)
+        merged = {key: value for key, value in merged.items() if key != "phase"} | {"command": ["workflow"]}
+    job = make_job(merged, where)
+    if "costs" in merged:
+        from millrace.storage import cost_table
+
+        cost_table.load_cost_model(job.costs)  # refuses an unknown one
+    return job
 
 
 def _format_value(value: Any) -> str:

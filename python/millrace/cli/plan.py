@@ -123,7 +123,7 @@ def _explain_database_reads(plan: RunPlan, databases: list[Path], n_nodes: int) 
     if not files:
         return []
     known = database_sources.find_sources(
-        files, n_nodes, database_reads.estimate_plan_reads(plan, plan.slots, n_nodes), job.replica, os.environ
+        files, n_nodes, database_reads.estimate_plan_reads(plan, plan.slots, n_nodes), job, os.environ
     )
     asked = [] if job.stage == "auto" else [f"databases: --stage {job.stage}, as asked"]
     return [*describe_read_ways(known.question), *asked]

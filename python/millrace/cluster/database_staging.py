@@ -247,7 +247,7 @@ def stage_databases(
     known = None
     if files and way != "off":
         n_reads = database_reads.estimate_plan_reads(plan, _count_node_slots(plan, members), len(first))
-        known = database_sources.find_sources(files, len(first), n_reads, plan.job.replica, plan.command.environ)
+        known = database_sources.find_sources(files, len(first), n_reads, plan.job, plan.command.environ)
     decision = MeasuredCopyPolicy(way, known, message if plan.job.verbosity > 0 else _ignore_text)
     talk = _StagingMessages(crew, interrupt, plan.run_dir)
     coordinator = CopyDistribution(

@@ -18,13 +18,12 @@ from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FetchedFile
 from millrace.core.wait_loop import wait_until
 from millrace.host import memory_limits
-from millrace.storage import staging_choice
+from millrace.storage import hdfs_blocks, staging_choice
 from millrace.storage.bind_mounts import find_mount_problem
 from millrace.storage.broadcast import BroadcastLink, BroadcastRelay
 from millrace.storage.cache import cache_location
 from millrace.storage.cache.cache_files import NoRoomError, PartialCopy
 from millrace.storage.cache.copy_cache import NodeCache
-from millrace.storage.hdfs import hdfs_blocks
 from millrace.storage.staging_choice import StagingNode
 
 #: Longest time in ``NodeStaging.advance_transfer``, and length of the naps in it, in seconds.

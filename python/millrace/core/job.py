@@ -90,6 +90,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     partition_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
     #: Rules for replicas of files.
     replica: tuple[ReplicaRule, ...] = ()
+    #: Model of the costs of reading: ``millrace.storage.cost_table.load_cost_model``.
+    costs: str = "fitted"
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
     #: -1 quiet, 0 normal, 1 verbose, 2 with the debug log.
     verbosity: Annotated[int, msgspec.Meta(ge=-1, le=2)] = 0

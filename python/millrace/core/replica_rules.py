@@ -15,7 +15,7 @@ import msgspec
 from millrace.core.errors import RefusedError
 
 #: Kinds of URL that can be read.
-SCHEMES = ("file", "hdfs", "http", "https", "s3", "sftp")
+SCHEMES = ("file", "ftp", "hdfs", "http", "https", "s3", "sftp")
 
 #: Prefixes of URLs that are taken for files of a command; others are for the tool.
 FETCHED = tuple(f"{scheme}://" for scheme in SCHEMES if scheme != "file")

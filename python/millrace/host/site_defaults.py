@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from millrace.core.errors import RefusedError
-from millrace.core.job import check_known_keys, make_job, read_job_file
-from millrace.core.replica_rules import ReplicaRule
+from millrace.core.job import JobSpec, check_known_keys, make_job, read_job_file
 from millrace.host.permissions import is_own_folder
 
 #: The site's file, and the environment variable that names another in its place; empty: none.
@@ -19,7 +18,7 @@ FILE, VARIABLE = Path("/etc/millrace.toml"), "MILLRACE_CONFIG"
 OF_USER = "millrace.toml"
 
 #: Allowed keys.
-KEYS = frozenset({"nice", "replica", "slots", "stage", "work-dir"})
+KEYS = frozenset({"costs", "nice", "replica", "slots", "stage", "work-dir"})
 
 
 class SiteDefaults(NamedTuple):
@@ -49,13 +48,13 @@ def merge_defaults(layers: list[SiteDefaults]) -> dict[str, Any]:
     return found
 
 
-def read_replicas(environ: Mapping[str, str]) -> tuple[ReplicaRule, ...]:
-    """Return the replicas of files that site and user declare.
+def read_settings(environ: Mapping[str, str]) -> JobSpec:
+    """Return the settings of site and user, as those of a job.
 
     Raises:
         RefusedError: A file cannot be read, or is wrong.
     """
-    return make_job({**merge_defaults(read_defaults(environ)), "command": ["none"]}).replica
+    return make_job({**merge_defaults(read_defaults(environ)), "command": ["none"]})
 
 
 def _read_site_defaults(environ: Mapping[str, str]) -> list[SiteDefaults]:

@@ -30,6 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -208,48 +209,111 @@ static inline void millrace_printf(const char *format, ...)
     va_end(again);
 }
 
-/* The path or URL from which a file is read at the least cost, as `millrace data best-path` says it; free() it. NULL: no
- * place has the file, or there is no command `millrace`, which standard error says. `readers` are those who read it at the
- * same time, on all nodes. It may be called in any program, also before the first record. */
-static inline char *millrace_best_path(const char *name, int readers)
+/* The process `millrace data best-path --serve` that answers this one. */
+static struct {
+    int socket;
+    pid_t child, parent;
+} millrace_paths_;
+
+static inline void millrace_close_paths_(void)
 {
-    struct millrace_buffer said = {NULL, 0, 0, 0};
-    char number[24];
-    int ends[2], status;
-    ssize_t n;
-    pid_t child;
-    snprintf(number, sizeof number, "%d", readers);
-    if (pipe(ends))
-        return NULL;
-    child = fork();
-    if (child == 0) {
-        int null = open("/dev/null", O_RDONLY);
-        if (null >= 0 && dup2(null, 0) >= 0 && dup2(ends[1], 1) >= 0) {
-            close(ends[0]);
-            close(ends[1]);
-            execlp("millrace", "millrace", "data", "best-path", "--readers", number, "--", name, (char *)NULL);
-        }
+    int status;
+    close(millrace_paths_.socket);
+    if (millrace_paths_.parent == getpid())
+        while (waitpid(millrace_paths_.child, &status, 0) < 0 && errno == EINTR)
+            ;
+    millrace_paths_.parent = 0;
+}
+
+static inline int millrace_open_paths_(void)
+{
+    int ends[2];
+    if (millrace_paths_.parent == getpid())
+        return 1;
+    if (millrace_paths_.parent != 0)
+        millrace_close_paths_(); /* it answers the process from which this one was forked */
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+        return 0;
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+    millrace_paths_.child = fork();
+    if (millrace_paths_.child == 0) {
+        if (dup2(ends[1], 0) >= 0 && dup2(ends[1], 1) >= 0)
+            execlp("millrace", "millrace", "data", "best-path", "--serve", (char *)NULL);
         perror("millrace.h: millrace");
         _exit(127);
     }
     close(ends[1]);
-    while (child > 0) {
-        n = read(ends[0], millrace_room_(&said, 4096), 4096);
-        if (n > 0)
-            said.end += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            break;
-    }
+    millrace_paths_.socket = ends[0];
+    millrace_paths_.parent = getpid();
+    if (millrace_paths_.child > 0)
+        return 1;
     close(ends[0]);
-    while (child > 0 && waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            child = -1;
-    if (child < 0 || status != 0 || said.end == 0 || said.bytes[said.end - 1] != '\n') {
-        free(said.bytes);
-        return NULL;
+    millrace_paths_.parent = 0;
+    return 0;
+}
+
+static inline int millrace_send_all_(const char *bytes, size_t length)
+{
+    while (length > 0) {
+        ssize_t n = send(millrace_paths_.socket, bytes, length, MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR)
+            return 0;
+        bytes += n > 0 ? n : 0;
+        length -= n > 0 ? (size_t)n : 0;
     }
-    said.bytes[said.end - 1] = '\0';
-    return said.bytes;
+    return 1;
+}
+
+/* Ask, and fill `said` with the answer and its null; 0: the process that answers has ended. */
+static inline int millrace_ask_once_(const char *numbers, const char *name, struct millrace_buffer *said)
+{
+    ssize_t n;
+    if (!millrace_send_all_(numbers, strlen(numbers)) || !millrace_send_all_(name, strlen(name) + 1))
+        return 0;
+    while (said->end == 0 || said->bytes[said->end - 1] != '\0') {
+        n = recv(millrace_paths_.socket, millrace_room_(said, 4096), 4096, 0);
+        if (n > 0)
+            said->end += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return 0;
+    }
+    return 1;
+}
+
+static inline char *millrace_ask_path_(const char *name, int readers, int reads, int replicate)
+{
+    struct millrace_buffer said = {NULL, 0, 0, 0};
+    char numbers[64];
+    int tries = millrace_paths_.parent == getpid() ? 2 : 1; /* one that was killed since the last call is replaced */
+    snprintf(numbers, sizeof numbers, "%d %d %d ", readers, reads, replicate);
+    while (tries-- > 0 && millrace_open_paths_()) {
+        said.end = 0;
+        if (millrace_ask_once_(numbers, name, &said)) {
+            if (said.end > 1)
+                return said.bytes;
+            break;
+        }
+        millrace_close_paths_();
+    }
+    free(said.bytes);
+    return NULL;
+}
+
+/* The path or URL from which a file is read at the least cost, as `millrace data best-path` says it; free() it. NULL: no
+ * place has the file, or there is no command `millrace`, which standard error says. `readers` are those who read it at the
+ * same time, on all nodes. It may be called in any program, also before the first record. The first call starts a process
+ * that answers this and all later ones, and ends with the program; calls of several threads must not overlap. */
+static inline char *millrace_best_path(const char *name, int readers)
+{
+    return millrace_ask_path_(name, readers, 1, 0);
+}
+
+/* The same for a file that this node will read `reads` times. It is copied to this node first where that pays, or where no
+ * path has it: the result is always a path. */
+static inline char *millrace_replicated_path(const char *name, int readers, int reads)
+{
+    return millrace_ask_path_(name, readers, reads, 1);
 }
 
 #ifdef __cplusplus

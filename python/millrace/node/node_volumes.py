@@ -18,11 +18,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from millrace.core.tool_use import FetchedFile, FragmentPlan, HdfsRead, RemoteFileView, VolumeIndex
-from millrace.storage import locations, url_files
+from millrace.storage import hdfs_blocks, locations, url_files
 from millrace.storage.cache import cache_download, cache_location
 from millrace.storage.cache.copy_cache import NodeCache
 from millrace.storage.clients.base import FileStatus
-from millrace.storage.hdfs import hdfs_blocks
 
 #: Bytes of a copy that are read at a time, at most.
 PIECE_BYTES = 1 << 22

@@ -2,7 +2,7 @@
 
 A copy is from storage, a replica or another node. The time of each way is the sum of measured costs
 (``millrace.storage.reading_costs``). Readers are counted over all nodes, as they share the link of a server. The
-model is that of dSOARS with two additions: a node keeps what it has read in memory, if it fits, and can pass it on to
+choice is that of dSOARS with two additions: a node keeps what it has read in memory, if it fits, and can pass it on to
 other nodes. The choice is pure; ``find_sources`` measures the facts for it.
 """
 
@@ -17,28 +17,29 @@ from typing import NamedTuple
 
 from millrace.core import replica_rules
 from millrace.core.errors import MillraceError
+from millrace.core.job import JobSpec
 from millrace.core.text_format import format_count, format_duration, format_size
 from millrace.core.tool_use import FrozenValue
-from millrace.host import memory_limits
 from millrace.storage import cost_table
 from millrace.storage.cache import cache_download, cache_location
 from millrace.storage.cache.copy_cache import NodeCache
-from millrace.storage.cost_table import MeasuredCost
-from millrace.storage.reading_costs import ReadCost, ReadCostLine, choose_cheapest_offer, guess_read_cost
-from millrace.storage.staging_choice import MEMORY_SHARE, DatabaseFile
+from millrace.storage.reading_costs import (
+    FETCH_SECONDS,
+    MAX_TIME_RATIO,
+    MeasuredCost,
+    ReadCost,
+    ReadCostFunction,
+    ReadCostLine,
+    choose_cheapest_offer,
+    guess_read_cost,
+)
+from millrace.storage.staging_choice import DatabaseFile
 
 #: Seconds to mount a copy in the place of a file, whatever its size.
 COPY_SECONDS = 0.2
 
-#: Additional seconds to fetch a replica into a node's cache, whatever its size: client, digests, disk.
-FETCH_SECONDS = 0.3
-
 #: Assumed cost from one node to the next; it is not measured before a run.
 LINK = ReadCost(lines=(ReadCostLine(readers=1, start_seconds=1e-3, seconds_per_byte=2e-9),))
-
-#: Error factor of predicted times: of ways whose times differ by less, the one that loads servers least is taken. See
-#: bench/probe.py.
-MAX_TIME_RATIO = 1.1
 
 
 class ReadSource(FrozenValue, frozen=True):
@@ -46,7 +47,7 @@ class ReadSource(FrozenValue, frozen=True):
 
     #: Its name without secrets.
     place: str
-    cost: ReadCost
+    cost: ReadCostFunction
     #: Whether each node has its own copy there, so that nodes do not share it.
     is_own: bool = False
 
@@ -181,7 +182,7 @@ def find_sources(
     files: Sequence[DatabaseFile],
     nodes: int,
     reads: int,
-    rules: Sequence[replica_rules.ReplicaRule],
+    job: JobSpec,
     environ: Mapping[str, str],
 ) -> SourceFacts:
     """Ask all places of the files and look up their costs; measure a network share that is not in the table.
@@ -192,34 +193,33 @@ def find_sources(
     """
     table = cost_table.measure_unknown_place(files[0].path, files[0].size, environ)
     total = sum(file.size for file in files)
-    elsewhere = _find_cheapest_replicas(files, rules, environ)
-    here = _make_source(files[0].path, table)
-    others = (_make_source(elsewhere[files[0].path], table),) if elsewhere else ()
-    measured = all(cost_table.find_server(place) in table for place in (files[0].path, *list(elsewhere.values())[:1]))
+    elsewhere = _find_cheapest_replicas(files, job, environ)
+    here = _make_source(files[0].path, table, job.costs)
+    others = (_make_source(elsewhere[files[0].path], table, job.costs),) if elsewhere else ()
+    used = (files[0].path, *list(elsewhere.values())[:1])
+    measured = all(cost_table.find_cost(place, table, job.costs)[1] for place in used)
     known = table.get(cost_table.find_server(files[0].path))
     question = ReadQuestion(
         size=total, lacking=total, reads=reads, nodes=nodes, here=here, elsewhere=others,
-        is_kept=total < MEMORY_SHARE * memory_limits.read_usable_memory()[0] and (known is None or known.is_kept), is_measured=measured,
+        is_kept=cost_table.fits_in_page_cache(total) and (known is None or known.is_kept), is_measured=measured,
     )  # fmt: skip
     return SourceFacts(question, elsewhere)
 
 
-def _make_source(place: str, table: Mapping[str, MeasuredCost]) -> ReadSource:
+def _make_source(place: str, table: Mapping[str, MeasuredCost], costs: str) -> ReadSource:
     is_own = cost_table.classify_place(place) in ("memory", "disk")
-    cost: ReadCost = cost_table.find_cost(place, table)[0]
+    cost = cost_table.find_cost(place, table, costs)[0]
     return ReadSource(place=replica_rules.redact_place(os.path.dirname(place)), cost=cost, is_own=is_own)
 
 
-def _find_cheapest_replicas(
-    files: Sequence[DatabaseFile], rules: Sequence[replica_rules.ReplicaRule], environ: Mapping[str, str]
-) -> dict[str, str]:
-    if not all(replica_rules.find_replicas(file.path, rules) for file in files):
+def _find_cheapest_replicas(files: Sequence[DatabaseFile], job: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    if not all(replica_rules.find_replicas(file.path, job.replica) for file in files):
         return {}
 
     def find_cheapest(file: DatabaseFile) -> str:
-        found = cost_table.query_places(file.path, rules)[1:]  # the first one is the file itself
+        found = cost_table.query_places(file.path, job.replica)[1:]  # the first one is the file itself
         found = [each for each in found if each.about and each.about.size == file.size]
-        offer = choose_cheapest_offer(cost_table.list_offers(found, 1, environ))
+        offer = choose_cheapest_offer(cost_table.list_offers(found, 1, job.costs, environ))
         return offer.place if offer else ""
 
     with ThreadPoolExecutor(MAX_CONCURRENT_QUERIES) as pool:

@@ -50,6 +50,7 @@ class PieceLocation(FileLocation):
 
 #: Module and class, by the scheme of the URL.
 CLIENTS = {
+    "ftp": ("ftp", "FtpLocation"),
     "hdfs": ("hdfs", "HdfsLocation"),
     "http": ("http", "HttpLocation"),
     "https": ("http", "HttpLocation"),

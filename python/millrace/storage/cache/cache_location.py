@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.tool_use import FrozenValue
 from millrace.host import memory_limits, work_places
 from millrace.host.file_lock import IN_MEMORY, SHARED, find_filesystem_kind
+from millrace.host.permissions import find_cache_folder
 from millrace.storage import locations
 from millrace.storage.cache.cache_download import CopyProvenance, hash_file
-from millrace.storage.cache.cache_files import find_group_folder, make_provenance_path
+from millrace.storage.cache.cache_files import FOLDER, CacheSource, find_group_folder, make_provenance_path
 from millrace.storage.cache.copy_cache import NodeCache
 from millrace.storage.staging_choice import DISK_SHARE, MEMORY_SHARE
 
@@ -85,15 +87,48 @@ class CachedCopy(FrozenValue, frozen=True):
     day: str = ""
 
 
+#: Folder of links to the places of copies that a user has named, in the user's cache folder.
+REGISTRY = "copy-places"
+
+
+def register_cache_place(place: Path, environ: Mapping[str, str]) -> None:
+    """Register a place of copies, so that other processes and nodes find what is there; write errors are ignored."""
+    if place in (find_disk_folder(), find_memory_folder()) or not (folder := find_cache_folder(environ)):
+        return
+    with suppress(OSError):
+        (folder / REGISTRY).mkdir(parents=True, exist_ok=True)
+        os.symlink(place, folder / REGISTRY / hashlib.sha256(os.fsencode(place)).hexdigest()[:16])
+
+
+def list_cache_places(environ: Mapping[str, str]) -> list[Path]:
+    """List the places of this node that may hold copies: disk, memory, and the registered ones that exist here."""
+    found = [find_disk_folder(), find_memory_folder()]
+    if folder := find_cache_folder(environ):
+        with suppress(OSError):
+            links = sorted((folder / REGISTRY).iterdir())
+            found += [Path(os.readlink(link)) for link in links if link.is_symlink() and link.is_dir()]
+    return [place for place in dict.fromkeys(found) if place]
+
+
+def find_copies(sources: Iterable[CacheSource], environ: Mapping[str, str]) -> list[Path]:
+    """Find the copies of any of ``sources`` on this node; the found ones count as just used."""
+    wanted, found = list(sources), []
+    for place in list_cache_places(environ):
+        if any(place.glob(f"{FOLDER}*")):
+            with suppress(OSError):
+                for cache in open_caches([str(place)]):
+                    found += [cache.make_copy_path(source) for source in wanted if cache.hold_copy(source)]
+                    cache.close()
+    return found
+
+
 def open_caches(ways: Sequence[str]) -> list[NodeCache]:
-    """Open the named caches, or all usual ones.
+    """Open the named caches, or all that this node may have.
 
     Raises:
         RefusedError: A named one does not exist.
     """
-    places = [resolve_cache_folder(way) for way in ways] or [
-        place for place in (find_disk_folder(), find_memory_folder()) if place
-    ]
+    places = [resolve_cache_folder(way) for way in ways] or list_cache_places(os.environ)
     return [
         NodeCache(place, fetched=fetched)
         for place in places

@@ -22,9 +22,9 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.replica_rules import redact_place
+from millrace.storage import hdfs_blocks
 from millrace.storage.clients.base import PIECE_BYTES, UnreachableError
 from millrace.storage.clients.hdfs import HdfsLocation
-from millrace.storage.hdfs import hdfs_blocks
 
 #: Groups that are written at the same time.
 MAX_CONCURRENT_WRITES = 8

@@ -14,7 +14,7 @@ from typing import Any
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.replica_rules import redact_place
 from millrace.storage.clients.base import DeniedError, LocationError, MissingError, import_client
-from millrace.storage.fuse.view_tree import ViewTree
+from millrace.storage.view_tree import ViewTree
 
 #: Seconds for which the kernel caches names and attributes: they do not change while a view exists.
 KERNEL_CACHE_SECONDS = 3600
