@@ -4,7 +4,7 @@
 //! Prodigal names a sequence without a name by its number, and reads nothing behind one without residues: both end the
 //! join, as the serial output is another one then.
 
-use super::lines::{Lines, buffered, shape};
+use super::lines::{Lines, buffered, parse_count, shape};
 use super::{JoinError, Joiner};
 use std::io::{BufRead, Write};
 
@@ -72,8 +72,9 @@ impl Numbers {
 /// The number at the beginning of `text`, and how many digits it has.
 fn number(text: &[u8]) -> Result<(u64, usize), JoinError> {
     let n_digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let found = std::str::from_utf8(&text[..n_digits]).ok().and_then(|digits| digits.parse().ok());
-    found.map(|found| (found, n_digits)).ok_or_else(|| shape(FORMAT, "a sequence or gene without its number"))
+    parse_count(&text[..n_digits])
+        .map(|found| (found, n_digits))
+        .ok_or_else(|| shape(FORMAT, "a sequence or gene without its number"))
 }
 
 /// Whether a line that begins a sequence says that it has a name.
@@ -157,6 +158,14 @@ mod tests {
         let genes =
             joined("genes", &[(9, ">a_1 # 1 # 9 # 1 # ID=9_1;p\nMKV\n"), (1, ">ID=1_2_1 # 1 # 9 # 1 # ID=1_1;p\n")]);
         assert_eq!(genes.expect("joined"), ">a_1 # 1 # 9 # 1 # ID=9_1;p\nMKV\n>ID=1_2_1 # 1 # 9 # 1 # ID=10_1;p\n");
+    }
+
+    #[test]
+    fn a_number_that_prodigal_does_not_write_is_refused() {
+        for number in ["18446744073709551615", "01", "0"] {
+            let block = format!(">a_1 # 1 # 9 # 1 # ID={number}_1;p\n");
+            assert!(joined("genes", &[(1, ">a_1 # 1 # 9 # 1 # ID=1_1;p\n"), (1, &block)]).is_err(), "{number}");
+        }
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::io::{BufRead, Write};
 use memchr::memmem;
 
 use super::Options;
-use super::fields::{number, query_number, write_query};
-use crate::join::lines::{Lines, buffered, shape};
+use super::fields::{query_number, write_query};
+use crate::join::lines::{Lines, buffered, parse_count, shape};
 use crate::join::{JoinError, Joiner};
 
 const FORMAT: &str = "BLAST tabular";
@@ -171,5 +171,5 @@ impl Joiner for Comments {
 
 /// The count in the last line of a block.
 fn searches(line: &[u8]) -> Option<u64> {
-    number(line.strip_prefix(b"# BLAST processed ")?.strip_suffix(b" queries\n")?)
+    parse_count(line.strip_prefix(b"# BLAST processed ")?.strip_suffix(b" queries\n")?)
 }
