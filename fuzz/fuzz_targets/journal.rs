@@ -209,6 +209,8 @@ struct Damaged<'a> {
     touched: Vec<Range<u64>>,
     /// Bytes stand at other places than before.
     moved: bool,
+    /// Whole frames may stand in the place of others: the journal is one that could have been written so.
+    copied: bool,
 }
 
 impl Damaged<'_> {
@@ -243,11 +245,15 @@ impl Damaged<'_> {
             Change::Set(place, bytes) => self.write(self.find(*place), bytes),
             Change::Zero(place, n) => self.write(self.find(*place), &vec![0; usize::from(*n)]),
             Change::Cut(place) => self.cut(self.find(*place)),
-            Change::Copy(from, to, n) => self.write(self.find(*to), &self.read(self.find(*from), *n)),
+            Change::Copy(from, to, n) => {
+                self.copied = true;
+                self.write(self.find(*to), &self.read(self.find(*from), *n));
+            }
             Change::CopyFrame(from, to) => {
                 let frame = |n: u8| self.find(Place { frame: n, offset: 0 });
-                let end = frame(from.wrapping_add(1)).max(frame(*from));
-                self.write(frame(*to), &self.bytes[frame(*from)..end].to_vec());
+                let (begin, end, dest) = (frame(*from), frame(from.wrapping_add(1)), frame(*to));
+                self.copied = true;
+                self.write(dest, &self.bytes[begin..end.max(begin)].to_vec());
             }
             Change::Insert(place, bytes) => {
                 let at = self.find(*place);
@@ -308,7 +314,10 @@ fn check_recovery(path: &Path, folder: &Path, committed: &HashMap<Key, Committed
             // A task is lost only by damage to itself, which is named if it is not cut off as a torn end.
             assert!(damaged.moved || damaged.touched.iter().any(is_touched), "{wanted:?} is lost: {found:?}");
             let is_named = found.damage.iter().any(|place| task.extent.contains(&place.offset));
-            assert!(damaged.moved || is_named || found.end < task.extent.end, "{wanted:?} is lost: {found:?}");
+            assert!(
+                damaged.moved || damaged.copied || is_named || found.end < task.extent.end,
+                "{wanted:?} is lost: {found:?}"
+            );
         }
     }
     // Writing goes on after recovery.
@@ -335,7 +344,7 @@ fuzz_target!(|case: Case| {
     let path = folder.path().join("journal.mrj");
     let (committed, frames) = write_journal(&path, folder.path(), &case.works);
     let bytes = fs::read(&path).expect("the journal exists");
-    let mut damaged = Damaged { bytes, frames: &frames, touched: vec![], moved: false };
+    let mut damaged = Damaged { bytes, frames: &frames, touched: vec![], moved: false, copied: false };
     case.damages.iter().for_each(|change| damaged.change(change));
     if let Some(forged) = &case.forged {
         let (at, frame) = (damaged.find(forged.place), forged.encode());
