@@ -211,7 +211,7 @@ impl Walk<'_> {
                 if self.verify && checksum(self.file, payload, head.length)? != crc32c {
                     let problem = format!(
                         "the block of records {} to {}, stream {}, has a wrong checksum",
-                        head.first + 1,
+                        head.first.saturating_add(1),
                         head.last,
                         head.stream
                     );
@@ -246,7 +246,10 @@ impl Walk<'_> {
         self.file.read_exact_at(&mut bytes, payload)?;
         let decoded = (crc32c::crc32c(&bytes) == crc32c).then(|| frame::decode_commit(&bytes)).flatten();
         let Some((inputs, frames)) = decoded else {
-            self.damage(at, format!("the commit of records {} to {} has a wrong checksum", head.first + 1, head.last));
+            self.damage(
+                at,
+                format!("the commit of records {} to {} has a wrong checksum", head.first.saturating_add(1), head.last),
+            );
             return Ok(());
         };
         self.drop_inner_commits(frames.iter().copied().fold(at, u64::min));
@@ -270,7 +273,11 @@ impl Walk<'_> {
             }
             None => self.damage(
                 at,
-                format!("records {} to {} were committed, but a block of theirs is damaged", head.first + 1, head.last),
+                format!(
+                    "records {} to {} were committed, but a block of theirs is damaged",
+                    head.first.saturating_add(1),
+                    head.last
+                ),
             ),
         }
         Ok(())

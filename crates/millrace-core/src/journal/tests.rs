@@ -264,6 +264,21 @@ fn a_block_in_the_place_of_another_is_not_taken_for_it() {
 }
 
 #[test]
+fn a_damaged_frame_of_the_last_record_there_can_be_is_named() {
+    let folder = TempDir::new().unwrap();
+    let (path, _) = written(folder.path(), &[simple(0, b"first")]);
+    let (first, last) = (u64::MAX, u64::MAX);
+    for kind in [frame::Kind::Block, frame::Kind::Commit] {
+        let head =
+            frame::Head { kind, flags: 0, stream: 0, first, last, fragment: 0, attempt: 1, length: 0, name: vec![] };
+        let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(&[head.encode(), vec![9; frame::TRAILER]].concat()).unwrap();
+    }
+    let (_, found) = Journal::open(&path, &RUN).unwrap();
+    assert_eq!((extents(&found.tasks), found.damage.len()), (vec![(0, 1)], 2));
+}
+
+#[test]
 fn no_space_in_the_middle_of_an_append_leaves_the_journal_as_it_was() {
     // The limit is of the whole process, so this happens in one of its own.
     if std::env::var_os("MILLRACE_FULL_DISK").is_none() {
