@@ -131,6 +131,9 @@ impl Joiner for Models {
             let rest = rest.len();
             body.truncate(rest);
         }
+        if body.last().is_some_and(|byte| *byte != b'\n') {
+            return Err(shape("PDB", "a molecule ends within a line"));
+        }
         if body.split_inclusive(|byte| *byte == b'\n').any(|line| is_model(line) || line == b"ENDMDL\n") {
             return Err(shape("PDB", "a molecule holds a line that frames molecules"));
         }
@@ -269,7 +272,7 @@ mod tests {
     fn lines_that_frame_molecules_within_one_are_refused() {
         let two = "MODEL        1\nA\nENDMDL\nMODEL        2\nB\nENDMDL\nEND\n";
         assert!(is_joined(&["A\nEND\n", "A\nEND\n", two]));
-        for block in ["A\nMODEL x\nEND\n", "A\nENDMDL\nEND\n"] {
+        for block in ["A\nMODEL x\nEND\n", "A\nENDMDL\nEND\n", "A END\n"] {
             assert!(!is_joined(&[block]), "{block}");
         }
         for (old, new) in [
