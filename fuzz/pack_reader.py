@@ -166,7 +166,7 @@ def check_trace_piece(data: atheris.FuzzedDataProvider) -> None:
     )  # fmt: skip
     dtype = data.PickValueInList(["", "otf2", "[('a', '<f8')]", "[('a', '<i2'), ('b', '>f4')]", "'<f8'", "[]"])
     if data.ConsumeBool():
-        dtype = data.ConsumeUnicode(data.ConsumeIntInRange(0, 40))
+        dtype = data.ConsumeUnicodeNoSurrogates(data.ConsumeIntInRange(0, 40))
     head = trace_codec.PieceHeader(
         rows=rows, period=data.ConsumeIntInRange(0, 13), group=data.ConsumeIntInRange(-1, 3), columns=columns,
         head=data.ConsumeIntInRange(0, 3), separator=data.PickValueInList(["", ",", "\t", "\u20ac"]),
