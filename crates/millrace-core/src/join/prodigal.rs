@@ -88,6 +88,9 @@ impl Joiner for Numbers {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let (mut lines, mut out, mut reached) = (Lines::new(block), buffered(out), 0);
         while let Some(line) = lines.next()? {
+            if !line.ends_with(b"\n") {
+                return Err(shape(FORMAT, "a batch ends within a line"));
+            }
             if self.kind == Kind::Gff && line == GFF_HEAD {
                 if !self.has_head {
                     out.write_all(line)?;
@@ -175,6 +178,7 @@ mod tests {
             (1, "# Sequence Data: seqnum=1;seqlen=9;seqhdr=\" a\"\n"),
             (2, "# Sequence Data: seqnum=1;seqlen=9;seqhdr=\"a\"\n"),
             (1, "# Sequence Data: seqnum=2;seqlen=9;seqhdr=\"a\"\n"),
+            (1, "# Sequence Data: seqnum=1;seqlen=9;seqhdr=\"a\"\n# Model"),
         ] {
             assert!(joined("sequences", &[(n_records, block)]).is_err(), "{block}");
         }
