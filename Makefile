@@ -13,9 +13,11 @@ EXTRAS ?=
 PYTEST_JOBS ?= 6
 # Of the databases with which `make versions` compares searches in fragments.
 MATRIX_SCALE ?= 0.1
+# Of fuzzing, for all targets together.
+MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: checks quick help install uninstall build dev wheel tools demo test slow versions lint format check bench docs clean
+.PHONY: checks quick help install uninstall build dev wheel tools demo test slow versions fuzz lint format check bench docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -75,10 +77,14 @@ versions: dev tools ## Run the tests of exactness, and the matrix of fragments, 
 		$(BIN)/python -m bench.matrix --scale $(MATRIX_SCALE) --folder ".tools/versions/$$release/matrix" || exit; \
 	done
 
+fuzz: dev ## Run the fuzz targets for MINUTES=10 in all, two at a time; what they find is in target/fuzz/findings
+	$(BIN)/uv pip install --quiet atheris
+	./scripts/fuzz $(MINUTES)
+
 # What lint and quick say of the Python code.
 checks:
-	$(BIN)/ruff format --check python tests bench examples
-	$(BIN)/ruff check python tests bench examples
+	$(BIN)/ruff format --check python tests bench examples fuzz
+	$(BIN)/ruff check python tests bench examples fuzz
 	./scripts/check-names
 	$(BIN)/mypy
 	$(BIN)/lint-imports
@@ -88,6 +94,7 @@ quick: checks ## What lint and tests can say in half a minute, without processes
 
 lint: dev ## Formatting, lints, names, types, layers, spelling
 	cargo fmt --check
+	rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	$(MAKE) checks
 	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allowlist millrace._core
@@ -95,8 +102,9 @@ lint: dev ## Formatting, lints, names, types, layers, spelling
 
 format: dev ## Rewrite the code in the house format
 	cargo fmt
-	$(BIN)/ruff check --fix --quiet python tests bench examples
-	$(BIN)/ruff format --quiet python tests bench examples
+	rustfmt --edition 2024 fuzz/fuzz_targets/*.rs
+	$(BIN)/ruff check --fix --quiet python tests bench examples fuzz
+	$(BIN)/ruff format --quiet python tests bench examples fuzz
 
 check: lint test ## What a commit must pass
 

@@ -22,7 +22,7 @@ NAMES = ("head", "node1", "node2")
 def reached() -> Iterator[tuple[namespace_nodes.Nodes, Path]]:
     """Nodes with servers of ``ssh``, and the home of their user."""
     pytest.importorskip("requests")
-    if reason := nodes.reason_not() or ssh_nodes.reason_not():
+    if reason := namespace_nodes.reason_not() or ssh_nodes.reason_not():
         pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="mr-") as name:
         folder = Path(name)

@@ -1,5 +1,6 @@
 //! XML of DIAMOND, with `--unal 0` alone: a run without any hit reports none of its queries, else it reports them all.
 
+use super::lines::parse_count;
 use super::{JoinError, Joiner};
 use std::io::{BufRead, Write};
 
@@ -26,8 +27,7 @@ fn shifted(line: &[u8], around: (&[u8], &[u8]), by: u64, out: &mut dyn Write) ->
     let Some(text) = line.strip_prefix(around.0).and_then(|rest| rest.strip_suffix(around.1)) else {
         return Ok(false);
     };
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
-    let Some(number) = number else {
+    let Some(number) = parse_count(text) else {
         return Err(shape("a query without its number"));
     };
     out.write_all(around.0)?;
@@ -75,5 +75,20 @@ impl Joiner for Xml {
             out.write_all(END)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Joiner, Xml};
+
+    #[test]
+    fn a_number_that_diamond_does_not_write_is_refused() {
+        for number in ["18446744073709551615", "+1", "01", "0", ""] {
+            let block = format!(
+                "<BlastOutput_iterations>\n  <Iteration_iter-num>{number}</Iteration_iter-num>\n</BlastOutput_iterations>\n</BlastOutput>"
+            );
+            assert!(Xml::default().block(1, &mut block.as_bytes(), &mut Vec::new()).is_err(), "{number}");
+        }
     }
 }

@@ -48,6 +48,14 @@ pub(super) fn text(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
+/// A count as tools write it: no sign, no leading zero; of 18 digits at most, so that counts can be added up.
+pub(in crate::join) fn parse_count(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 18 || digits[0] == b'0' || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+}
+
 pub(in crate::join) fn shape(format: &'static str, problem: impl Into<String>) -> JoinError {
     JoinError::Shape { format, problem: problem.into() }
 }

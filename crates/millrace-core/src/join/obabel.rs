@@ -67,27 +67,41 @@ impl Models {
 
     /// Takes a block of several molecules, whose first line is `line`.
     fn several(&mut self, mut line: Vec<u8>, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+        let (mut n_models, mut is_open) = (0, false);
         loop {
-            if line.starts_with(b"MODEL ") {
+            if is_model(&line) {
+                n_models += 1;
+                if is_open || line != format!("MODEL {n_models:8}\n").as_bytes() {
+                    return Err(shape("PDB", "molecules are not numbered in their order"));
+                }
+                is_open = true;
                 self.model(out)?;
-            } else if self.has_end && line == b"END\n" {
+            } else if self.has_end && !is_open && line == b"END\n" {
                 self.ended = true;
                 if next_line(block, &mut line)? {
                     return Err(shape("PDB", "something stands behind END"));
                 }
                 return Ok(());
+            } else if !is_open {
+                return Err(shape("PDB", "something stands between two molecules"));
             } else {
+                is_open = line != b"ENDMDL\n";
                 out.write_all(&line)?;
             }
             if !next_line(block, &mut line)? {
                 break;
             }
         }
-        if self.has_end {
+        if self.has_end || is_open {
             return Err(shape("PDB", "no END at the end of a batch"));
         }
         Ok(())
     }
+}
+
+/// Whether a line begins a molecule, or is taken for one that does.
+fn is_model(line: &[u8]) -> bool {
+    line.starts_with(b"MODEL ")
 }
 
 fn shape(format: &'static str, problem: &str) -> JoinError {
@@ -104,7 +118,7 @@ impl Joiner for Models {
             let held = std::mem::take(&mut self.held);
             self.alone(&held, out)?;
         }
-        if line.starts_with(b"MODEL ") {
+        if is_model(&line) {
             return self.several(line, block, out);
         }
         let mut body = line;
@@ -116,6 +130,12 @@ impl Joiner for Models {
             };
             let rest = rest.len();
             body.truncate(rest);
+        }
+        if body.last().is_some_and(|byte| *byte != b'\n') {
+            return Err(shape("PDB", "a molecule ends within a line"));
+        }
+        if body.split_inclusive(|byte| *byte == b'\n').any(|line| is_model(line) || line == b"ENDMDL\n") {
+            return Err(shape("PDB", "a molecule holds a line that frames molecules"));
         }
         if self.n_models == 0 {
             self.held = body;
@@ -236,5 +256,32 @@ impl Joiner for Cml {
             out.write_all(&self.held)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Joiner, Models};
+
+    fn is_joined(blocks: &[&str]) -> bool {
+        let mut joiner = Models::pdb();
+        blocks.iter().all(|block| joiner.block(1, &mut block.as_bytes(), &mut Vec::new()).is_ok())
+    }
+
+    #[test]
+    fn lines_that_frame_molecules_within_one_are_refused() {
+        let two = "MODEL        1\nA\nENDMDL\nMODEL        2\nB\nENDMDL\nEND\n";
+        assert!(is_joined(&["A\nEND\n", "A\nEND\n", two]));
+        for block in ["A\nMODEL x\nEND\n", "A\nENDMDL\nEND\n", "A END\n"] {
+            assert!(!is_joined(&[block]), "{block}");
+        }
+        for (old, new) in [
+            ("A\n", "A\nMODEL        2\n"),
+            ("       2", "       3"),
+            ("B\nENDMDL\n", "B\n"),
+            ("MODEL        2", "C\nMODEL        2"),
+        ] {
+            assert!(!is_joined(&[&two.replace(old, new)]), "{new}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! Prodigal names a sequence without a name by its number, and reads nothing behind one without residues: both end the
 //! join, as the serial output is another one then.
 
-use super::lines::{Lines, buffered, shape};
+use super::lines::{Lines, buffered, parse_count, shape};
 use super::{JoinError, Joiner};
 use std::io::{BufRead, Write};
 
@@ -72,8 +72,9 @@ impl Numbers {
 /// The number at the beginning of `text`, and how many digits it has.
 fn number(text: &[u8]) -> Result<(u64, usize), JoinError> {
     let n_digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let found = std::str::from_utf8(&text[..n_digits]).ok().and_then(|digits| digits.parse().ok());
-    found.map(|found| (found, n_digits)).ok_or_else(|| shape(FORMAT, "a sequence or gene without its number"))
+    parse_count(&text[..n_digits])
+        .map(|found| (found, n_digits))
+        .ok_or_else(|| shape(FORMAT, "a sequence or gene without its number"))
 }
 
 /// Whether a line that begins a sequence says that it has a name.
@@ -87,6 +88,9 @@ impl Joiner for Numbers {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let (mut lines, mut out, mut reached) = (Lines::new(block), buffered(out), 0);
         while let Some(line) = lines.next()? {
+            if !line.ends_with(b"\n") {
+                return Err(shape(FORMAT, "a batch ends within a line"));
+            }
             if self.kind == Kind::Gff && line == GFF_HEAD {
                 if !self.has_head {
                     out.write_all(line)?;
@@ -160,12 +164,21 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_prodigal_does_not_write_is_refused() {
+        for number in ["18446744073709551615", "01", "0"] {
+            let block = format!(">a_1 # 1 # 9 # 1 # ID={number}_1;p\n");
+            assert!(joined("genes", &[(1, ">a_1 # 1 # 9 # 1 # ID=1_1;p\n"), (1, &block)]).is_err(), "{number}");
+        }
+    }
+
+    #[test]
     fn what_serial_numbers_or_ends_otherwise_is_refused() {
         for (n_records, block) in [
             (1, "# Sequence Data: seqnum=1;seqlen=9;seqhdr=\"\"\n"),
             (1, "# Sequence Data: seqnum=1;seqlen=9;seqhdr=\" a\"\n"),
             (2, "# Sequence Data: seqnum=1;seqlen=9;seqhdr=\"a\"\n"),
             (1, "# Sequence Data: seqnum=2;seqlen=9;seqhdr=\"a\"\n"),
+            (1, "# Sequence Data: seqnum=1;seqlen=9;seqhdr=\"a\"\n# Model"),
         ] {
             assert!(joined("sequences", &[(n_records, block)]).is_err(), "{block}");
         }

@@ -94,22 +94,42 @@ pub fn scan(path: &Path, verify: bool) -> Result<Scan, JournalError> {
             problem: "the header's checksum is wrong".into(),
         });
     }
-    let mut walk = Walk { file: &file, size, verify, blocks: HashMap::new(), tasks: vec![], damage: vec![], synced: 0 };
+    let mut walk = Walk {
+        file: &file,
+        size,
+        verify,
+        blocks: HashMap::new(),
+        tasks: vec![],
+        n_certain: usize::MAX,
+        damage: vec![],
+        synced: 0,
+    };
     let end = walk.frames()?;
-    let (tasks, mut damage, synced) = (walk.tasks, walk.damage, walk.synced);
+    let tasks = walk.tasks.into_iter().map(|(_, task)| task).collect();
+    let (mut damage, synced) = (walk.damage, walk.synced);
     for place in &mut damage {
         place.was_synced = place.offset < synced;
     }
     Ok(Scan { run_id: frame::field(&header, 12), tasks, damage, end, torn: size - end, synced })
 }
 
+/// First and last record, fragment and attempt: the same in all frames of a task.
+type TaskId = (u64, u64, u32, u32);
+
+fn task_id(head: &Head) -> TaskId {
+    (head.first, head.last, head.fragment, head.attempt)
+}
+
 struct Walk<'a> {
     file: &'a File,
     size: u64,
     verify: bool,
-    /// Blocks not yet committed, by the offset of their frame.
-    blocks: HashMap<u64, BlockRef>,
-    tasks: Vec<TaskRef>,
+    /// Blocks not yet committed, with the task that they are of, by the offset of their frame.
+    blocks: HashMap<u64, (TaskId, BlockRef)>,
+    /// Committed tasks, with the offset of their commit.
+    tasks: Vec<(u64, TaskRef)>,
+    /// How many of them are certain: those behind bytes that are no frames may stand in the payload of a damaged block.
+    n_certain: usize,
     damage: Vec<Damage>,
     synced: u64,
 }
@@ -125,10 +145,12 @@ impl Walk<'_> {
                     at = payload + head.length + TRAILER as u64;
                     end = at;
                 }
+                // The writer stopped within this frame. What follows is its payload, in which another journal may stand.
+                Some(_) if self.n_certain == usize::MAX => break,
                 _ => {
                     let Some(next) = self.next_head(at + 1)? else { break };
                     self.damage(at, format!("{} bytes are not what was written", next - at));
-                    at = next;
+                    (at, self.n_certain) = (next, self.n_certain.min(self.tasks.len()));
                 }
             }
         }
@@ -189,7 +211,7 @@ impl Walk<'_> {
                 if self.verify && checksum(self.file, payload, head.length)? != crc32c {
                     let problem = format!(
                         "the block of records {} to {}, stream {}, has a wrong checksum",
-                        head.first + 1,
+                        head.first.saturating_add(1),
                         head.last,
                         head.stream
                     );
@@ -203,7 +225,7 @@ impl Walk<'_> {
                     length: head.length,
                     crc32c,
                 };
-                self.blocks.insert(at, block);
+                self.blocks.insert(at, (task_id(head), block));
             }
             Kind::Commit => self.commit(at, head, payload, crc32c)?,
             Kind::Synced => {
@@ -224,26 +246,49 @@ impl Walk<'_> {
         self.file.read_exact_at(&mut bytes, payload)?;
         let decoded = (crc32c::crc32c(&bytes) == crc32c).then(|| frame::decode_commit(&bytes)).flatten();
         let Some((inputs, frames)) = decoded else {
-            self.damage(at, format!("the commit of records {} to {} has a wrong checksum", head.first + 1, head.last));
+            self.damage(
+                at,
+                format!("the commit of records {} to {} has a wrong checksum", head.first.saturating_add(1), head.last),
+            );
             return Ok(());
         };
-        let blocks = frames.iter().map(|frame| self.blocks.remove(frame)).collect::<Option<Vec<_>>>();
+        self.drop_inner_commits(frames.iter().copied().fold(at, u64::min));
+        let is_own = |(task, _): &(TaskId, BlockRef)| *task == task_id(head);
+        let blocks: Option<Vec<_>> = frames.iter().map(|frame| self.blocks.remove(frame).filter(is_own)).collect();
         self.blocks.clear();
         match blocks {
-            Some(blocks) => self.tasks.push(TaskRef {
-                first: head.first,
-                last: head.last,
-                fragment: head.fragment,
-                quarantined: head.flags & QUARANTINED != 0,
-                inputs,
-                blocks,
-            }),
+            Some(blocks) => {
+                let task = TaskRef {
+                    first: head.first,
+                    last: head.last,
+                    fragment: head.fragment,
+                    quarantined: head.flags & QUARANTINED != 0,
+                    inputs,
+                    blocks: blocks.into_iter().map(|(_, block)| block).collect(),
+                };
+                if !task.blocks.is_empty() {
+                    self.n_certain = usize::MAX;
+                }
+                self.tasks.push((at, task));
+            }
             None => self.damage(
                 at,
-                format!("records {} to {} were committed, but a block of theirs is damaged", head.first + 1, head.last),
+                format!(
+                    "records {} to {} were committed, but a block of theirs is damaged",
+                    head.first.saturating_add(1),
+                    head.last
+                ),
             ),
         }
         Ok(())
+    }
+
+    /// Drops uncertain commits behind `begin`, where the first block of the next commit stands: as nothing else is written
+    /// between a task's blocks and its commit, they are of another journal, which is the payload of a damaged block.
+    fn drop_inner_commits(&mut self, begin: u64) {
+        while self.tasks.len() > self.n_certain && self.tasks.last().is_some_and(|(commit, _)| *commit > begin) {
+            self.tasks.pop();
+        }
     }
 
     fn damage(&mut self, offset: u64, problem: String) {

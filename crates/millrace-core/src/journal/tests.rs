@@ -209,6 +209,75 @@ fn a_hole_of_zeros_after_a_power_cut_is_passed_over_and_told_from_lost_promises(
     assert_eq!(found.end, ends[0]);
 }
 
+/// A journal of another run, with a task of one block, records that were given up, and a note of a sync.
+fn foreign(folder: &Path) -> Vec<u8> {
+    let path = folder.join("foreign.mrj");
+    let mut journal = Journal::create(&path, &RUN).unwrap();
+    append(&mut journal, folder, &simple(70, b"foreign")).unwrap();
+    append(&mut journal, folder, &Work { quarantined: true, blocks: vec![], ..simple(80, b"") }).unwrap();
+    journal.synced_to(journal.end());
+    fs::read(path).unwrap()
+}
+
+#[test]
+fn a_kill_within_a_block_that_holds_a_journal_finds_none_of_its_tasks() {
+    let folder = TempDir::new().unwrap();
+    let archive = [foreign(folder.path()), vec![7; 100]].concat();
+    let (path, ends) = written(folder.path(), &[simple(0, b"first"), simple(1, &archive)]);
+    let whole = fs::read(&path).unwrap();
+    for cut in ends[0]..ends[1] {
+        fs::write(&path, &whole[..cut as usize]).unwrap();
+        let (_, found) = Journal::open(&path, &RUN).unwrap();
+        assert_eq!(extents(&found.tasks), [(0, 1)], "cut at {cut}");
+        assert!(found.damage.is_empty(), "cut at {cut}: {:?}", found.damage);
+    }
+}
+
+#[test]
+fn a_damaged_block_that_holds_a_journal_gives_none_of_its_tasks() {
+    let folder = TempDir::new().unwrap();
+    let given_up = Work { quarantined: true, blocks: vec![], ..simple(2, b"") };
+    let works = [simple(0, b"first"), simple(1, &foreign(folder.path())), given_up, simple(3, b"last")];
+    let (path, ends) = written(folder.path(), &works);
+    let whole = fs::read(&path).unwrap();
+    for at in ends[0]..ends[1] {
+        let mut bytes = whole.clone();
+        bytes[at as usize] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let (_, found) = Journal::open(&path, &RUN).unwrap();
+        assert_eq!(extents(&found.tasks), [(0, 1), (2, 3), (3, 4)], "byte {at}");
+        assert!(found.damage.iter().any(|place| (ends[0]..ends[1]).contains(&place.offset)), "byte {at}");
+    }
+}
+
+#[test]
+fn a_block_in_the_place_of_another_is_not_taken_for_it() {
+    let folder = TempDir::new().unwrap();
+    let (path, ends) = written(folder.path(), &[simple(0, b"same"), simple(1, b"size")]);
+    let mut bytes = fs::read(&path).unwrap();
+    let frame = frame::HEAD + 4 + frame::TRAILER;
+    bytes.copy_within(frame::FILE_HEADER..frame::FILE_HEADER + frame, ends[0] as usize);
+    fs::write(&path, bytes).unwrap();
+    let (_, found) = Journal::open(&path, &RUN).unwrap();
+    assert_eq!(extents(&found.tasks), [(0, 1)]);
+    assert!(found.damage.iter().any(|place| place.problem.contains("a block of theirs is damaged")));
+}
+
+#[test]
+fn a_damaged_frame_of_the_last_record_there_can_be_is_named() {
+    let folder = TempDir::new().unwrap();
+    let (path, _) = written(folder.path(), &[simple(0, b"first")]);
+    let (first, last) = (u64::MAX, u64::MAX);
+    for kind in [frame::Kind::Block, frame::Kind::Commit] {
+        let head =
+            frame::Head { kind, flags: 0, stream: 0, first, last, fragment: 0, attempt: 1, length: 0, name: vec![] };
+        let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(&[head.encode(), vec![9; frame::TRAILER]].concat()).unwrap();
+    }
+    let (_, found) = Journal::open(&path, &RUN).unwrap();
+    assert_eq!((extents(&found.tasks), found.damage.len()), (vec![(0, 1)], 2));
+}
+
 #[test]
 fn no_space_in_the_middle_of_an_append_leaves_the_journal_as_it_was() {
     // The limit is of the whole process, so this happens in one of its own.

@@ -121,7 +121,11 @@ impl Reader {
         Self::with_buffer(sources, cutter, BUFFER)
     }
 
-    pub(crate) fn with_buffer(sources: Vec<PathBuf>, cutter: Cutter, buffer: usize) -> Result<Self, Error> {
+    /// As [`Reader::new`], reading `buffer` bytes at once; how records are cut does not depend on it.
+    ///
+    /// # Errors
+    /// As [`Reader::new`].
+    pub fn with_buffer(sources: Vec<PathBuf>, cutter: Cutter, buffer: usize) -> Result<Self, Error> {
         Ok(Self {
             total: total_size(&sources)?,
             paths: sources.into_iter(),

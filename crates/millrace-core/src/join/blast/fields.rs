@@ -2,19 +2,13 @@
 
 use std::io::{self, Write};
 
+use crate::join::lines::parse_count;
+
 const NAME: &[u8] = b"Query_";
 
 /// The number in `Query_N`, if `text` is nothing else and BLAST could have written it.
 pub(super) fn query_number(text: &[u8]) -> Option<u64> {
-    number(text.strip_prefix(NAME)?)
-}
-
-/// A count as BLAST writes it: no sign, no leading zero.
-pub(super) fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 18 || digits[0] == b'0' || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    Some(digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+    parse_count(text.strip_prefix(NAME)?)
 }
 
 pub(super) fn write_query(out: &mut impl Write, number: u64) -> io::Result<()> {

@@ -9,8 +9,7 @@ use std::io::{BufRead, Write};
 use memchr::memmem;
 
 use super::Options;
-use super::fields::number;
-use crate::join::lines::{Lines, buffered, shape};
+use crate::join::lines::{Lines, buffered, parse_count, shape};
 use crate::join::{JoinError, Joiner};
 
 /// How one format writes ids, lines without their indentation.
@@ -154,7 +153,7 @@ impl State {
                 return Err(shape(dialect.format, problem));
             }
         }
-        let found = number(digits).filter(|number| (1..=self.n_records).contains(number));
+        let found = parse_count(digits).filter(|number| (1..=self.n_records).contains(number));
         let Some(number) = found else {
             let found = String::from_utf8_lossy(digits);
             return Err(shape(dialect.format, format!("Query_{found} in a batch of {} records", self.n_records)));

@@ -8,8 +8,8 @@ use std::io::{BufRead, Write};
 use memchr::memmem;
 
 use super::Options;
-use super::fields::{number, query_number, write_query};
-use crate::join::lines::{Lines, buffered, shape};
+use super::fields::{query_number, write_query};
+use crate::join::lines::{Lines, buffered, parse_count, shape};
 use crate::join::{JoinError, Joiner};
 
 const FORMAT: &str = "BLAST tabular";
@@ -47,6 +47,7 @@ impl Columns {
             }
             rest = rest
                 .strip_prefix(name.as_slice())
+                .filter(|rest| rest.starts_with(&self.delim) || matches!(*rest, b"\n" | b""))
                 .ok_or_else(|| shape(FORMAT, "the name columns of a row differ for a record without a name"))?;
             write_query(out, shifted)?;
         }
@@ -171,5 +172,27 @@ impl Joiner for Comments {
 
 /// The count in the last line of a block.
 fn searches(line: &[u8]) -> Option<u64> {
-    number(line.strip_prefix(b"# BLAST processed ")?.strip_suffix(b" queries\n")?)
+    parse_count(line.strip_prefix(b"# BLAST processed ")?.strip_suffix(b" queries\n")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(second: &str) -> Result<String, JoinError> {
+        let mut out = Vec::new();
+        let mut joiner = Tabular::new(&Options { columns: 2, delim: b"\t".to_vec(), unnamed: true, parsed: false });
+        for block in ["Query_1\tQuery_1\ts\n", second] {
+            joiner.block(1, &mut block.as_bytes(), &mut out)?;
+        }
+        Ok(String::from_utf8(out).expect("text"))
+    }
+
+    #[test]
+    fn names_that_only_begin_alike_are_refused() {
+        assert_eq!(joined("Query_1\tQuery_1\n").expect("joined"), "Query_1\tQuery_1\ts\nQuery_2\tQuery_2\n");
+        assert!(
+            joined("Query_1\tQuery_12\ts\n").is_err_and(|error| error.to_string().contains("columns of a row differ"))
+        );
+    }
 }

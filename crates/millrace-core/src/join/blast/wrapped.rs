@@ -6,8 +6,8 @@
 use std::io::{BufRead, Write};
 
 use super::Options;
-use super::fields::{number, query_number, shift_message};
-use crate::join::lines::{Common, Lines, buffered, keep, shape};
+use super::fields::{query_number, shift_message};
+use crate::join::lines::{Common, Lines, buffered, keep, parse_count, shape};
 use crate::join::{JoinError, Joiner};
 
 /// A value that stands alone on its line, between two fixed texts.
@@ -219,7 +219,7 @@ impl Searches {
 
     fn search_number(&mut self, value: &[u8]) -> Result<Option<Vec<u8>>, JoinError> {
         self.n_searches += 1;
-        if number(value) != Some(self.n_searches) {
+        if parse_count(value) != Some(self.n_searches) {
             let found = String::from_utf8_lossy(value);
             return Err(self.wrong(format!("expected iteration {}, found '{found}'", self.n_searches)));
         }
