@@ -95,7 +95,7 @@ def test_missing_work_directory_is_refused_before_the_start(shell: Shell) -> Non
 
 
 def test_shared_storage_is_refused_as_work_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_places.filesystems, "find_filesystem_kind", lambda _: "nfs4")
+    monkeypatch.setattr(work_places.file_lock, "find_filesystem_kind", lambda _: "nfs4")
     with pytest.raises(RefusedError, match=r"machines share \(nfs4\)"):
         work_dir_location.choose_work_place(str(tmp_path), 2, Path("/"))
 
