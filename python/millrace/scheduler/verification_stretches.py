@@ -308,9 +308,7 @@ class VerificationStretches(msgspec.Struct):
 
     def _add_end_stretch(self, total: int, *, done: bool) -> None:
         """Add the last two batches as a stretch, once they are known to be the last."""
-        if not self._last or self._has_end:
-            return
-        if self._is_small and not done:
+        if not self._last or self._has_end or (self._is_small and not done):
             return
         is_all = self._is_small and len(self._list_batches((0, total))) > 1
         if is_all:
@@ -337,11 +335,8 @@ class VerificationStretches(msgspec.Struct):
             return True
         seconds = sum(self.kept[each] for each in batches)
         at_an_end = batches[0][0] == 0 or self._last[-1] in batches
-        if (
-            self.share is None
-            and not at_an_end
-            and self._spent + seconds > max(FREE_SECONDS, MAX_COST_SHARE * self._effort)
-        ):
+        affordable = max(FREE_SECONDS, MAX_COST_SHARE * self._effort)
+        if self.share is None and not at_an_end and self._spent + seconds > affordable:
             return False
         self._spent += seconds
         return True
