@@ -185,8 +185,11 @@ def test_blast_variables_write_serial_bytes_or_are_refused(
     ours = _millrace(command, place, tmp_path, {name: value}, "--batch", "3")
     if ours.returncode != ExitCode.REFUSED:
         serial = _serial(command, place, name, value)
-        assert ours.returncode == ExitCode.DONE and not serial.returncode, ours.stderr.decode()[-500:]
-        assert ours.stdout == serial.stdout
+        if serial.returncode:  # tblastx wants chunks of whole codons
+            assert ours.returncode == ExitCode.TOOL and serial.stderr.splitlines()[-1] in ours.stderr
+        else:
+            assert ours.returncode == ExitCode.DONE, ours.stderr.decode()[-500:]
+            assert ours.stdout == serial.stdout
     else:
         assert not ours.stdout
 
