@@ -266,10 +266,10 @@ class JobMembership:
                     raise say.make_unexpected_message_error(self.format_rank_name(rank), message)
             return done()
 
-        def is_stop_insisted() -> bool:
-            return self.interrupt is not None and self.interrupt.count > 1
-
-        return wait_until(carry_messages, timeout_seconds, nap=NAP_SECONDS[1] / 2, enough=is_stop_insisted)
+        return wait_until(
+            carry_messages, timeout_seconds, nap=NAP_SECONDS[1] / 2,
+            enough=lambda: self.interrupt is not None and self.interrupt.count > 1,
+        )  # fmt: skip
 
     def _wait_for_others(self, n_there: Callable[[], int]) -> bool:
         """Wait until all others are counted by ``n_there``; return false if the missing ones are late."""
@@ -338,8 +338,7 @@ class JobMembership:
         self.send_to_all(say.StopNode(whole))
 
         def have_ended() -> bool:
-            missing: int = self.world.size - 1 - len(links.gone | links.lost)
-            return missing == 0
+            return bool(len(links.gone | links.lost) == self.world.size - 1)
 
         while True:
             try:
