@@ -231,6 +231,15 @@ def test_lost_node_does_not_end_the_job(slurm: Slurm, site: Site, submit) -> Non
 OFTEN = "from millrace.launch import batch_host\nbatch_host.POLL_INTERVAL_SECONDS = 1.0\n"
 
 
+def is_watched(job: str) -> bool:
+    """Tell whether the watch over the batch script's node has begun, and not only the ``srun`` that starts it."""
+    lines = [process_lookup.arguments(int(each.name)) for each in Path("/proc").glob("[0-9]*")]
+    return any(
+        f"-m millrace.launch.batch_host {job}" in line and Path(line.split()[0]).name.startswith("python")
+        for line in lines
+    )
+
+
 def test_job_whose_batch_node_is_lost_is_queued_again(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     mpi = find("openmpi")
     words = [mpi.millrace, "slurm", "--dry-run", "-N3", "-t", "10:00", *site.options()]
@@ -240,7 +249,7 @@ def test_job_whose_batch_node_is_lost_is_queued_again(slurm: Slurm, site: Site, 
         job = subprocess.run(
             ["sbatch", "--parsable"], input=script, cwd=site.folder, env=slurm.environ, capture_output=True, text=True, check=True
         ).stdout.strip()  # fmt: skip
-        slurm.wait(lambda: site.under_way, "results")
+        slurm.wait(lambda: site.under_way and is_watched(job), "results, and the watch on another node")
         batch_node = slurm.command("scontrol", "show", "job", job).partition("BatchHost=")[2].split()[0]
         slurm.kill(batch_node)
         try:
