@@ -28,7 +28,8 @@ MAX_WAIT_SECONDS = 60.0
 #: Time after which a process of the tool's name with other arguments counts as the tool: wrappers may first ask for
 #: its version.
 SETTLED_SECONDS = 2.0
-_FIRST_NAP_SECONDS, _MAX_NAP_SECONDS = 0.002, 0.05
+#: Pauses between polls: a tool that refuses its arguments lives for less than a tenth of a second.
+_FIRST_NAP_SECONDS, _MAX_NAP_SECONDS = 0.002, 0.01
 _END_TIMEOUT_SECONDS = 3.0
 
 
