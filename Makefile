@@ -116,4 +116,4 @@ docs: dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove everything that was built
-	rm -rf $(VENV) .tools target dist site demo bench/out python/millrace/*.so
+	rm -rf $(VENV) .tools target dist site demo python/millrace/*.so

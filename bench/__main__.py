@@ -1,9 +1,8 @@
-"""``python -m bench [NAME...]``: measure; prints tables, writes ``bench/out/NAME.json``."""
+"""``python -m bench [NAME...]``: measure; prints tables, writes ``bench/results/NAME-VERSION.json``."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import shutil
@@ -13,13 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench import diamond, event_traces, fragments, inputs, known_tools, pack, send_kills
+from bench import diamond, event_traces, fragments, inputs, known_tools, pack, results, send_kills
 from bench.compare import compare
 from bench.startup import startup
 from bench.tools import CASES
 from bench.trivial import overhead, throughput
 
-OUT = Path(__file__).resolve().parent / "out"
 FRAGMENTS = {
     "fragments-one-query": fragments.one_query,
     "fragments-one-pass": fragments.one_pass,
@@ -69,7 +67,7 @@ def main() -> int:
             print(f"\n## {name}: skipped, {PROGRAMS[name]} is not installed")
             continue
         for figures in _measure(name, options, millrace):
-            _keep(figures, options)
+            results.keep_figures(figures["case"].replace(" ", "-"), slots=options.slots, **figures)
             found.append(figures)
     print("\n## Goals\n")
     for figures in found:
@@ -89,28 +87,6 @@ def _measure(name: str, options: argparse.Namespace, millrace: str) -> list[dict
                 measure = {"throughput": throughput, "overhead": overhead, "startup": startup, **FRAGMENTS}[name]
                 found.append(measure(Path(folder), slots, scale, millrace, repeats))
     return found
-
-
-def _keep(figures: dict[str, Any], options: argparse.Namespace) -> None:
-    """Write the figures with what they depend on."""
-    OUT.mkdir(exist_ok=True)
-    about = {"when": datetime.now().astimezone().isoformat(timespec="seconds"), "host": platform.node(),
-             "cpu": _cpu(), "cores": os.cpu_count(), "load": os.getloadavg(), "slots": options.slots,
-             "scale": options.scale, "repeats": options.repeats,
-             "python": platform.python_version()}  # fmt: skip
-    path = OUT / f"{figures['case'].replace(' ', '-')}.json"
-    path.write_text(json.dumps({**about, **figures}, indent=1) + "\n")
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.processor(),
-    )
 
 
 if __name__ == "__main__":

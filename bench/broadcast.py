@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.table import markdown
+from bench.results import show_table
 
 ROOT = Path(__file__).parents[1]
 PLACES = (2, 4, 8)
@@ -226,7 +226,7 @@ def main() -> None:
                         rate = f"{BYTES / seconds / 1e6:.0f}"
                         lines.append([f"{what}: {way}", name, str(n), f"{seconds:.2f}", rate, f"{bound / seconds:.0%}"])
                         print(*lines[-1], sep="\t", file=sys.stderr, flush=True)
-    print(markdown(("", "MPI", "places", "s", "MB/s each", "of the bound"), lines))
+    show_table("broadcast", ("", "MPI", "places", "s", "MB/s each", "of the bound"), lines)
 
 
 if __name__ == "__main__":

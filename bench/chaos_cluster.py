@@ -32,6 +32,7 @@ import namespace_nodes  # noqa: E402
 import process_lookup  # noqa: E402
 from cluster_site import installation  # noqa: E402
 
+from bench.results import show_table  # noqa: E402
 from millrace import _core  # noqa: E402
 from millrace.execution.resume import select_tasks  # noqa: E402
 from millrace.host import work_places  # noqa: E402
@@ -257,11 +258,13 @@ def report(hits: list[Hit]) -> None:
         groups[(hit.target, hit.signal)].append(hit)
         groups[("all", hit.signal)].append(hit)
         groups[("all", "")].append(hit)
-    print(f"\n{'hit':12} {'signal':8} {'runs':>5} {'wrong':>6} {'median s lost':>14} {'longest':>8}   (beyond the tasks in flight)")  # fmt: skip
+    rows = []
     for (target, number), some in sorted(groups.items()):
         lost = [hit.lost for hit in some]
         wrong = sum(bool(hit.problems) for hit in some)
-        print(f"{target:12} {number:8} {len(some):5} {wrong:6} {statistics.median(lost):14.1f} {max(lost):8.1f}")
+        rows.append((target, number, str(len(some)), str(wrong), f"{statistics.median(lost):.1f}", f"{max(lost):.1f}"))
+    print("\nSeconds beyond the tasks in flight:\n")
+    show_table("chaos_cluster", ("hit", "signal", "runs", "wrong", "median s lost", "longest"), rows)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.results import keep_figures
 from millrace import _core
 from millrace.cluster import agent_process as node_agent
 from millrace.cluster import messages as say
@@ -235,7 +236,9 @@ def rank(options: argparse.Namespace) -> None:
         world.finalize_or_abort(0)
         return
     crew = JobMembership(world, work, options.partition_size)
-    print(json.dumps(coordinate(crew, options.slots, options.seconds, options.tasks, options.ahead)), flush=True)
+    figures = coordinate(crew, options.slots, options.seconds, options.tasks, options.ahead)
+    print(json.dumps(figures), flush=True)
+    keep_figures("cluster", **figures)
     watchdog.close()
     crew.leave_job()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench import inputs
 from bench.compare import Case
-from bench.known_tools import Tool, compare, genes, make, proteins, table_of, verdict
+from bench.known_tools import Tool, compare, genes, make, proteins, show_rows, verdict
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
                 row = compare(tool, f"{number} queries", options.repeats, partial(_exactly, write, number))
                 rows.append(row)
                 print(f"{tool.name}, {number} queries: {verdict(row)}", file=sys.stderr, flush=True)
-    print(table_of(rows))
+    show_rows("diamond", rows)
     return int(any("MISSED" in verdict(row) or not row["same"] for row in rows))
 
 

@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.table import markdown
+from bench.results import show_table
 
 MILLRACE = str(Path(sys.executable).parent / "millrace")
 
@@ -85,7 +85,8 @@ def main(arguments: list[str]) -> int:
             rows.append(measure(trace.name, f"{n_events:,}", [source]))
         if all(map(shutil.which, ("eztrace", "mpicc", "mpirun"))):
             rows.append(measure("OTF2, Jacobi on 2 ranks by EZTrace", "", jacobi(folder)))
-    print(markdown(("", "events", "original", "zstd -19 --long", "packed", "zstd / packed", "how", "same"), rows))
+    head = ("", "events", "original", "zstd -19 --long", "packed", "zstd / packed", "how", "same")
+    show_table("pack-traces", head, rows)
     return int(any(row[-1] != "yes" for row in rows))
 
 

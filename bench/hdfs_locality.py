@@ -29,8 +29,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import inputs, table
+from bench import inputs
 from bench.hdfs_nodes import HdfsOfNodes, reason_not
+from bench.results import show_table
 from millrace.adapters.blast import physical_fragments
 from millrace.storage import hdfs_blocks
 
@@ -287,7 +288,8 @@ def main() -> int:
          "yes" if each.is_serial else "NO")
         for each in found
     ]  # fmt: skip
-    print(table.markdown(("fragments go", "searches", "local", "over links", "wall", "serial's bytes"), rows))
+    head = ("fragments go", "searches", "local", "over links", "wall", "serial's bytes")
+    show_table("hdfs_locality", head, rows)
     return 0 if all(each.is_serial for each in found) else 1
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import inputs, measure, table
+from bench import inputs, measure, results
 from bench.compare import Case, Contender, digest
 from bench.tools import HMMER_VOLATILE
 
@@ -237,7 +237,7 @@ def main(arguments: Sequence[str]) -> int:
             if options.log:
                 with options.log.open("a") as file:
                     file.write(json.dumps(row) + "\n")
-    print(table_of(list(done.values())))
+    show_rows("known-tools", list(done.values()))
     return int(any("MISSED" in verdict(row) or not row["same"] for row in done.values()))
 
 
@@ -328,8 +328,8 @@ def verdict(row: dict[str, Any]) -> str:
     )
 
 
-def table_of(rows: Sequence[dict[str, Any]]) -> str:
-    """All rows as Markdown."""
+def show_rows(name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Print all rows as Markdown, and keep them."""
     head = (
         "",
         "records",
@@ -352,7 +352,7 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
         )
         for row in rows
     ]  # fmt: skip
-    return table.markdown(head, lines)
+    results.show_table(name, head, lines)
 
 
 def _rows(log: Path | None) -> list[dict[str, Any]]:

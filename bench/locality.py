@@ -17,6 +17,7 @@ import random
 import statistics
 from dataclasses import dataclass
 
+from bench.results import show_table
 from millrace.scheduler.fragment_holders import FragmentHolders
 from millrace.scheduler.waiting_tasks import DISK_BYTES_PER_SECOND, LINK_BYTES_PER_SECOND, RULES, LocalityRule
 
@@ -89,7 +90,7 @@ def main() -> None:
     for name, value in (("nodes", 128), ("fragments", 1024), ("replicas", 3), ("runs", 5)):
         parser.add_argument(f"--{name}", type=int, default=value)
     asked = parser.parse_args()
-    print("rule     local   network   mean read   makespan   of the bound")
+    rows = []
     for name, rule in {"random": None, **RULES}.items():
         found = [run(rule, asked.nodes, asked.fragments, asked.replicas, seed) for seed in range(asked.runs)]
         mean = {
@@ -99,9 +100,13 @@ def main() -> None:
         # All work at once on all nodes, every read local.
         average = SEARCH * 2.718281828 ** (SPREAD**2 / 2)
         bound = asked.fragments * (FRAGMENT / DISK_BYTES_PER_SECOND + average) / asked.nodes
-        print(
-            f"{name:7} {mean['local']:6.1%} {mean['network_bytes'] / 1e9:6.1f} GB {mean['mean_read'] * 1e3:8.0f} ms {mean['makespan']:8.1f} s {mean['makespan'] / bound:10.2f}"
-        )
+        rows.append((
+            name, f"{mean['local']:.1%}", f"{mean['network_bytes'] / 1e9:.1f} GB", f"{mean['mean_read'] * 1e3:.0f} ms",
+            f"{mean['makespan']:.1f} s", f"{mean['makespan'] / bound:.2f}",
+        ))  # fmt: skip
+    show_table(
+        "locality", ("rule", "local", "over the network", "mean read", "until all is done", "of the bound"), rows
+    )
 
 
 if __name__ == "__main__":

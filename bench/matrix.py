@@ -28,6 +28,7 @@ from itertools import combinations, pairwise, product
 from pathlib import Path
 
 from bench import inputs
+from bench.results import keep_figures
 from millrace.adapters.hmmer.command_line import VOLATILE
 
 N_QUERIES, N_PROFILES = 300, 60
@@ -319,6 +320,7 @@ def main() -> int:
                 count += 1
                 different += not compare(case, folder, options.scale, options.slots)
     print(f"\n{count} comparisons, {different} different")
+    keep_figures("matrix", comparisons=count, different=different)
     return int(different > 0)
 
 

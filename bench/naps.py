@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from bench.results import keep_figures
 from millrace.launch.launch_commands import ALLOW_ROOT
 
 REPO = Path(__file__).resolve().parent.parent
@@ -119,12 +120,14 @@ def main() -> None:
         nap = compiled(folder, "nap", NAP)
         most = bound(nap, slots, options.seconds, folder)
         tasks, seconds = cluster(options, folder)
-    print(json.dumps({
+    figures = {
         "slots": slots, "tasks": tasks, "seconds": round(seconds, 2), "tasks_per_second": round(tasks / seconds, 1),
         "efficiency": round(tasks / seconds / ideal, 4),
         "machine_tasks_per_second": round(most, 1), "machine_efficiency": round(most / ideal, 4),
         "share_of_what_the_machine_can": round(tasks / seconds / most, 4),
-    }))  # fmt: skip
+    }  # fmt: skip
+    print(json.dumps(figures))
+    keep_figures("naps", **figures)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import argparse
 import filecmp
-import json
 import os
-import platform
 import random
 import shlex
 import shutil
@@ -30,15 +28,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import table
+from bench.results import show_table
 
 REPO = Path(__file__).resolve().parent.parent
-OUT = Path(__file__).resolve().parent / "out"
 sys.path[:0] = [str(REPO / "tests" / "support")]
 
 import namespace_nodes  # noqa: E402
@@ -255,12 +251,7 @@ def main() -> int:
     head = (
         "tools write", "way", "s", "best", "coordinator: MB to and from storage", "to and from nodes", "CPU s", "serial's bytes",
     )  # fmt: skip
-    print(table.markdown(head, lines))
-    OUT.mkdir(exist_ok=True)
-    about = {"when": datetime.now().astimezone().isoformat(timespec="seconds"), "cores": os.cpu_count(),
-             "load": os.getloadavg(), "python": platform.python_version(), **vars(options)}  # fmt: skip
-    rows = [{"share": share, "way": way, "runs": runs} for (share, way), runs in found.items()]
-    (OUT / "output.json").write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    show_table("output", head, lines)
     return int(not all(each["same"] for runs in found.values() for each in runs))
 
 

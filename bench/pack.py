@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import inputs
-from bench.table import markdown
+from bench.results import show_table
 
 MILLRACE = str(Path(sys.executable).parent / "millrace")
 
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
         for each in chosen:
             rows.append(measure(each, Path(folder), options.batch))
             print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
-    print(markdown(("", "original", "gzip -9", "zstd -19 --long", "packed", "original / packed", "zstd / packed", "search, CPU s", "pack", "unpack", "unpack / search", "same"), rows))  # fmt: skip
+    show_table("pack", ("", "original", "gzip -9", "zstd -19 --long", "packed", "original / packed", "zstd / packed", "search, CPU s", "pack", "unpack", "unpack / search", "same"), rows)  # fmt: skip
     return int(any(row[-1] != "yes" for row in rows))
 
 

@@ -28,7 +28,7 @@ sys.path[:0] = [str(REPO / "tests" / "support")]
 import namespace_nodes  # noqa: E402
 import web_server  # noqa: E402
 
-from bench import table  # noqa: E402
+from bench.results import show_table  # noqa: E402
 from millrace.storage import locations  # noqa: E402
 from millrace.storage.place_probe import READERS, measure_place  # noqa: E402
 
@@ -108,7 +108,7 @@ def main() -> int:
             lines += rows(mbit, n_bytes, on_node(cluster, url, n_bytes, asked.repeats))
     print(f"load {os.getloadavg()[0]:.0f}, {os.cpu_count()} cores\n")
     head = ("link", "readers", "bytes each", "predicted", "measured", "error, median", "largest")
-    print(table.markdown(head, lines))
+    show_table("probe", head, lines)
     return int(any(float(line[5].rstrip("%")) > 100 * GOAL for line in lines))
 
 

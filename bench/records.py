@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import measure, table
+from bench import measure
+from bench.results import show_table
 
 #: What a program does to be a program of that language; START and RECORD: seconds that it sleeps.
 SOURCES = {
@@ -171,13 +172,14 @@ def main() -> int:
             share = efficiency(Path(folder), language, options.records, options.slots, (2.0, 0.005))
         missed |= share < 0.95
         lines.append((language, f"{share:.1%}"))
-    print(table.markdown(("program", "of the slots' time"), lines))
+    show_table("records", ("program", "of the slots' time"), lines, "programs")
     rows = mapped(options.mapped, options.slots, options.repeats)
     missed |= any(row["cpu_us"] > 100 for row in rows if row["name"] == "millrace.map")
-    print(table.markdown(
-        ("", "wall, us a record", "CPU, us a record"),
+    show_table(
+        "records", ("", "wall, us a record", "CPU, us a record"),
         [(row["name"], f"{row['wall_us']:.1f}", f"{row['cpu_us']:.1f}") for row in rows],
-    ))  # fmt: skip
+        "mapping",
+    )  # fmt: skip
     return int(missed)
 
 

@@ -10,15 +10,18 @@ Every figure is put into docs/scaling/figures.json as soon as it is there.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import json
+import math
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from bench.svg import Line, chart
-from millrace.extensions.simulate.cost_trace import SimulatedCluster, load_cost_trace
-from millrace.extensions.simulate.simulation import ClusterSimulation, compute_in_order_seconds, compute_static_seconds
+from millrace.extensions.simulate.cost_trace import CostTrace, SimulatedCluster, load_cost_trace
+from millrace.extensions.simulate.simulation import ClusterSimulation
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "scaling"
@@ -55,6 +58,30 @@ def simulate(figures: Figures, name: str, machine: SimulatedCluster, trace: Any,
     figures[name] = found | {"trace": trace.words, "cpu_seconds": round(time.process_time() - began, 1)}
     save(figures)
     print(f"{name}: {found['seconds']:.1f} s, {found['efficiency']:.2%}, {found['tasks']} tasks", flush=True)
+
+
+def compute_static_seconds(trace: CostTrace, records: int, cores: int) -> float:
+    """Return the seconds of the job if equal numbers of records are assigned to the cores beforehand, in order."""
+    bounds = [core * records // cores for core in range(cores + 1)]
+    return trace.startup_seconds + max(
+        trace.sum_seconds_before(last) - trace.sum_seconds_before(first) for first, last in pairwise(bounds)
+    )
+
+
+def compute_in_order_seconds(trace: CostTrace, records: int, cores: int) -> float:
+    """Return the seconds of the job if cores take single records in their order, and nothing else costs time.
+
+    No dispatcher that learns the cost of a record only by running it does better, except by luck: a long record at the
+    end of the input ends last.
+    """
+    begun = max(records - math.ceil(4 * trace.longest_seconds / trace.mean_seconds) * cores, 0)
+    last = begin = trace.sum_seconds_before(begun) / cores
+    free = [begin] * cores
+    for record in range(begun, records):
+        end = free[0] + trace.sum_seconds_before(record + 1) - trace.sum_seconds_before(record)
+        heapq.heapreplace(free, end)
+        last = max(last, end)
+    return last
 
 
 def save(figures: Figures) -> None:

@@ -32,7 +32,8 @@ sys.path[:0] = [str(REPO / "tests" / "support")]
 import namespace_nodes  # noqa: E402
 import ssh_nodes  # noqa: E402
 
-from bench import pack, table, wan  # noqa: E402
+from bench import pack, wan  # noqa: E402
+from bench.results import show_table  # noqa: E402
 
 COMMAND = "blastp -query q.faa -db prot -outfmt 0 -num_descriptions 500 -num_alignments 500 -out hits"
 
@@ -178,11 +179,13 @@ def main() -> int:
         rows = over_links(ends, asked.mbit, asked.delay)
         crossover, measured, sides = at_the_crossover(ends)
     print(f"{COMMAND}, {asked.part} queries; serial search {serial:.1f} s\n")
-    print(table.markdown(("link", "delay", "raw by sftp", "zstd by ssh", "packed while it is made", "soonest"), rows))
+    head = ("link", "delay", "raw by sftp", "zstd by ssh", "packed while it is made", "soonest")
+    show_table("send_links", head, rows)
     print(
         f"\nBy the inequality a pack is there first below {crossover:.2f} Mbit/s, as measured below {measured:.2f}:\n"
     )
-    print(table.markdown(("link", "raw by sftp", "pack and send", "sooner, by the inequality", "so it is"), sides))
+    crossing = ("link", "raw by sftp", "pack and send", "sooner, by the inequality", "so it is")
+    show_table("send_links", crossing, sides, "crossover")
     return int(any(row[-1] == "NO" for row in sides))
 
 

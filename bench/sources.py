@@ -29,7 +29,8 @@ from statistics import median
 
 import msgspec
 
-from bench import svg, table
+from bench import svg
+from bench.results import show_table
 from bench.sources_place import FILES, HOSTS, MIRROR, WAYS, Believed, Cell, Place, Taken, reason_not
 
 #: The most that the way which was chosen may take, of the best one's time.
@@ -136,7 +137,7 @@ def main() -> int:
     rows = kept(asked.log)
     grid(asked, rows)
     head = ("database", "readers", "file server", "web server", *WAYS, "best", "auto / best", "servers sent, of the database")  # fmt: skip
-    print(table.markdown(head, [words(row) for row in rows]))
+    show_table("sources", head, [words(row) for row in rows])
     ratios = sorted(row.ratio("auto") for row in rows)
     n_good = sum(ratio <= GOAL for ratio in ratios)
     print(

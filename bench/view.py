@@ -34,7 +34,7 @@ import web_server  # noqa: E402
 from harness import wait_until  # noqa: E402
 from mounted_views import mounted  # noqa: E402
 
-from bench import table  # noqa: E402
+from bench.results import show_table  # noqa: E402
 
 NAME = "file.bin"
 
@@ -138,7 +138,7 @@ def main() -> None:
             lines.append((place, *(f"{median[way]:.0f}" for way in ("client", "cold", "warm")),
                           f"{median['cold'] / median['client']:.2f}", f"{median['warm'] / median['client']:.2f}"))  # fmt: skip
     head = ("MB/s", "client", "view, cold", "view, warm", "cold / client", "warm / client")
-    print(table.markdown(head, lines))
+    show_table("view", head, lines)
 
 
 if __name__ == "__main__":

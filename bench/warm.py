@@ -12,7 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import inputs, measure, table
+from bench import inputs, measure
+from bench.results import show_table
 
 #: What a script has imported before it reads its first record.
 SCRIPT = """import asyncio, email, http.client, sys, unittest, xml.dom.minidom
@@ -82,7 +83,7 @@ def main() -> int:
         lines.append((
             name, f"{plain.cpu:.2f}", f"{warm.cpu:.2f}", f"{1 - warm.cpu / plain.cpu:.0%}", f"{plain.median:.2f}", f"{warm.median:.2f}",
         ))  # fmt: skip
-    print(table.markdown(("", "CPU s", "warm", "saved", "wall s", "warm"), lines))
+    show_table("warm", ("", "CPU s", "warm", "saved", "wall s", "warm"), lines)
     print("bytes of all: " + ("DIFFERENT" if differs else "the serial tool's"))
     return int(differs)
 

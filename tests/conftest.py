@@ -30,6 +30,9 @@ settings.load_profile("millrace")
 # Thousands of processes start Millrace here; compiling it anew would be half of what each costs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Benchmarks that tests run are too small for their figures to be kept.
+os.environ["MILLRACE_BENCH_RESULTS"] = ""
+
 # What nohup, cron or a shell's "&" had ignored would stay ignored in all that is started here, and then does not stop.
 for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1):
     if signal.getsignal(_number) is signal.SIG_IGN:

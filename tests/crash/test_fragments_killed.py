@@ -19,7 +19,7 @@ from parameter_choice import again, some
 from millrace import _core
 from millrace.core.tasks import RankTask, SliceTask, decode_task_kind
 from millrace.report import summary
-from millrace.report.events import read_events
+from millrace.report.events import RetryEvent, read_events
 
 #: The real program, which notes its database each time, and may wait or fail. Search ``HOLD`` and those after it wait
 #: until they may go on.
@@ -222,7 +222,7 @@ def test_the_only_query_is_searched_again_where_a_tool_died(tmp_path: Path, data
     assert Path(f"{tmp_path}.first").is_dir(), "one has died"
     assert (tmp_path / "out").read_bytes() == (tmp_path / "serial").read_bytes()
     events = read_events(tmp_path / "out.millrace" / "events.jsonl")
-    retries = [event["reason"] for event in events if event["event"] == "retry"]
+    retries = [event.reason for event in events if isinstance(event, RetryEvent)]
     assert len(retries) == 1 and "SIGKILL" in retries[0]
 
 

@@ -14,7 +14,7 @@ from fragment_driver import command_of, understand
 from parameter_choice import again
 
 from millrace.core.tasks import RankTask, SliceTask, decode_task_kind
-from millrace.report.events import TaskEvent, read_typed_events
+from millrace.report.events import TaskEvent, read_events
 
 pytestmark = pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")
 
@@ -34,7 +34,7 @@ def test_candidates_of_one_batch_are_searched_by_all_slots(data: Path, tmp_path:
     subprocess.run([sys.executable, "-m", "millrace", "run", *options, "--", *tool, "out"], cwd=tmp_path, check=True)
     assert (tmp_path / "out").read_bytes() == (tmp_path / "serial").read_bytes()
     extents: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for event in read_typed_events(tmp_path / "run" / "events.jsonl"):
+    for event in read_events(tmp_path / "run" / "events.jsonl"):
         if isinstance(event, TaskEvent):
             extents[event.fragment].append((event.first, event.last))
     assert extents[1] == extents[2] == [(0, 10)], "one batch"
@@ -49,7 +49,7 @@ def run(folder: Path, tool: list[str], *more: str) -> list[TaskEvent]:
     subprocess.run(command, cwd=folder, check=True)
     assert (folder / "out").read_bytes() == (folder / "serial").read_bytes()
     assert (folder / "out").stat().st_size
-    events = [event for event in read_typed_events(folder / "run" / "events.jsonl") if isinstance(event, TaskEvent)]
+    events = [event for event in read_events(folder / "run" / "events.jsonl") if isinstance(event, TaskEvent)]
     return [event for event in events if not 0 < event.fragment <= 2]
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from event_stories import story, write
 
 from millrace.cli.report import command
-from millrace.report.events import EndEvent, RunEvent, TaskEvent, read_typed_events
+from millrace.report.events import EndEvent, RunEvent, TaskEvent, read_events
 from millrace.report.summary import summarise_events
 from millrace.rundir import run_history
 
@@ -32,7 +32,7 @@ def test_log_of_many_tasks_is_small_with_equal_figures(tmp_path: Path) -> None:
         free[slot] = start + 1 / 1024
     events.append(EndEvent(t=max(free), records_done=3 * N))
     log = write(tmp_path / "events.jsonl", events)
-    full, told = summarise_events(events), summarise_events(read_typed_events(log))
+    full, told = summarise_events(events), summarise_events(read_events(log))
     assert log.stat().st_size < 6e6  # of 13 MB
     for name, value in msgspec.structs.asdict(told).items():
         wanted = getattr(full, name)
@@ -52,4 +52,4 @@ def test_log_of_many_tasks_is_small_with_equal_figures(tmp_path: Path) -> None:
 
 def test_a_run_that_was_stopped_or_is_small_has_every_task(tmp_path: Path) -> None:
     events = story()
-    assert list(read_typed_events(write(tmp_path / "events.jsonl", events))) == events
+    assert list(read_events(write(tmp_path / "events.jsonl", events))) == events

@@ -140,7 +140,7 @@ def test_remark_counts_volumes_searched_locally() -> None:
 
 def test_remarks_name_the_largest_costs_of_time() -> None:
     def said(*tasks: TaskEvent, slots: int = 2) -> str:
-        runs = load_runs({"event": "run", "slots": slots} if not task else _dict(task) for task in (None, *tasks))
+        runs = load_runs([RunEvent(slots=slots), *tasks])
         return " ".join(make_remarks(runs, summarise_runs(runs)))
 
     waiting = [TaskEvent(slot=i % 2, start=i // 2, t=i // 2 + 1, first=i, last=i + 1, cpu=0.3) for i in range(20)]
@@ -148,10 +148,6 @@ def test_remarks_name_the_largest_costs_of_time() -> None:
     assert "In the last 9.0 s some slots" in said(
         TaskEvent(slot=0, t=1, last=1, cpu=1), TaskEvent(slot=1, t=10, first=1, last=2, cpu=10)
     )
-
-
-def _dict(task: TaskEvent) -> dict[str, Any]:
-    return {"event": "task", **{name: getattr(task, name) for name in task.__struct_fields__}}
 
 
 @pytest.fixture(scope="module")

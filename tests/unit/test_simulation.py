@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +19,19 @@ from millrace.extensions.simulate.cost_trace import (
     SimulationOutcome,
     load_cost_trace,
 )
-from millrace.extensions.simulate.simulation import ClusterSimulation, compute_in_order_seconds, compute_static_seconds
+from millrace.extensions.simulate.simulation import ClusterSimulation
 
-BLASTP = Path(__file__).parents[2] / "bench" / "traces" / "blastp.jsonl"
+REPO = Path(__file__).parents[2]
+BLASTP = REPO / "bench" / "traces" / "blastp.jsonl"
+
+
+@pytest.fixture
+def scaling(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark with the times of other ways to divide a job."""
+    monkeypatch.syspath_prepend(str(REPO))
+    from bench import scaling
+
+    return scaling
 
 
 def run(machine: SimulatedCluster, trace: CostTrace, records: int) -> SimulationOutcome:
@@ -163,19 +174,19 @@ def test_weak_scaling_of_hsp_wrap() -> None:
     assert max(times) < 1.03 * min(times)
 
 
-def test_skewed_queries_need_fragments_to_end_together() -> None:
+def test_skewed_queries_need_fragments_to_end_together(scaling: ModuleType) -> None:
     whole, split = (
         run(SimulatedCluster(8, 12), load_cost_trace("skewed", fragments=fragments), 12_000 * fragments)
         for fragments in (1, 16)
     )
     assert split.efficiency > 0.93 > whole.efficiency
-    assert compute_static_seconds(load_cost_trace("skewed"), 12_000, 96) > 1.1 * split.seconds
+    assert scaling.compute_static_seconds(load_cost_trace("skewed"), 12_000, 96) > 1.1 * split.seconds
 
 
-def test_run_is_close_to_one_record_at_a_time() -> None:
+def test_run_is_close_to_one_record_at_a_time(scaling: ModuleType) -> None:
     trace = load_cost_trace("lognormal:1,1", seed=3)
     records = 60 * 96
-    ideal = compute_in_order_seconds(trace, records, 96)
+    ideal = scaling.compute_in_order_seconds(trace, records, 96)
     assert ideal >= trace.sum_seconds_before(records) / 96
     found = run(SimulatedCluster(8, 12), trace, records)
     assert 0.97 * ideal < found.seconds < 1.1 * ideal

@@ -30,6 +30,7 @@ from millrace.adapters.option_reader import (
     find_only_use,
     parse_count,
     scan_options,
+    split_aliases,
     split_words,
 )
 from millrace.adapters.program_identity import read_version_line
@@ -64,25 +65,10 @@ OPTIONS = OptionTable(
         culling-overlap taxon-k range-cover dbsize stop-match-score tantan-minMaskProb file-buffer-size"""
     ),
     many=split_words("outfmt header shape-mask"),
-    aliases={
-        "p": "threads",
-        "d": "db",
-        "o": "out",
-        "q": "query",
-        "v": "verbose",
-        "t": "tmpdir",
-        "e": "evalue",
-        "M": "memory-limit",
-        "k": "max-target-seqs",
-        "g": "global-ranking",
-        "b": "block-size",
-        "c": "index-chunks",
-        "F": "frameshift",
-        "f": "outfmt",
-        "l": "min-orf",
-        "x": "xdrop",
-        "s": "shapes",
-    },
+    aliases=split_aliases(
+        """p=threads d=db o=out q=query v=verbose t=tmpdir e=evalue M=memory-limit k=max-target-seqs
+        g=global-ranking b=block-size c=index-chunks F=frameshift f=outfmt l=min-orf x=xdrop s=shapes"""
+    ),
 )
 REFUSED = {
     "iterate": ("searches again the queries that are left over, which changes ties", "leave --iterate out"),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from millrace.adapters.option_reader import (
     parse_count,
     scan_options,
 )
+from millrace.adapters.program_identity import read_checked_help
 from millrace.core import record_formats
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import STANDSTILL_SECONDS, CostHint, InputUse, OutputUse, ToolUse, UserCommand
@@ -106,19 +106,7 @@ def _read_help_page(program: str, command: UserCommand) -> str:
     """
     if {"-h", "--devhelp"} & {*command.argv}:
         raise RefusedError(f"{program} {command.argv[1]} only prints help", "run it directly")
-    arguments = [command.argv[0], "--devhelp", *command.argv[1:]]
-    try:
-        answer = subprocess.run(
-            arguments, executable=command.exe, cwd=command.cwd, env=command.environ, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, errors="replace", timeout=60, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RefusedError(f"{program} cannot be started: {error}", "check that Infernal is installed") from error
-    if "# INFERNAL 1.1" not in answer.stdout:
-        said = (answer.stdout + answer.stderr).strip().splitlines() or ["no answer"]
-        problem = said[0].removeprefix("Failed to parse command line: ").rstrip(".")
-        raise RefusedError(f"{program} does not take these options: {problem}", f"see {program} -h")
-    return answer.stdout
+    return read_checked_help(command, "--devhelp", "# INFERNAL 1.1", "Infernal")
 
 
 def _parse_help_options(page: str) -> OptionTable:

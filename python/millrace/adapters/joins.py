@@ -125,15 +125,6 @@ def choose_default_join(inputs: Sequence[InputUse]) -> str:
     )
 
 
-def check_join(how: str) -> str:
-    """Check that ``how`` is a way to join, as the user writes it, and return it.
-
-    Raises:
-        RefusedError: It is none.
-    """
-    return _check_way(how, how)
-
-
 def list_asked_ways(asked: Sequence[str]) -> set[str]:
     """List the names of the ways in ``--join`` texts, which need not be checked yet."""
     return {text.partition(":")[0].rpartition("=")[2] for text in asked}
@@ -156,16 +147,16 @@ def _format_spec(ways: Mapping[str, str]) -> str:
 def _parse_asked_join(text: str, outputs: Sequence[OutputUse]) -> tuple[OutputUse, str]:
     """Split ``[OUTPUT=]HOW`` into output and way, and check both."""
     if text.partition(":")[0] in WAYS:
-        return _find_only_output(text, outputs), _check_way(text, text)
+        return _find_only_output(text, outputs), check_join(text, text)
     for output in sorted(outputs, key=lambda each: -len(each.path)):
         for name in ("-", "stdout", "/dev/stdout") if output.stdout else (output.path,):
             if text.startswith(f"{name}="):
-                return output, _check_way(text[len(name) + 1 :], text)
+                return output, check_join(text[len(name) + 1 :], text)
     before, equal, _ = text.partition("=")
     if equal and ":" not in before:
         names = ", ".join("-" if output.stdout else output.path for output in outputs)
         raise RefusedError(f"--join {text}: no output {before}", f"outputs are: {names} (- is standard output)")
-    return _find_only_output(text, outputs), _check_way(text, text)
+    return _find_only_output(text, outputs), check_join(text, text)
 
 
 def _find_only_output(text: str, outputs: Sequence[OutputUse]) -> OutputUse:
@@ -178,7 +169,12 @@ def _find_only_output(text: str, outputs: Sequence[OutputUse]) -> OutputUse:
     return next(iter(files), outputs[-1])
 
 
-def _check_way(how: str, text: str) -> str:
+def check_join(how: str, text: str) -> str:
+    """Check that ``how`` is a way to join, as the user writes it in ``text``, and return it.
+
+    Raises:
+        RefusedError: It is none.
+    """
     name, colon, parameter = how.partition(":")
     if name not in WAYS:
         import difflib  # only for the refusal

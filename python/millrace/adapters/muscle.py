@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from millrace.adapters.adapter_base import describe_record_output, expand_file_records, join_names
 from millrace.adapters.option_reader import (
     CommandTokens,
@@ -230,15 +232,7 @@ def _build_outputs(
             raise RefusedError(f"{program}: {word.typed} would append to {word.value}", "name a new file")
         volatile = LOG_VOLATILE if word.name in ("log", "loga") else ()
         use = describe_record_output(word.name, word.value, files, command, volatile=volatile)
-        outputs.append(
-            OutputUse(
-                name=use.name,
-                path=use.path,
-                layout=use.layout,
-                volatile=use.volatile,
-                optional=word.name in MAYBE,
-            )
-        )
+        outputs.append(msgspec.structs.replace(use, optional=word.name in MAYBE))
         tokens.mark_output(word, len(outputs) - 1)
     return outputs
 

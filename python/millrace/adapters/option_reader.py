@@ -101,6 +101,16 @@ def split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def split_ordered_words(text: str) -> tuple[str, ...]:
+    """Split such a table into its words, in order."""
+    return tuple(text.split())
+
+
+def split_aliases(text: str) -> dict[str, str]:
+    """Split a table of ``alias=name`` into the names, by alias."""
+    return dict(pair.split("=") for pair in text.split())
+
+
 def scan_options(arguments: Sequence[str], options: OptionTable, program: str, *, first: int = 1) -> list[CommandWord]:
     """Read ``arguments`` from index ``first`` as ``program`` itself would.
 

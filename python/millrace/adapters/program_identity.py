@@ -16,6 +16,7 @@ from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at ea
 from contextlib import suppress
 from pathlib import Path
 
+from millrace.core.errors import RefusedError
 from millrace.core.tool_use import UserCommand
 from millrace.host.permissions import is_own_folder, replace_file
 
@@ -170,6 +171,30 @@ def read_version_line(command: UserCommand, *arguments: str) -> str:
     if kept and line and answer.returncode == 0:
         _cache_answer(kept, line)
     return line
+
+
+def read_checked_help(command: UserCommand, option: str, mark: str, package: str) -> str:
+    """Run a program with the user's options behind ``option`` for help, so that it checks them; return its help page.
+
+    Args:
+        mark: A line that every help page of the package has.
+
+    Raises:
+        RefusedError: It cannot be started, or does not accept the options.
+    """
+    name = command.tool
+    try:
+        answer = subprocess.run(
+            [command.argv[0], option, *command.argv[1:]], executable=command.exe, cwd=command.cwd, env=command.environ,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RefusedError(f"{name} cannot be started: {error}", f"check that {package} is installed") from error
+    if answer.returncode != 0 or mark not in answer.stdout:
+        said = (answer.stdout + answer.stderr).strip().splitlines() or ["no answer"]
+        problem = said[0].removeprefix("Failed to parse command line: ").rstrip(".")
+        raise RefusedError(f"{name} does not take these options: {problem}", f"see {name} -h")
+    return answer.stdout
 
 
 def _find_cached_answer(exe: Path, arguments: tuple[str, ...]) -> Path | None:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from millrace.adapters import joins
-from millrace.adapters.option_reader import OptionTable, split_words
+from millrace.adapters.option_reader import OptionTable, split_aliases, split_words
 from millrace.adapters.program_identity import is_interpreter
 from millrace.core.errors import RefusedError
 
@@ -152,7 +152,7 @@ class ToolDescription(_DescriptionTable, frozen=True, kw_only=True):
 
 def build_options(description: ToolDescription, use: DescribedUse) -> OptionTable:
     """Build the option table that parses a command of this use."""
-    aliases = dict(pair.split("=") for pair in use.names.split())
+    aliases = split_aliases(use.names)
     every: tuple[DescribedInput | DescribedOutput | DescribedDatabase, ...] = (*use.input, *use.output, *use.database)
     places = " ".join(each.option for each in every)
     flags, many = _resolve_aliases(use.flags, aliases), _resolve_aliases(use.many, aliases)
@@ -263,7 +263,7 @@ def _check_use(use: DescribedUse, path: Path) -> None:
             )
     for join in (*use.stdout, *(each for output in use.output for each in output.join)):
         try:
-            joins.check_join(join)
+            joins.check_join(join, join)
         except RefusedError as error:
             raise RefusedError(f"{path}: {error.message}", error.hint) from error
     for text in (

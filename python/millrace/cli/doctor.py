@@ -100,7 +100,7 @@ def examine_machine(environ: Mapping[str, str]) -> MachineReport:
         place, work_why = found.path, found.why
     return MachineReport(
         millrace=__version__, python=platform.python_version(), kernel=platform.release(), cores=n_cores, cores_why=why,
-        work_dir=str(place or ""), work_why=work_why, work_filesystem=read_filesystem_type(place) if place else "",
+        work_dir=str(place or ""), work_why=work_why, work_filesystem=read_mount(place)[0] if place else "",
         work_free=shutil.disk_usage(place).free if place else 0, pidfd=has_pidfd(),
         folder=examine_folder(Path.cwd()),
         tools=tuple(examine_tool(name, option, package, environ) for name, option, package in TOOLS), unseen=unseen,
@@ -173,11 +173,6 @@ def can_use_path(path: Path, how: int, what: Callable[[int], object]) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-def read_filesystem_type(place: Path) -> str:
-    """Return the type of the filesystem that holds ``place``, such as ``tmpfs``."""
-    return read_mount(place)[0]
 
 
 def read_mount(place: Path) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millrace.cli import print_message
 from millrace.cli.options import COMMAND, JobCommand, add_packing_options, find_tool_words
 from millrace.core.text_format import format_size
 
@@ -225,7 +226,7 @@ def _pack_outputs(
             pack_destinations.explain_write_errors(place),
             age_encryption.encrypt_when_written(place, wishes.encrypt_to) as fresh,
         ):
-            packed = result_files.pack_files(found, fresh, error.message)
+            packed = result_files.pack_plain(found, result_files.describe_originals(found), fresh, error.message)
         click.echo(f"millrace: {packed.describe_packing(dest)}", err=True)
         return
     outputs = result_files.find_output_files(plan, named)
@@ -240,7 +241,7 @@ def _pack_outputs(
         pack_destinations.explain_write_errors(place),
         age_encryption.encrypt_when_written(place, wishes.encrypt_to) as fresh,
     ):
-        packed = result_packer.pack_result(plan, outputs, fresh, wishes, _print_message)
+        packed = result_packer.pack_result(plan, outputs, fresh, wishes, print_message)
     click.echo(f"millrace: {packed.describe_packing(dest)}", err=True)
 
 
@@ -250,7 +251,7 @@ def _print_plan(plan: RunPlan, outputs: list[Path], wishes: PackOptions, bandwid
     from millrace.extensions.pack import pack_transfer, regeneration_trial
 
     with tempfile.TemporaryDirectory(prefix=".millrace-pack-", dir=plan.command.cwd) as folder:
-        ways, why_not = pack_transfer.measure_transfer_methods(plan, outputs, wishes, Path(folder), _print_message)
+        ways, why_not = pack_transfer.measure_transfer_methods(plan, outputs, wishes, Path(folder), print_message)
     click.echo(f"{'':10} {'bytes':>10} {'before':>10} {'send':>10} {'after':>10} {'in all':>10}")
     for way in ways:
         seconds = (way.before, way.bytes / bandwidth, way.after, way.estimate_seconds(bandwidth))
@@ -268,7 +269,3 @@ def _print_plan(plan: RunPlan, outputs: list[Path], wishes: PackOptions, bandwid
 def _format_bandwidth(bandwidth: float) -> str:
     """Format a bandwidth in bytes a second as Mbit/s."""
     return "any bandwidth" if bandwidth == float("inf") else f"{bandwidth * 8 / 1e6:,.1f} Mbit/s"
-
-
-def _print_message(text: str) -> None:
-    click.echo(f"millrace: {text}", err=True)

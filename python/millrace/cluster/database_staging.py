@@ -248,7 +248,7 @@ def stage_databases(
     if files and way != "off":
         n_reads = database_reads.estimate_plan_reads(plan, _count_node_slots(plan, members), len(first))
         known = database_sources.find_sources(files, len(first), n_reads, plan.job, plan.command.environ)
-    decision = MeasuredCopyPolicy(way, known, message if plan.job.verbosity > 0 else _ignore_text)
+    decision = MeasuredCopyPolicy(way, known, message if plan.job.verbosity > 0 else lambda _: None)
     talk = _StagingMessages(crew, interrupt, plan.run_dir)
     coordinator = CopyDistribution(
         keeper, sorted(set(first.values()) - {0}), talk.send_to_rank, talk.receive_messages, message
@@ -292,10 +292,6 @@ class _StagingMessages(NamedTuple):
     def send_to_rank(self, rank: int, message: Plain) -> None:
         assert self.crew
         self.crew.send_to_rank(rank, message)
-
-
-def _ignore_text(_: str) -> None:
-    pass
 
 
 def _count_node_slots(plan: RunPlan, members: Sequence[JobMember]) -> int:

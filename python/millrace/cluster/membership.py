@@ -148,11 +148,10 @@ class JobMembership:
         for rank, by in self._route.items():
             self.partitions[by].append(rank)
         self._links = FailureDetector(world, self.partitions)
-        self._ready: dict[int, say.NodeReady] = {}
+        #: What each rank has reported of its slots.
+        self.ready: dict[int, say.NodeReady] = {}
         self._left: set[int] = set()
         self._programs: ClusterPrograms | None = None
-        #: Shared outputs that each rank sees as the same file.
-        self.sees: dict[int, frozenset[int]] = {}
         #: Whether all are ready: from then on the run continues without a lost process.
         self._works = False
         #: Notes on the partitions, for the user.
@@ -201,8 +200,7 @@ class JobMembership:
                 case say.ProcessJoined():
                     self.hellos[rank] = message
                 case say.NodeReady():
-                    self._ready[rank] = message
-                    self.sees[rank] = message.sees
+                    self.ready[rank] = message
                 case say.NodeStopped():
                     links.gone.add(rank)
                     self.final_reports.add_report(self.format_rank_name(rank), message)
@@ -314,13 +312,13 @@ class JobMembership:
         Raises:
             MillraceError: A process fails or is late, or has another program.
         """
-        if not self._wait_for_others(lambda: len(self._ready)):
-            missing = map(self.format_rank_name, sorted(set(range(1, self.world.size)) - set(self._ready)))
+        if not self._wait_for_others(lambda: len(self.ready)):
+            missing = map(self.format_rank_name, sorted(set(range(1, self.world.size)) - set(self.ready)))
             self.world.broken = True
             raise LostError(f"{', '.join(missing)} does not get ready", "look at these nodes")
         if self._programs:
             self._programs.check_same_programs(
-                (self.format_rank_name(rank), self.hellos[rank].machine, one) for rank, one in self._ready.items()
+                (self.format_rank_name(rank), self.hellos[rank].machine, one) for rank, one in self.ready.items()
             )
         self._links.limit = MAX_SILENCE_SECONDS
         self._works = True

@@ -104,7 +104,7 @@ def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack
     """
     job = claim.plan.job
     show = stack.enter_context(progress.make_progress(claim.plan.job.progress_shown, sys.stderr))
-    say = debug_log.tee_to_log(show.write_message if job.verbosity >= 0 else _ignore_message)
+    say = debug_log.tee_to_log(show.write_message if job.verbosity >= 0 else lambda _: None)
     for warning in claim.plan.warnings:
         say(warning)
     if claim.changed:
@@ -145,10 +145,6 @@ def _remember_cost(plan: RunPlan, actions: ActionRunner) -> None:
     """Save the measured cost of tasks for later runs of the tool."""
     if plan.cost_key and (found := actions.scheduler.cost_model.cost_sums):
         result_fingerprint.remember_learnt_cost(plan.cost_key, found, plan.command.environ)
-
-
-def _ignore_message(_: str) -> None:
-    pass
 
 
 def join_mpi_job(launched: LaunchedProcess, supervision: SupervisorLink, job: JobSpec) -> JobMembership | None:

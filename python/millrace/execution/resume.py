@@ -24,7 +24,7 @@ from millrace.output.saved_outputs import find_lacking_files, read_committed_tas
 from millrace.planning import dependency_files, result_fingerprint
 from millrace.planning.program_lookup import is_unknown_tool
 from millrace.planning.run_plan import RunPlan
-from millrace.report.events import read_typed_events
+from millrace.report.events import read_events
 from millrace.report.summary import RunSummary, summarise_events
 from millrace.rundir import paths, run_history
 from millrace.rundir.paths import VERSION, RunCompletion, RunDir, RunManifest
@@ -228,7 +228,7 @@ def save_run_history(plan: RunPlan, rundir: RunDir, manifest: RunManifest, code:
         code: The exit code of this start.
         message: Why it stopped early; empty if it did not.
     """
-    counted = summarise_events(read_typed_events(rundir.events))
+    counted = summarise_events(read_events(rundir.events))
     if not plan.listed:
         return counted
     run_history.archive_run(

@@ -25,7 +25,7 @@ from millrace.planning import result_fingerprint
 from millrace.planning.run_dir_access import compute_run_dir_mode
 from millrace.planning.run_plan import RunPlan
 from millrace.report import summary
-from millrace.report.events import read_typed_events
+from millrace.report.events import read_events
 from millrace.rundir import ownership, paths
 from millrace.rundir.paths import RunDir, RunManifest
 
@@ -134,7 +134,7 @@ def find_complete_result(claim: RunClaim, supervision: SupervisorLink) -> Finish
         rundir.completion.unlink()
         return None
     try:
-        counted = summary.summarise_events(read_typed_events(rundir.events))
+        counted = summary.summarise_events(read_events(rundir.events))
     except OSError:
         counted = None  # killed while it removed the directory
     if not complete.kept and not complete.quarantined:

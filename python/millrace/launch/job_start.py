@@ -190,11 +190,12 @@ class JobStart:
             part.reset_for_start()
         #: Time of the last tick.
         self._looked = time.monotonic()
+        # First, as its step takes a second to be on the other node. If the launcher does not start, the guard ends it.
+        self._host_watch = batch_host.start_watch(ranks.allocation, alive, environ)
         self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, start_new_session=True,
                 cwd=ranks.plan.command.cwd, bufsize=0,
             )  # fmt: skip
-        self._host_watch = batch_host.start_watch(ranks.allocation, alive, environ)
 
     def watch_until_ended(self) -> str:
         """Relay output until the start has ended; return the reason. ``code`` is set if the run is at its end."""

@@ -16,7 +16,7 @@ from millrace.output import inconsistent_results
 from millrace.output.output_parts import select_effective_tasks
 from millrace.output.output_streams import OutputStreams, resolve_destination
 from millrace.report.event_log import load_runs
-from millrace.report.events import read_typed_events
+from millrace.report.events import read_events
 from millrace.rundir import ownership
 from millrace.rundir.paths import RunCompletion, RunDir, RunManifest
 
@@ -190,7 +190,7 @@ def read_run_status(run_dir: Path) -> RunStatus:
         tasks += scan.tasks
         damage += [f"{path.name}: byte {offset}: {problem}" for offset, problem, _ in scan.damage]
     counting = select_effective_tasks(inconsistent_results.drop_inconsistent_tasks(rundir, manifest.run_id, tasks))
-    starts = load_runs(read_typed_events(rundir.events)) if state == "stopped" and rundir.events.exists() else []
+    starts = load_runs(read_events(rundir.events)) if state == "stopped" and rundir.events.exists() else []
     reached = 0
     for task in counting:
         if task.first != reached:

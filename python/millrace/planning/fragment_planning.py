@@ -305,7 +305,12 @@ def plan_fragments(
     if command.view and command.view.later:
         return _fragment_by_volumes(use, command, adapter, database)
     known = SearchFacts(
-        queries, slots, memory_limits.read_usable_memory()[0], use.cost, job.batch_size[0], _find_pass_residues(use)
+        queries,
+        slots,
+        memory_limits.read_usable_memory()[0],
+        use.cost,
+        job.batch_size[0],
+        use.inputs[0].pass_residues if use.inputs else 0,
     )
     if command.view and command.view.in_pieces:
         return _fragment_by_blocks(use, command, adapter, database, known)
@@ -322,10 +327,6 @@ def plan_fragments(
     use = resolve_fragment_programs(adapter.plan_fragments(use, command, decision.sizes), command)
     n = len(use.fragmented.fragments) if use.fragmented else 1
     return use, f"fragments: {n}; {decision.why}"
-
-
-def _find_pass_residues(use: ToolUse) -> int:
-    return use.inputs[0].pass_residues if use.inputs else 0
 
 
 def _fragment_by_volumes(

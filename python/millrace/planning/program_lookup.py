@@ -15,32 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace.adapters.known_refusals import SCRIPTED
-from millrace.adapters.registry import MODULES
+from millrace.adapters.option_reader import split_words
+from millrace.adapters.registry import has_adapter
 from millrace.core.errors import RefusedError, ToolError
 from millrace.core.job import JobSpec
 from millrace.core.tool_use import ToolUse, UserCommand
 
 #: Programs that start another, which then is the tool.
-STARTERS = frozenset(
-    [
-        "time",
-        "nice",
-        "ionice",
-        "nohup",
-        "env",
-        "timeout",
-        "stdbuf",
-        "taskset",
-        "numactl",
-        "setsid",
-        "chrt",
-        "sudo",
-        "command",
-        "exec",
-        "srun",
-        "mpirun",
-        "mpiexec",
-    ]
+STARTERS = split_words(
+    "time nice ionice nohup env timeout stdbuf taskset numactl setsid chrt sudo command exec srun mpirun mpiexec"
 )
 SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "fish"])
 
@@ -63,7 +46,7 @@ def check_starters(argv: Sequence[str], environ: Mapping[str, str], *, filters: 
     name = Path(argv[0]).name
 
     def starts(word: str) -> bool:
-        return _is_known_program(word) or (not filters and shutil.which(word, path=environ.get("PATH")) is not None)
+        return has_adapter(word) or (not filters and shutil.which(word, path=environ.get("PATH")) is not None)
 
     if at := _find_started_program(argv, starts):
         line = _insert_millrace(argv, at)
@@ -83,9 +66,9 @@ def _check_shell_line(shell: str, line: str, starts: Callable[[str], bool]) -> N
     if not begins:
         return
     # Beside a known tool, the other programs prepare its input or process its output.
-    tool, at = next((each for each in begins if _is_known_program(each[0])), begins[0])
+    tool, at = next((each for each in begins if has_adapter(each[0])), begins[0])
     hint = f"write: {line[:at]}millrace run -- {line[at:]}"
-    if not _is_known_program(tool) and re.search(_SHELL_SIGNS, line):
+    if not has_adapter(tool) and re.search(_SHELL_SIGNS, line):
         hint = "run the tool by itself, as in: millrace run -- TOOL ... > FILE; and what comes before or after it in the shell"
     raise RefusedError(f"{shell} starts {tool}: millrace has to see the tool itself", hint)
 
@@ -99,10 +82,6 @@ def _find_started_program(argv: Sequence[str], is_program: Callable[[str], bool]
 
 def _insert_millrace(argv: Sequence[str], at: int) -> str:
     return shlex.join([*argv[:at], "millrace", "run", "--", *argv[at:]])
-
-
-def _is_known_program(word: str) -> bool:
-    return Path(word).name in MODULES
 
 
 def _split_words(line: str) -> list[str]:

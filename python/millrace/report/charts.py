@@ -183,7 +183,7 @@ def make_cost_classes(tasks: Sequence[TaskEvent]) -> dict[str, Any]:
     for task in tasks:
         key = int(log10(max(_compute_record_cost(task), 1e-6)) * CLASSES_PER_DECADE // 1)
         n, seconds = classes.get(key, (0, 0.0))
-        classes[key] = (n + task.records, seconds + _get_task_seconds(task))
+        classes[key] = (n + task.records, seconds + task.work_seconds)
     keys = range(min(classes), max(classes) + 1)
     whole = sum(seconds for _, seconds in classes.values()) or 1.0
     return {
@@ -203,18 +203,13 @@ def compute_costliest_share(tasks: Sequence[TaskEvent], part: float = 0.01) -> f
         n = task.records
         if left <= 0 or n == 0:
             break
-        taken += _get_task_seconds(task) * min(left / n, 1.0)
+        taken += task.work_seconds * min(left / n, 1.0)
         left -= n
-    return taken / (sum(map(_get_task_seconds, tasks)) or 1.0)
-
-
-def _get_task_seconds(task: TaskEvent) -> float:
-    """Return CPU seconds if measured, else wall seconds."""
-    return task.cpu or task.seconds
+    return taken / (sum(task.work_seconds for task in tasks) or 1.0)
 
 
 def _compute_record_cost(task: TaskEvent) -> float:
-    return _get_task_seconds(task) / max(task.records, 1)
+    return task.work_seconds / max(task.records, 1)
 
 
 def _choose_bins(runs: Sequence[LoggedRun], along: TimeAxis) -> tuple[float, int]:

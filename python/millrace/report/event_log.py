@@ -12,7 +12,6 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappush, heappushpop
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -28,7 +27,6 @@ from millrace.report.events import (
     TasksEvent,
     VolumesEvent,
     WarningEvent,
-    convert_events,
     escape_surrogates,
 )
 
@@ -237,10 +235,10 @@ class LoggedRun(msgspec.Struct):
         return self.head.records_resumed + sum(task.records for task in self.done_tasks)
 
 
-def load_runs(events: Iterable[dict[str, Any] | AnyLogEvent]) -> list[LoggedRun]:
+def load_runs(events: Iterable[AnyLogEvent]) -> list[LoggedRun]:
     """Sort events into runs. Events before the first ``run`` event get a run with default fields."""
     runs: list[LoggedRun] = []
-    for event in convert_events(events):
+    for event in events:
         add_event(runs, event)
     return runs
 

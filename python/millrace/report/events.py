@@ -85,6 +85,11 @@ class TaskEvent(LogEvent, frozen=True, kw_only=True, tag="task"):
         """Seconds for which the slot worked on them."""
         return self.t - self.start
 
+    @property
+    def work_seconds(self) -> float:
+        """CPU seconds if measured, as load does not change them; else the elapsed ones."""
+        return self.cpu or self.seconds
+
 
 class TasksEvent(TaskEvent, frozen=True, kw_only=True, tag="tasks"):
     """Tasks that a slot did one after the other, all with this ``TaskEvent.status``; see ``millrace.report.event_log``.
@@ -193,38 +198,20 @@ def escape_surrogates(value: Any) -> Any:
             return value
 
 
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of a log in order, lazily, without lines that are incomplete because a run was killed.
+def read_events(path: Path) -> Iterator[AnyLogEvent]:
+    """Yield the events of a log in order, lazily, without kinds that this version does not know."""
+    with path.open("rb") as lines:
+        yield from decode_events(lines)
+
+
+def decode_events(lines: Iterable[bytes]) -> Iterator[AnyLogEvent]:
+    """Yield the events of lines of a log, without lines that are incomplete because a run was killed.
 
     A kill leaves a line that is no JSON object: at the end of the file, or in the middle where a later run went on.
     """
-    decoder = msgspec.json.Decoder(dict[str, Any])
-    with path.open("rb") as lines:
-        for line in lines:
-            try:
-                yield decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue
-
-
-def read_typed_events(path: Path) -> Iterator[AnyLogEvent]:
-    """Yield the same as ``convert_events`` of ``read_events``, in one step: a run of many tasks ends sooner."""
     decoder = msgspec.json.Decoder(AnyLogEvent)
-    with path.open("rb") as lines:
-        for line in lines:
-            try:
-                yield decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue
-
-
-def convert_events(events: Iterable[dict[str, Any] | AnyLogEvent]) -> Iterator[AnyLogEvent]:
-    """Convert the output of ``read_events`` into event values, without kinds that this version does not know."""
-    for event in events:
-        if isinstance(event, LogEvent):
-            yield event
-            continue
+    for line in lines:
         try:
-            yield msgspec.convert(event, AnyLogEvent)
-        except msgspec.ValidationError:
+            yield decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
             continue

@@ -268,8 +268,6 @@ def _format_incidents(snapshot: ProgressSnapshot) -> list[str]:
 def _draw_bar(snapshot: ProgressSnapshot, rate: str, eta: tuple[float, float, float] | None) -> RenderableType:
     """Draw the bar: share and time left above, counts below."""
     from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
     from rich.text import Text
 
     share = compute_done_fraction(snapshot)
@@ -293,19 +291,23 @@ def _draw_bar(snapshot: ProgressSnapshot, rate: str, eta: tuple[float, float, fl
             no_wrap=True,
         )
         return Group(head, counts)
+    ending = format_eta(eta) if eta and share < 1 else f"{text_format.format_duration(snapshot.elapsed)} elapsed"
+    return Group(draw_share(share, ending), counts)
+
+
+def draw_share(share: float, ending: str) -> RenderableType:
+    """Draw a bar of ``share``, its percentage, and ``ending`` behind it."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(ratio=1, min_width=10)
     grid.add_column(no_wrap=True, justify="right")
     grid.add_column(no_wrap=True)
-    grid.add_row(
-        ProgressBar(total=1.0, completed=share, complete_style="green", finished_style="green"),
-        Text(text_format.format_percent(share), "bold"),
-        Text(
-            format_eta(eta) if eta and share < 1 else f"{text_format.format_duration(snapshot.elapsed)} elapsed",
-            "cyan",
-        ),
-    )
-    return Group(grid, counts)
+    bar = ProgressBar(total=1.0, completed=share, complete_style="green", finished_style="green")
+    grid.add_row(bar, Text(text_format.format_percent(share), "bold"), Text(ending, "cyan"))
+    return grid
 
 
 #: Number of time windows whose rates are compared: more would be too short, fewer too few for a spread.
@@ -344,7 +346,8 @@ def estimate_remaining(history: Sequence[tuple[float, float]], total: float) -> 
     n_windows = min(N_WINDOWS, steps)
     rates = _compute_rates(history, n_windows)
     mean = sum(rates) / n_windows
-    recent = _compute_mean(rates[n_windows // 2 :])
+    newer = rates[n_windows // 2 :]
+    recent = sum(newer) / len(newer)
     # The newer half counts twice: it is nearer to the rest, yet too short to be trusted alone.
     likely = (mean + 2 * recent) / 3
     if likely <= 0:
@@ -358,10 +361,6 @@ def estimate_remaining(history: Sequence[tuple[float, float]], total: float) -> 
     slow = max(min(mean, recent) - doubt, likely / 5)
     seconds = left / likely
     return (min(left / fast, seconds * 0.95), seconds, max(left / slow, seconds * 1.05))
-
-
-def _compute_mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _compute_rates(history: Sequence[tuple[float, float]], n_windows: int) -> list[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import nlargest
-from typing import Any
 
 from millrace.core import text_format
 from millrace.core.tool_use import FrozenValue
@@ -80,7 +79,7 @@ class RunSummary(FrozenValue, frozen=True):
     warnings: dict[str, int]
 
 
-def summarise_events(events: Iterable[dict[str, Any] | AnyLogEvent]) -> RunSummary:
+def summarise_events(events: Iterable[AnyLogEvent]) -> RunSummary:
     """Add up the events of a log (see ``millrace.report.events.read_events``)."""
     return summarise_runs(load_runs(events))
 

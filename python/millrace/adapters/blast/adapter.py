@@ -24,12 +24,12 @@ from millrace.adapters.blast.command_line import (
     read_options,
     read_query_names,
 )
-from millrace.adapters.blast.output_formats import OutputFormat, choose_join, parse_format, split_ordered_words
+from millrace.adapters.blast.output_formats import OutputFormat, choose_join, parse_format
 from millrace.adapters.blast.passes import find_pass_rules
 from millrace.adapters.blast.query_sizes import PASS_RESIDUES
 from millrace.adapters.blast.search_path import SearchPath, split_names
 from millrace.adapters.blast.volumes import refuse_cut_off
-from millrace.adapters.option_reader import CommandTokens
+from millrace.adapters.option_reader import CommandTokens, split_ordered_words
 from millrace.adapters.program_identity import read_version_line
 from millrace.adapters.registry import FAMILIES
 from millrace.core.errors import RefusedError

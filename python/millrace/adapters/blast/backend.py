@@ -49,12 +49,7 @@ class BlastBackend:
             for first, last in whole.listed:
                 listed.add_range(first, last)
             databases = [str(folder / name) for name in whole.mask_entries(listed, folder, "listed")]
-        names = []
-        for number, fragment in enumerate(fragmented.fragments):
-            lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *whole.numbers)
-            whole.write_alias_file(folder / f"fragment{number}", databases, *lines)
-            names.append(str(folder / f"fragment{number}"))
-        return names
+        return [whole.write_range_alias(n, part, databases, folder) for n, part in enumerate(fragmented.fragments)]
 
     def make_candidates(
         self,
@@ -225,6 +220,10 @@ class _WholeDatabase:
             str(self.parts / (f"part{number}" if start == fragment.first and n else OTHERS) / Path(base).name)
             for base, n, start in zip(self.volumes, self.entries, starts, strict=False)
         ]
+        return self.write_range_alias(number, fragment, bases, folder)
+
+    def write_range_alias(self, number: int, fragment: DatabaseFragment, bases: Sequence[str], folder: Path) -> str:
+        """Write an alias with the entries of one fragment, read from ``bases``, and return its path."""
         lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *self.numbers)
         self.write_alias_file(folder / f"fragment{number}", bases, *lines)
         return str(folder / f"fragment{number}")

@@ -15,24 +15,11 @@ import msgspec
 
 from millrace.adapters.blast.search_path import SearchPath, split_names
 from millrace.adapters.blast.volumes import BlastVolume, add_ending, read_sequence_bytes, read_volume
+from millrace.adapters.option_reader import split_words
 from millrace.core.errors import RefusedError
 
 #: Lines of an alias that leave entries out.
-FILTERS = frozenset(
-    [
-        "GILIST",
-        "TILIST",
-        "SILIST",
-        "SEQIDLIST",
-        "TAXIDLIST",
-        "OIDLIST",
-        "FIRST_OID",
-        "LAST_OID",
-        "MEMB_BIT",
-        "MAXOID",
-        "IPGLIST",
-    ]
-)
+FILTERS = split_words("GILIST TILIST SILIST SEQIDLIST TAXIDLIST OIDLIST FIRST_OID LAST_OID MEMB_BIT MAXOID IPGLIST")
 
 
 class NotInFragmentsError(Exception):

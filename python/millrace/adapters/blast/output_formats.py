@@ -7,39 +7,33 @@ import re
 import msgspec
 
 from millrace.adapters.blast.command_line import QueryNames, make_usage_refusal
+from millrace.adapters.option_reader import split_ordered_words, split_words
 from millrace.core.errors import RefusedError
-
-
-def split_ordered_words(text: str) -> tuple[str, ...]:
-    """Split a table that is written as running text into its words, in order."""
-    return tuple(text.split())
-
 
 #: The columns of ``std``, and of a table without named columns.
 STANDARD_COLUMNS = split_ordered_words(
     "qaccver saccver pident length mismatch gapopen qstart qend sstart send evalue bitscore"
 )
-COLUMNS = frozenset(
-    split_ordered_words("""
+COLUMNS = split_words(
+    """
     qseqid qgi qacc qaccver qlen sseqid sallseqid sgi sallgi sacc saccver sallacc slen qstart qend sstart send
     qseq sseq evalue bitscore score length pident nident mismatch positive gapopen gaps ppos frames qframe
     sframe btop staxid ssciname scomname sblastname sskingdom staxids sscinames scomnames sblastnames
     sskingdoms stitle salltitles sstrand qcovs qcovhsp qcovus
-    """)
+    """
 )
 QUERY_COLUMNS = frozenset({"qseqid", "qacc", "qaccver"})
 
 #: Formats that are refused: the reason, and the nearest format that works.
 REFUSED_FORMATS = {
     9: ("it is binary ASN.1, whose Query_N cannot be run on", "use -outfmt 11 or 5"),
-    13: (
-        "it is many files, named after -out and numbered over the whole run",
-        "use -outfmt 15, the same in one file",
-    ),
-    14: (
-        "it is many files, named after -out and numbered over the whole run",
-        "use -outfmt 16, the same in one file",
-    ),
+    **{
+        number: (
+            "it is many files, named after -out and numbered over the whole run",
+            f"use -outfmt {one}, the same in one file",
+        )
+        for number, one in ((13, 15), (14, 16))
+    },
     **dict.fromkeys(
         (1, 2, 3, 4),
         (

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from millrace.adapters.adapter_base import FileNamePatterns, match_one_file
+from millrace.adapters.option_reader import split_ordered_words
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import UserCommand
 
@@ -120,32 +121,7 @@ def _read_ncbirc(command: UserCommand) -> str:
 NAMING = ("db", "rpsdb")
 
 #: Endings of the files of a volume, after the letter of its kind, that ``makeblastdb`` of 2.2 to 2.17 writes.
-ENDINGS = [
-    "al",
-    "in",
-    "hr",
-    "sq",
-    "db",
-    "ot",
-    "tf",
-    "to",
-    "os",
-    "nd",
-    "ni",
-    "sd",
-    "si",
-    "og",
-    "pd",
-    "pi",
-    "hd",
-    "hi",
-    "aa",
-    "ab",
-    "ac",
-    "td",
-    "ti",
-    "js",
-]
+ENDINGS = split_ordered_words("al in hr sq db ot tf to os nd ni sd si og pd pi hd hi aa ab ac td ti js")
 
 #: Lines of an alias that name files with lists of entries.
 LISTS = ("GILIST", "SEQIDLIST", "TAXIDLIST", "OIDLIST")

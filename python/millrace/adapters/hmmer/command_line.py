@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from millrace.adapters.adapter_base import is_stream_path
-from millrace.adapters.option_reader import CommandWord, OptionErrorTexts, OptionTable, scan_options
+from millrace.adapters.option_reader import CommandWord, OptionErrorTexts, OptionTable, scan_options, split_words
+from millrace.adapters.program_identity import read_checked_help
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import OutputArg, OutputUse, UserCommand
 
@@ -38,25 +38,10 @@ PROGRAMS = {
 
 #: Options that ``-h`` does not show; True: takes an argument.
 HIDDEN = {
-    "restrictdb_stkey": True,
-    "restrictdb_n": True,
-    "ssifile": True,
-    "bgfile": True,
-    "mx": True,
-    "domE": True,
-    "domT": True,
-    "incdomE": True,
-    "incdomT": True,
-    "domZ": True,
-    "B1": True,
-    "B2": True,
-    "B3": True,
-    "cut_ga": False,
-    "cut_nc": False,
-    "cut_tc": False,
-    "daemon": False,
-    "mpi": False,
-    "stall": False,
+    **dict.fromkeys(
+        split_words("restrictdb_stkey restrictdb_n ssifile bgfile mx domE domT incdomE incdomT domZ B1 B2 B3"), True
+    ),
+    **dict.fromkeys(split_words("cut_ga cut_nc cut_tc daemon mpi stall"), False),
 }
 
 #: Options that do not work with batches: the reason, and what to use instead.
@@ -67,13 +52,9 @@ REFUSED = {
     ),
     "stall": ("waits for a debugger", "leave --stall away"),
     "daemon": ("serves searches and never ends", "run it directly"),
-    "chkhmm": (
-        "names its files by iteration for all queries together",
-        "run jackhmmer directly for checkpoints",
-    ),
-    "chkali": (
-        "names its files by iteration for all queries together",
-        "run jackhmmer directly for checkpoints",
+    **dict.fromkeys(
+        ("chkhmm", "chkali"),
+        ("names its files by iteration for all queries together", "run jackhmmer directly for checkpoints"),
     ),
 }
 COMPLAINTS = OptionErrorTexts(
@@ -103,28 +84,9 @@ def read_help_page(command: UserCommand) -> str:
     Raises:
         RefusedError: It cannot be started, or does not accept the options.
     """
-    name, options = command.tool, command.argv[1:]
-    if "-h" in options:
-        raise RefusedError(f"{name} -h only prints help", f"run it directly: {name} -h")
-    try:
-        answer = subprocess.run(
-            [command.argv[0], "-h", *options],
-            executable=command.exe,
-            cwd=command.cwd,
-            env=command.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RefusedError(f"{name} cannot be started: {error}", "check that HMMER is installed") from error
-    if answer.returncode != 0 or "# HMMER 3" not in answer.stdout:
-        words = (answer.stdout + answer.stderr).strip().splitlines() or ["no answer"]
-        problem = words[0].removeprefix("Failed to parse command line: ").rstrip(".")
-        raise RefusedError(f"{name} does not take these options: {problem}", f"see {name} -h")
-    return answer.stdout
+    if "-h" in command.argv[1:]:
+        raise RefusedError(f"{command.tool} -h only prints help", f"run it directly: {command.tool} -h")
+    return read_checked_help(command, "-h", "# HMMER 3", "HMMER")
 
 
 def parse_help_options(help_page: str) -> dict[str, bool]:

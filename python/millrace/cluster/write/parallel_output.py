@@ -74,7 +74,7 @@ class ParallelOutput:
         for stream in candidates:
             output = plan.use.outputs[stream]
             path = resolve_destination(output, cwd)
-            blind = [rank for rank, sees in sorted(crew.sees.items()) if stream not in sees]
+            blind = [rank for rank in sorted(crew.ready) if stream not in crew.ready[rank].sees]
             if blind:
                 message(
                     f"{output.path} is written by the coordinator: {crew.format_rank_name(blind[0])} does not see the same file"

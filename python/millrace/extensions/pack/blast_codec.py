@@ -8,32 +8,31 @@ of volumes and paths, come from ``blastdbcmd``.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from millrace.adapters.blast.backend import BACKEND
 from millrace.adapters.blast.command_line import OPTIONS
+from millrace.adapters.blast.output_formats import STANDARD_COLUMNS
 from millrace.adapters.blast.search_path import split_names
 from millrace.adapters.blast.volumes import KINDS
 from millrace.adapters.option_reader import scan_options
 from millrace.core.tool_use import BlastDatabase, FragmentPlan, OutputUse, ToolUse, UserCommand
 from millrace.extensions.pack import known_databases
 from millrace.extensions.pack.hits import BatchHits
-from millrace.extensions.pack.known_databases import DatabaseEntries
+from millrace.extensions.pack.known_databases import DatabaseEntries, digest_entries
 from millrace.extensions.pack.layout import PackedDatabase
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, collect_named_ordinals
 
 #: The name of an entry without an id: its position in its volume.
 _NUMBERED = re.compile(rb"^(?:gnl\|)?BL_ORD_ID[|:]\d+$")
-
-_MODULUS = 1 << 256
 
 
 def read_entries(about: BlastDatabase, command: UserCommand, most: int | None) -> DatabaseEntries:
@@ -42,17 +41,15 @@ def read_entries(about: BlastDatabase, command: UserCommand, most: int | None) -
     Raises:
         NotPackableError: ``blastdbcmd`` cannot list them.
     """
-    ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
-    for line in read_blastdbcmd_lines(about, command, "%i\t%t\t%s"):
-        if n == most:
-            break
-        name, _, rest = line.rstrip(b"\n").partition(b"\t")
-        sequence = rest.rpartition(b"\t")[2]
-        digest = hashlib.sha256((b"" if _NUMBERED.match(name) else name) + b"\t" + rest).digest()
-        ordered.update(digest)
-        total = (total + int.from_bytes(digest, "big")) % _MODULUS
-        n, residues = n + 1, residues + len(sequence)
-    return DatabaseEntries(n, residues, ordered.hexdigest(), f"{total:064x}")
+    return digest_entries(
+        _parse_entry(line) for line in islice(read_blastdbcmd_lines(about, command, "%i\t%t\t%s"), most)
+    )
+
+
+def _parse_entry(line: bytes) -> tuple[bytes, int]:
+    """Return what distinguishes an entry, and the length of its sequence."""
+    name, _, rest = line.rstrip(b"\n").partition(b"\t")
+    return (b"" if _NUMBERED.match(name) else name) + b"\t" + rest, len(rest.rpartition(b"\t")[2])
 
 
 def find_named_ordinals(about: BlastDatabase, command: UserCommand, words: Set[bytes]) -> Mapping[bytes, Sequence[int]]:
@@ -121,22 +118,6 @@ def read_blastdbcmd_lines(about: BlastDatabase, command: UserCommand, outfmt: st
             raise NotPackableError(f"blastdbcmd cannot read {base}: {words}")
 
 
-#: The default columns of a table.
-_STANDARD = [
-    "qaccver",
-    "saccver",
-    "pident",
-    "length",
-    "mismatch",
-    "gapopen",
-    "qstart",
-    "qend",
-    "sstart",
-    "send",
-    "evalue",
-    "bitscore",
-]
-
 _QUERY = ("qseqid", "qaccver", "qacc")
 _SUBJECT = ("sseqid", "saccver", "sacc", "sallseqid", "sallacc")
 
@@ -172,7 +153,7 @@ def _parse_outfmt(argv: Sequence[str]) -> tuple[int, list[str]]:
             text = word.values[0]
     number, *columns = text.split()
     columns = [each for each in columns if not each.startswith("delim=")]
-    expanded = [name for each in columns or ["std"] for name in (_STANDARD if each == "std" else [each])]
+    expanded = [name for each in columns or ["std"] for name in (STANDARD_COLUMNS if each == "std" else [each])]
     return int(number) if number.isdigit() else -1, expanded
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections import defaultdict
@@ -18,7 +17,7 @@ from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FragmentPlan, HmmerTargets, OutputUse, ToolUse, UserCommand
 from millrace.extensions.pack import hits, known_databases
 from millrace.extensions.pack.hits import BatchHits
-from millrace.extensions.pack.known_databases import DatabaseEntries
+from millrace.extensions.pack.known_databases import DatabaseEntries, digest_entries
 from millrace.extensions.pack.layout import PackedDatabase
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, collect_named_ordinals
 
@@ -110,8 +109,6 @@ def _collect_from_table(
         found[names[at][1]].add(words[target])
     return NamedTargets(found, [[] for _ in batches])
 
-
-_MODULUS = 1 << 256
 
 #: The statistics that a report has at the end of one query.
 _COUNTS = b"""Internal pipeline statistics summary:
@@ -234,13 +231,7 @@ def _require_hmmer_targets(use: ToolUse) -> HmmerTargets:
 
 def _digest_targets(about: HmmerTargets) -> DatabaseEntries:
     """Read and digest all targets."""
-    ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
-    for entry in _read_target_texts(about):
-        digest = hashlib.sha256(entry).digest()
-        ordered.update(digest)
-        total = (total + int.from_bytes(digest, "big")) % _MODULUS
-        n, residues = n + 1, residues + _count_residues(entry)
-    return DatabaseEntries(n, residues, ordered.hexdigest(), f"{total:064x}")
+    return digest_entries((entry, _count_residues(entry)) for entry in _read_target_texts(about))
 
 
 def _read_target_texts(about: HmmerTargets) -> Iterator[bytes]:

@@ -37,6 +37,17 @@ class DatabaseEntries(FrozenValue, frozen=True):
     unordered: str
 
 
+def digest_entries(entries: Iterable[tuple[bytes, int]]) -> DatabaseEntries:
+    """Digest all entries, each given as the bytes that distinguish it, and its residues."""
+    ordered, total, n, residues = hashlib.sha256(), 0, 0, 0
+    for text, length in entries:
+        digest = hashlib.sha256(text).digest()
+        ordered.update(digest)
+        total = (total + int.from_bytes(digest, "big")) % (1 << 256)
+        n, residues = n + 1, residues + length
+    return DatabaseEntries(n, residues, ordered.hexdigest(), f"{total:064x}")
+
+
 class KnownDatabase(FrozenValue, frozen=True):
     """A cache file: the entries of one database."""
 

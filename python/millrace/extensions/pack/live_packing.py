@@ -269,7 +269,7 @@ class _LivePacker:
         """Run, and pack the hits; then the differences of the outputs from their regeneration."""
         if self._wishes.with_queries:
             pack_queries(writer, packing.queries)
-        counted = [CountedOutput(use.name, _discard_bytes) for use in self._plan.use.outputs]
+        counted = [CountedOutput(use.name, lambda _: None) for use in self._plan.use.outputs]
         follower = JournalFollower(self._plan, packing.codec, writer, self._wishes.batch)
         try:
             finished = self._carry_out_plan([each.add_bytes for each in counted], follower.begun.set)
@@ -348,10 +348,6 @@ class SharedPackWriter:
             size = self._writer.add(kind, data, reference, note)
             self.sizes[kind] = self.sizes.get(kind, 0) + size
             return size
-
-
-def _discard_bytes(_: bytes) -> None:
-    pass
 
 
 def _do_nothing() -> None:

@@ -162,8 +162,7 @@ class PackSummary:
     why_plain: str = ""
     #: Another method, in words.
     how: str = ""
-    #: Seconds of reading, and of regenerating.
-    read_seconds: float = 0.0
+    #: Seconds of regenerating.
     regenerate_seconds: float = 0.0
 
     def describe_packing(self, dest: Path) -> str:
@@ -177,11 +176,6 @@ class PackSummary:
             return f"{told}, {self.how}"
         again = f"; regenerated in {self.regenerate_seconds:.1f} s" if self.regenerate_seconds else ""
         return f"{told}: hits {format_size(self.hits)}, differences {format_size(self.differences)}{again}"
-
-
-def pack_files(paths: Sequence[Path], dest: Path, why: str) -> PackSummary:
-    """Pack files whose command is unknown as plain bytes, for the reason ``why``."""
-    return pack_plain(paths, describe_originals(paths), dest, why)
 
 
 def describe_originals(paths: Sequence[Path]) -> tuple[OriginalOutput, ...]:

@@ -166,18 +166,16 @@ class ResultPacker:
         self.item = plan.use.inputs[0]
 
     def pack(self) -> PackSummary:
-        begun = time.monotonic()
         made = self.make_recipe()
         key = hashlib.sha256(layout.encode_recipe(made) + b"%d" % self._wishes.batch).hexdigest()[:12]
         with open_packing_folder(self._dest, key) as folder:
             batches = self.cut_queries(folder)
             found = self.find_hits(folder, batches)
-            read = time.monotonic() - begun
+            begun = time.monotonic()
             regenerated = self._try_first_batches(folder, made, batches, found) or self.regenerate_outputs(
                 folder, self.queries, made, batches, found
             )
-            took = time.monotonic() - begun - read
-            return self._write_pack(folder, made, found, regenerated, (read, took))
+            return self._write_pack(folder, made, found, regenerated, time.monotonic() - begun)
 
     def make_recipe(self) -> PackRecipe:
         """Make the recipe of the result; reads the whole database, unless it is in the cache."""
@@ -294,7 +292,7 @@ class ResultPacker:
         made: PackRecipe,
         found: Sequence[BatchHits],
         regenerated: Sequence[Path],
-        seconds: tuple[float, float],
+        seconds: float,
     ) -> PackSummary:
         if len(found) > hits.MAX_BATCHES:
             raise NotPackableError(
@@ -318,7 +316,7 @@ class ResultPacker:
         finally:
             writer.discard_unfinished()
         n_bytes = sum(each.bytes for each in self._originals)
-        return PackSummary(n_bytes, writer.size, of_hits, of_differences, "", "", *seconds)
+        return PackSummary(n_bytes, writer.size, of_hits, of_differences, "", "", seconds)
 
     def _compare_with_zstd(self, packed: int, scratch: Path) -> None:
         """Check that the pack is smaller than the result under zstd; compress that only if an estimate is close."""

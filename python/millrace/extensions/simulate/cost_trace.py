@@ -18,7 +18,7 @@ from millrace.core.errors import RefusedError
 from millrace.core.tasks import RankTask, SearchTask, SliceTask, SlotTask, WholeTask
 from millrace.core.tool_use import CostHint, DatabaseFragment, FragmentPlan, OutputUse, RankColumns
 from millrace.report import event_log
-from millrace.report.events import TaskEvent, read_typed_events
+from millrace.report.events import TaskEvent, read_events
 from millrace.scheduler.batch_sizing import CostModel
 from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES
 
@@ -235,10 +235,6 @@ def _repeat_per_fragment(n: int, fragments: int) -> list[int]:
 # Drawn
 
 
-def _draw_fixed(rng: random.Random, seconds: float = 1.0) -> float:
-    return seconds
-
-
 def _draw_lognormal(rng: random.Random, mean: float = 1.0, sigma: float = 1.0) -> float:
     return rng.lognormvariate(math.log(mean) - sigma * sigma / 2, sigma)
 
@@ -265,7 +261,7 @@ def _draw_skewed(rng: random.Random) -> float:
 
 
 _DRAWN: dict[str, Callable[..., float]] = {
-    "fixed": _draw_fixed, "lognormal": _draw_lognormal, "pareto": _draw_pareto, "skewed": _draw_skewed, "lengths": _draw_lognormal,
+    "fixed": lambda rng, seconds=1.0: seconds, "lognormal": _draw_lognormal, "pareto": _draw_pareto, "skewed": _draw_skewed, "lengths": _draw_lognormal,
 }  # fmt: skip
 
 
@@ -298,7 +294,7 @@ def _read_measured_costs(path: Path, rng: random.Random, replay: bool) -> tuple[
             f"{path}: no such run directory, event log or distribution",
             "a run with --keep-run-dir keeps its events.jsonl; distributions are " + ", ".join(sorted(_DRAWN)),
         )
-    told = event_log.load_runs(read_typed_events(log))
+    told = event_log.load_runs(read_events(log))
     tasks = [task for run in told for task in run.done_tasks if task.records]
     if not tasks:
         raise RefusedError(f"{log}: no task was done", "give the event log of a run that did some work")
@@ -307,9 +303,7 @@ def _read_measured_costs(path: Path, rng: random.Random, replay: bool) -> tuple[
     # Only batches are measured: each record counts with the mean of its batch. Batches of one record are most precise.
     weights = [task.records for task in tasks]
     units = [max(round(task.units / n), 1) for task, n in zip(tasks, weights, strict=True)]
-    seconds = [
-        max(_get_task_seconds(task) - startup * task.tasks, 1e-6) / n for task, n in zip(tasks, weights, strict=True)
-    ]
+    seconds = [max(task.work_seconds - startup * task.tasks, 1e-6) / n for task, n in zip(tasks, weights, strict=True)]
     if replay:
         in_order = sorted(range(len(tasks)), key=lambda k: tasks[k].first)
         chosen = [k for k in in_order for _ in range(weights[k])]
@@ -323,13 +317,8 @@ def _estimate_startup(tasks: Sequence[TaskEvent]) -> float:
     """Estimate the seconds before the first record, as the scheduler does."""
     model = CostModel(CostHint(startup_seconds=0.0))
     for task in tasks:
-        model.observe_task(task.units // task.tasks, _get_task_seconds(task) / task.tasks)
+        model.observe_task(task.units // task.tasks, task.work_seconds / task.tasks)
     return model.startup
-
-
-def _get_task_seconds(task: TaskEvent) -> float:
-    """Return the CPU seconds if measured, as load does not change them; else the elapsed ones."""
-    return task.cpu or task.seconds
 
 
 #: The result of most simulated tasks.

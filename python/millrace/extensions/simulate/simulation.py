@@ -5,46 +5,18 @@ database in fragments, its searches and finishes (in one, in parts, or in slices
 ``TaskPlacement`` and ``FragmentAffinity`` at the root and in each partition, also when a node is lost; the rule that
 forms partitions. Simulated: the clock; a coordinator and partition leaders that handle one message at a time;
 messages of fixed latency; ``SimulatedNodes``. Not simulated: start of the job, staging of databases, writing of
-output, restart after a lost coordinator or leader. Durations under other ways to divide the job are computed for
-comparison.
+output, restart after a lost coordinator or leader.
 """
 
 from __future__ import annotations
 
 import gc
-import heapq
-import math
-from itertools import pairwise
 
 from millrace.core.tasks import TaskId
 from millrace.extensions.simulate.cost_trace import CostTrace, SimulatedCluster, SimulationOutcome
 from millrace.extensions.simulate.simulated_coordinator import STRAGGLER_CHECK_SECONDS, SimulatedCoordinator
 from millrace.extensions.simulate.simulated_nodes import ClockEvent, EventClock, MessageQueue, SimulatedNodes
 from millrace.scheduler.placement import divide_into_partitions
-
-
-def compute_static_seconds(trace: CostTrace, records: int, cores: int) -> float:
-    """Return the seconds of the job if equal numbers of records are assigned to the cores beforehand, in order."""
-    bounds = [core * records // cores for core in range(cores + 1)]
-    return trace.startup_seconds + max(
-        trace.sum_seconds_before(last) - trace.sum_seconds_before(first) for first, last in pairwise(bounds)
-    )
-
-
-def compute_in_order_seconds(trace: CostTrace, records: int, cores: int) -> float:
-    """Return the seconds of the job if cores take single records in their order, and nothing else costs time.
-
-    No dispatcher that learns the cost of a record only by running it does better, except by luck: a long record at the
-    end of the input ends last.
-    """
-    begun = max(records - math.ceil(4 * trace.longest_seconds / trace.mean_seconds) * cores, 0)
-    last = begin = trace.sum_seconds_before(begun) / cores
-    free = [begin] * cores
-    for record in range(begun, records):
-        end = free[0] + trace.sum_seconds_before(record + 1) - trace.sum_seconds_before(record)
-        heapq.heapreplace(free, end)
-        last = max(last, end)
-    return last
 
 
 class ClusterSimulation:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -24,18 +23,16 @@ from millrace.extensions.watch.watch_targets import WatchedJob
 from millrace.extensions.watch.watch_view import WatchView
 from millrace.report.event_log import NodeFigures, summarise_nodes
 from millrace.report.events import QuarantineEvent
-from millrace.report.progress import JSON_SECONDS, QUIET_SECONDS, format_eta
+from millrace.report.progress import JSON_SECONDS, QUIET_SECONDS, draw_share, format_eta
 
 
 def format_status_line(view: WatchView) -> str:
     """Format the state of a run, with its name, as one line."""
     if view.phases:
-        return f"{view.name}: {view.state}; {'; '.join(_format_phase(phase) for phase in view.phases)}"
+        return (
+            f"{view.name}: {view.state}; {'; '.join(f'{phase.name} {format_amounts(phase)}' for phase in view.phases)}"
+        )
     return f"{view.name}: {', '.join([view.state, *_list_amounts(view)])}"
-
-
-def _format_phase(view: WatchView) -> str:
-    return f"{view.name} {format_amounts(view)}"
 
 
 def format_amounts(view: WatchView) -> str:
@@ -148,19 +145,9 @@ def _draw_run(view: WatchView) -> Iterator[RenderableType]:
 
 
 def _draw_bar(view: WatchView) -> Iterator[RenderableType]:
-    share, estimate = view.share, view.left
-    if share is not None:
-        grid = Table.grid(padding=(0, 1), expand=True)
-        grid.add_column(ratio=1, min_width=10)
-        grid.add_column(no_wrap=True, justify="right")
-        grid.add_column(no_wrap=True)
-        bar = ProgressBar(total=1.0, completed=share, complete_style="green", finished_style="green")
-        grid.add_row(
-            bar,
-            Text(text_format.format_percent(share), "bold"),
-            Text(format_eta(estimate) if estimate else "", "cyan"),
-        )
-        yield grid
+    if view.share is not None:
+        left = view.left
+        yield draw_share(view.share, format_eta(left) if left else "")
     counts = Text(
         f"{text_format.format_count(view.records_done, 'record')}, {text_format.format_duration(view.elapsed)}",
         no_wrap=True,

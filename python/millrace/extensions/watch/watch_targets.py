@@ -17,7 +17,7 @@ from millrace.extensions.workflow import workflow_folder as places
 from millrace.extensions.workflow.workflow_folder import PhaseLogLine, WorkStretch, is_workflow_folder
 from millrace.host import file_lock
 from millrace.report.event_log import LoggedRun, add_event
-from millrace.report.events import AnyLogEvent
+from millrace.report.events import decode_events
 from millrace.rundir import run_history
 from millrace.rundir.paths import RunDir
 
@@ -87,7 +87,6 @@ class WatchedRun:
         self._tail = FileTail(self._rundir.events)
         self._n_files = 0
         self._runs: list[LoggedRun] = []
-        self._decoder = msgspec.json.Decoder(AnyLogEvent)
 
     def close(self) -> None:
         """Close the files."""
@@ -106,11 +105,8 @@ class WatchedRun:
         if self._tail.n_files != self._n_files:
             self._n_files = self._tail.n_files
             self._runs = []
-        for line in lines:
-            try:
-                add_event(self._runs, self._decoder.decode(line))
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue  # cut off by a kill, or written by a later version
+        for event in decode_events(lines):
+            add_event(self._runs, event)
 
     def _find_end_state(self) -> State:
         """Return the state of a run that is not running, from its log, its run directory or the history."""

@@ -151,12 +151,8 @@ class PhaseProcess:
 
     def _build_done_mark(self) -> bytes:
         """Return the content of the ``.done`` file: digest of the phase, and states of input and output."""
-        return json.dumps(
-            {"print": self._print, "input": self._read_input_state(), "output": self._read_output_state()}
-        ).encode()
-
-    def _read_input_state(self) -> object:
-        return _read_path_state(self._here.cwd / self._get_input_name())
+        read = _read_path_state(self._here.cwd / self._get_input_name())
+        return json.dumps({"print": self._print, "input": read, "output": self._read_output_state()}).encode()
 
     def _get_input_name(self) -> str:
         return normalise_path(split_format(self._phase.job.input[0], "")[0])

@@ -25,7 +25,7 @@ from millrace.core.tool_use import FrozenValue
 from millrace.extensions.workflow.planned_phases import PlannedPhase, WorkflowContext, digest_phase_parts
 from millrace.extensions.workflow.workflow_description import WorkflowDescription
 from millrace.planning import result_fingerprint
-from millrace.report.events import read_typed_events
+from millrace.report.events import read_events
 from millrace.report.summary import summarise_events
 from millrace.rundir import run_history
 from millrace.rundir.checksummed_json import encode_checksummed, read_checksummed
@@ -265,7 +265,7 @@ def save_job_history(file: Path, here: WorkflowContext, code: int) -> None:
         return
     logs = {name: RunDir(here.folder / name).events for name in list_phase_names(here.folder)}
     found = {name: path for name, path in logs.items() if path.exists()}
-    counted = [summarise_events(read_typed_events(path)) for path in found.values()]
+    counted = [summarise_events(read_events(path)) for path in found.values()]
     at_work = list_work_stretches(lines, lines[-1].time)
     run_history.archive_run(
         run_history.EndedRun(

@@ -1,0 +1,73 @@
+"""`make lint` fails on a violation of the layers, a class name that two classes share and a wrong type, and `.ci/run` with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+REPO = Path(__file__).resolve().parents[2]
+
+#: What the commands read: the rest of the source has no part in them.
+READ = ("Makefile", "pyproject.toml", "bench", "python", "scripts", "tests/support")
+
+CASES = {
+    "layer": ("lint-imports", "core/planted.py", "import millrace.cli.run\n", r"millrace.core is not allowed to import millrace.cli"),
+    "class name": ("check-names", "core/planted.py", "class BatchScheduler:\n    pass\n", r"class BatchScheduler is at .*core/planted.py"),
+    "type": ("mypy", "core/planted.py", 'N_TASKS: int = "7"\n', r"planted.py:2: error: Incompatible types in assignment"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy of the source, with the tools and the caches of the repository's own checks."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in READ:
+        place = copy / name
+        place.parent.mkdir(exist_ok=True)
+        if (REPO / name).is_dir():
+            shutil.copytree(REPO / name, place, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        else:
+            shutil.copy2(REPO / name, place)
+    (copy / ".venv").symlink_to(REPO / ".venv")
+    if (REPO / ".mypy_cache").is_dir():
+        shutil.copytree(REPO / ".mypy_cache", copy / ".mypy_cache")
+    yield copy
+    shutil.rmtree(copy)
+
+
+@pytest.fixture(scope="module")
+def commands(source: Path) -> str:
+    """All that `make lint` runs."""
+    return subprocess.run(["make", "-n", "lint"], cwd=source, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_lint_fails_on_a_planted_fault(source: Path, commands: str, case: str) -> None:
+    tool, path, text, said = CASES[case]
+    (command,) = re.findall(rf"^\S*/{tool}$", commands, re.MULTILINE)
+    place = source / "python" / "millrace" / path
+    place.write_text(f'"""A planted fault."""\n{text}')
+    try:
+        environ = {**os.environ, "PYTHONPATH": "python", "COLUMNS": "200"}
+        done = subprocess.run([command], cwd=source, env=environ, capture_output=True, text=True, check=False)
+    finally:
+        place.unlink()
+    assert done.returncode and re.search(said, done.stdout + done.stderr), done.stdout + done.stderr
+
+
+def test_ci_ends_at_a_failing_lint(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(REPO / ".ci" / "run", tmp_path / ".ci")
+    for lint, written in (("false", []), ("true", ["tested"])):
+        (tmp_path / "Makefile").write_text(f"lint:\n\t{lint}\ntest:\n\ttouch tested\n")
+        done = subprocess.run([tmp_path / ".ci" / "run"], capture_output=True, check=False)
+        assert (done.returncode == 0) == (lint == "true")
+        assert [path.name for path in tmp_path.glob("tested")] == written
