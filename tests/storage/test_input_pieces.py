@@ -1,0 +1,162 @@
+"""Records of an input that is cut in pieces: those that one reader of the whole file finds, wherever the pieces begin."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from millrace import _core
+from millrace.cluster.piece_input import PieceInput
+from millrace.core.errors import MillraceError
+from millrace.core.tool_use import FetchedFile, InputUse
+from millrace.node.batch_files import PieceCut
+from millrace.node.input_pieces import InputPieces, read_range
+from millrace.storage.locations import query_file_status
+from millrace.storage.record_starts import find_record_start
+
+
+def make_fasta(chance: random.Random, number: int) -> str:
+    lines = ["".join(chance.choices("ACGT>", k=chance.randint(0, 70))) for _ in range(chance.randint(0, 4))]
+    return (
+        f">r{number} of >others\n"
+        + "".join(f"{line.lstrip('>') or 'A'}\n" for line in lines)
+        + ">?gap\nAC\n" * (number % 5 == 0)
+    )
+
+
+def make_fastq(chance: random.Random, number: int) -> str:
+    """Reads whose qualities look like headers and separators, some on several lines."""
+    sizes = [chance.randint(1, 40) for _ in range(chance.choice([1, 1, 1, 2, 3]))]
+    sequence = [chance.choice("ACGTN") * size for size in sizes]
+    quality = [chance.choice(["@", "+", "@r7 ", "A", "I"]).strip() for _ in sizes]
+    quality = [(begin + "".join(chance.choices("@+ACGT#I", k=size)))[:size] for begin, size in zip(quality, sizes, strict=True)]  # fmt: skip
+    return "\n".join([f"@r{number}", *sequence, "+", *quality]) + "\n"
+
+
+def make_line(chance: random.Random, number: int) -> str:
+    return "x" * chance.choice([0, 3, 200]) + f"{number}\n"
+
+
+def make_sdf(chance: random.Random, number: int) -> str:
+    """Molecules with a blank title, and data in which the end of a molecule stands."""
+    item = ["> <note>", chance.choice(["$$$$", "M  END", "text"]), "more", ""] * chance.randint(0, 2)
+    return "\n".join([chance.choice(["", f"mol{number}"]), " program", "", "  1 0", "M  END", *item, "$$$$"]) + "\n"
+
+
+def make_mol2(chance: random.Random, number: int) -> str:
+    head = f"########## Name: {number}\n\n" * chance.randint(0, 1)
+    return f"{head}@<TRIPOS>MOLECULE\nm{number}\n" + "@<TRIPOS>ATOM\n1 C 0 0 0\n" * chance.randint(1, 3)
+
+
+MAKERS: dict[str, Callable[[random.Random, int], str]] = {
+    "fasta": make_fasta, "fastq": make_fastq, "lines": make_line, "sdf": make_sdf, "mol2": make_mol2,
+}  # fmt: skip
+
+
+@contextmanager
+def cut_in_pieces(path: Path, form: str, edges: list[int], n_ranks: int = 2) -> Iterator[PieceInput]:
+    """Open a file as nodes cut it, each in a folder of its own."""
+    about = query_file_status(str(path))
+    file = FetchedFile(name=path.name, place=str(path), key="k", size=about.size, version=about.version, mtime_ns=about.mtime_ns)  # fmt: skip
+    item = InputUse(path=path.name, format=form)
+    extents = list(zip(edges, [*edges[1:], about.size], strict=True))
+    spool = path.parent / "spool"
+    spool.mkdir()
+    source = PieceInput(file, item, extents, spool)
+    is_over, something = threading.Event(), threading.Event()
+    nodes = [InputPieces(file, item, spool / f"node{rank}", something.set) for rank in range(n_ranks)]
+
+    def carry_messages() -> None:
+        while not is_over.is_set():
+            for rank, request in source.pop_requests(range(n_ranks)):
+                nodes[rank].request_index(request)
+            something.wait(0.002)
+            something.clear()
+            for rank, node in enumerate(nodes):
+                for index in node.pop_indexes():
+                    source.add_index(rank, index)
+
+    thread = threading.Thread(target=carry_messages)
+    thread.start()
+    try:
+        yield source
+    finally:
+        is_over.set()
+        thread.join()
+        for node in nodes:
+            node.close()
+
+
+def find_record_ends(path: Path, form: str) -> list[int]:
+    reader, at, found = _core.Reader([path], form), 0, []
+    while record := reader.skip(1):
+        at += record.bytes
+        found.append(at)
+    return found
+
+
+def write_records(path: Path, form: str, chance: random.Random, n: int) -> bytes:
+    path.write_text("".join(MAKERS[form](chance, number) for number in range(n)))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("form", MAKERS)
+@pytest.mark.parametrize("seed", range(4))
+def test_pieces_hold_the_records_of_the_file(tmp_path: Path, form: str, seed: int) -> None:
+    """Pieces end anywhere: within records, within lines, and some hold no beginning of a record."""
+    chance = random.Random(f"{form} {seed}")
+    path = tmp_path / "in"
+    content = write_records(path, form, chance, 400)
+    edges = [0, *sorted(chance.sample(range(1, len(content)), 40))]
+    ends, reached, n = find_record_ends(path, form), 0, 0
+    with cut_in_pieces(path, form, edges) as source:
+        while cut := source.cut(str(tmp_path / "batch"), 0, 0, chance.choice([50, 3000])):
+            own = content[reached : reached + cut.bytes]
+            reached, n = reached + cut.bytes, n + cut.records
+            assert reached == source.offset == ends[n - 1], "whole records, and as many as it says"
+            assert cut.crc32c == _core.crc32c(own)
+            if isinstance(cut, PieceCut):
+                assert read_range(cut.source.file, cut.source.first, cut.source.last) == own
+            else:
+                assert (tmp_path / "batch").read_bytes() == own
+    assert (reached, n) == (len(content), len(ends))
+
+
+def test_batches_of_another_start_are_skipped(tmp_path: Path) -> None:
+    """Whether a start before cut them in pieces, or by record; their checksums are told."""
+    chance = random.Random(5)
+    path = tmp_path / "in"
+    content = write_records(path, "fastq", chance, 900)
+    ends, at = find_record_ends(path, "fastq"), 0
+    with cut_in_pieces(path, "fastq", [0, 9000, 20_000]) as source:
+        while at < len(ends):
+            n = min(chance.randint(1, 200), len(ends) - at)
+            own = content[ends[at - 1] if at else 0 : ends[at + n - 1]]
+            found = source.skip(n)
+            assert found and (found.records, found.bytes, found.crc32c) == (n, len(own), _core.crc32c(own))
+            at += n
+        assert source.skip(1) is None
+
+
+def test_damaged_record_is_named_after_those_before(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    good = "@a\nAC\n+\nII\n" * 50
+    path.write_text(good + "@b\nAC\nII\n" + good)
+    with cut_in_pieces(path, "fastq", [0, 100, 300, 700]) as source:
+        n = 0
+        with pytest.raises(MillraceError, match=r"in: from byte 550 on: expected '\+'"):
+            while cut := source.cut(str(tmp_path / "batch"), 0, 0, 100):
+                n += cut.records
+    assert n == 50
+
+
+def test_read_at_a_quality_like_a_header_is_found() -> None:
+    text = b"\n@@@@\n@r2 of two\nACGT\n+\n@III\n@r3\nA\n+\n@\n"
+    assert find_record_start(text, 1, "fastq", is_end=True) == text.index(b"@r2")
+    assert find_record_start(text, text.index(b"ACGT"), "fastq", is_end=True) == text.index(b"@r3")
+    assert find_record_start(b"\n@r1\nACGT\n+\nII", 1, "fastq", is_end=False) is None, "the window does not show it"
