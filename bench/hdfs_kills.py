@@ -1,6 +1,6 @@
 """``python -m bench.hdfs_kills --runs 50``: kill a part of a run whose input nodes cut in HDFS, again and again.
 
-As `bench.chaos_cluster`, of which this is the run: 4 to 8 nodes, each run hit once, also the command itself, which is
+As `bench.chaos_cluster`: 2 to so many nodes, each run hit once, also the command itself, which is
 typed again then. The input has many blocks on the DataNodes of a real HDFS (Java; `make tools`), which are not hit. The exit
 status is 1 if a byte is not the serial one, or anything is lost or left over.
 """
@@ -102,7 +102,7 @@ def serve_hdfs(folder: Path, cluster: namespace_nodes.Nodes) -> Iterator[str]:
         "java",
         *settings,
         f"-Dhost={cluster.gateway}",
-        f"-Dnames={','.join(NAMES)}",
+        f"-Dnames={','.join(cluster.names[1:])}",
         "-cp",
         f"{storage_servers.JARS}/*",
     ]
@@ -124,6 +124,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="decides nodes, moments and targets (1)")
     parser.add_argument("--records", type=int, default=160, help="records of each run (160)")
     parser.add_argument("--seconds", type=float, default=0.3, help="seconds of a task (0.3)")
+    parser.add_argument("--nodes", type=int, default=3, help="nodes at most (3)")
     asked = parser.parse_args()
     if reason := reason_not():
         raise SystemExit(reason)
@@ -133,10 +134,14 @@ def main() -> int:
     hits = list[Hit]()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))
-        cluster = stack.enter_context(namespace_nodes.Nodes(folder / "n", (HEAD, *NAMES), os.getpid() % 256))
+        cluster = stack.enter_context(
+            namespace_nodes.Nodes(folder / "n", (HEAD, *NAMES[: asked.nodes]), os.getpid() % 256)
+        )
         uri = stack.enter_context(serve_hdfs(folder, cluster))
         dice = random.Random(asked.seed)
-        chaos = InputChaos(cluster, folder / "work", program, dice, asked.records, asked.seconds, uri=uri)
+        chaos = InputChaos(
+            cluster, folder / "work", program, dice, asked.records, asked.seconds, n_nodes=(2, asked.nodes), uri=uri
+        )
         while len(hits) < asked.runs:
             if hit := chaos.once():
                 hits.append(hit)
