@@ -14,7 +14,8 @@ from millrace import _core
 from millrace.cluster.piece_input import PieceInput
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FetchedFile, InputUse
-from millrace.node.batch_files import PieceCut
+from millrace.execution.batch_table import ensure_spooled
+from millrace.node.batch_files import PieceCut, SpooledBatch, digest_cut, split_spooled_batch
 from millrace.node.input_pieces import InputPieces, read_range
 from millrace.storage.locations import query_file_status
 from millrace.storage.record_starts import find_record_start
@@ -160,3 +161,32 @@ def test_read_at_a_quality_like_a_header_is_found() -> None:
     assert find_record_start(text, 1, "fastq", is_end=True) == text.index(b"@r2")
     assert find_record_start(text, text.index(b"ACGT"), "fastq", is_end=True) == text.index(b"@r3")
     assert find_record_start(b"\n@r1\nACGT\n+\nII", 1, "fastq", is_end=False) is None, "the window does not show it"
+
+
+def cut_one_batch(source: PieceInput, path: Path) -> SpooledBatch:
+    """Cut a batch whose bytes stay where they are."""
+    cut = source.cut(str(path), 0, 0, 1 << 20)
+    assert isinstance(cut, PieceCut)
+    return SpooledBatch(0, cut.records, cut.cost, cut.bytes, (digest_cut(cut),), (path,), source=cut.source)
+
+
+def test_batch_that_failed_is_fetched_to_be_split(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    content = write_records(path, "fasta", random.Random(1), 100)
+    with cut_in_pieces(path, "fasta", [0, 3000]) as source:
+        batch = cut_one_batch(source, tmp_path / "batch")
+        ensure_spooled(batch)
+        parts = split_spooled_batch(batch, 7, [InputUse(path="in", format="fasta")], tmp_path, "", "")
+    texts = [part.spooled[0].read_bytes() for part in parts]
+    assert b"".join(texts) == content[: batch.bytes] and [part.n_records for part in parts] == [7, batch.n_records - 7]
+
+
+def test_bytes_that_changed_after_the_cut_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    write_records(path, "fasta", random.Random(1), 100)
+    with cut_in_pieces(path, "fasta", [0, 3000]) as source:
+        batch = cut_one_batch(source, tmp_path / "batch")
+        path.write_bytes(path.read_bytes().lower())
+        with pytest.raises(MillraceError, match="changed while it was read"):
+            ensure_spooled(batch)
+        assert not batch.spooled[0].exists()

@@ -111,7 +111,8 @@ class NodeRun:
         paths = tuple(self._work.spool / f"{task.id}.{k}" for k in range(len(contents)))
         self._batches[task.id] = batch = msgspec.structs.replace(batch, spooled=paths)
         self._pace.add_tasks()
-        if batch.source and self.pieces:
+        if batch.source:
+            assert self.pieces  # whoever cuts the input has them
             self.pieces.request_batch(task, batch)
             return
         for item, path, content in zip(self._setup.use.inputs, paths, contents, strict=True):
