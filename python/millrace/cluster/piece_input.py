@@ -87,6 +87,11 @@ class PieceInput:
         """The ranks that cut pieces now."""
         return {rank for rank, _ in self._asked.values()}
 
+    @property
+    def has_requests(self) -> bool:
+        """Whether pieces are still to be asked for."""
+        return bool(self._wanted)
+
     def pop_requests(self, ranks: Collection[int]) -> list[tuple[int, InputPieceRequest]]:
         """Return the pieces to be cut now, each with the rank to ask: a holder, of these the one with the fewest."""
         found = []

@@ -141,14 +141,17 @@ class RemoteSlots:
         """Have the next pieces of the input cut, and submit the own tasks whose bytes are here."""
         for index in pieces.own.pop_indexes():
             self._add_index(0, index)
-        living = [rank for rank, slots in enumerate(self._slots) if slots]
-        for rank, request in pieces.source.pop_requests(living):
-            if rank:
-                self._crew.send_to_rank(rank, say.IndexInputPiece(request))
-            else:
-                pieces.own.request_index(request)
-        by = {rank: node for node, ranks in self._of.items() for rank in ranks}
-        self._dispatcher.reserve_nodes({by[rank] for rank in pieces.source.busy_ranks if rank in by})
+        if pieces.source.has_requests:
+            living = [rank for rank, slots in enumerate(self._slots) if slots]
+            for rank, request in pieces.source.pop_requests(living):
+                if rank:
+                    self._crew.send_to_rank(rank, say.IndexInputPiece(request))
+                else:
+                    pieces.own.request_index(request)
+        busy = pieces.source.busy_ranks
+        self._dispatcher.reserve_nodes(
+            {node for node, ranks in self._of.items() if busy.intersection(ranks)} if busy else ()
+        )
         for task, batch in pieces.own.pop_ready():
             self._own.submit_task(task, batch)
 
