@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness import wait_until
 
 from millrace import _core
 from millrace.cluster.piece_input import PieceInput
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FetchedFile, InputUse
 from millrace.execution.batch_table import ensure_spooled
-from millrace.node.batch_files import PieceCut, SpooledBatch, digest_cut, split_spooled_batch
+from millrace.node.batch_files import (
+    BatchLimits,
+    EndOfInput,
+    PieceCut,
+    SkippedRecords,
+    SpooledBatch,
+    digest_cut,
+    split_spooled_batch,
+)
+from millrace.node.input_feeder import InputFeeder
 from millrace.node.input_pieces import InputPieces, read_range
 from millrace.storage.locations import query_file_status
 from millrace.storage.record_starts import find_record_start
@@ -60,26 +71,33 @@ MAKERS: dict[str, Callable[[random.Random, int], str]] = {
 
 
 @contextmanager
-def cut_in_pieces(path: Path, form: str, edges: list[int], n_ranks: int = 2) -> Iterator[PieceInput]:
-    """Open a file as nodes cut it, each in a folder of its own."""
+def cut_in_pieces(
+    path: Path, form: str, edges: list[int], n_ranks: int = 2, lost: set[int] | None = None
+) -> Iterator[PieceInput]:
+    """Open a file as nodes cut it, each in a folder of its own; those that get into ``lost`` are not heard any more."""
     about = query_file_status(str(path))
     file = FetchedFile(name=path.name, place=str(path), key="k", size=about.size, version=about.version, mtime_ns=about.mtime_ns)  # fmt: skip
     item = InputUse(path=path.name, format=form)
     extents = list(zip(edges, [*edges[1:], about.size], strict=True))
     spool = path.parent / "spool"
+    shutil.rmtree(spool, ignore_errors=True)  # of a start before
     spool.mkdir()
+    gone, lost = set[int](), set() if lost is None else lost
     source = PieceInput(file, item, extents, spool)
     is_over, something = threading.Event(), threading.Event()
     nodes = [InputPieces(file, item, spool / f"node{rank}", something.set) for rank in range(n_ranks)]
 
     def carry_messages() -> None:
         while not is_over.is_set():
-            for rank, request in source.pop_requests(range(n_ranks)):
+            for rank in lost - gone:
+                gone.add(rank)
+                source.drop_rank(rank)
+            for rank, request in source.pop_requests([rank for rank in range(n_ranks) if rank not in gone]):
                 nodes[rank].request_index(request)
             something.wait(0.002)
             something.clear()
             for rank, node in enumerate(nodes):
-                for index in node.pop_indexes():
+                for index in node.pop_indexes() if rank not in gone else ():
                     source.add_index(rank, index)
 
     thread = threading.Thread(target=carry_messages)
@@ -190,3 +208,44 @@ def test_bytes_that_changed_after_the_cut_are_refused(tmp_path: Path) -> None:
         with pytest.raises(MillraceError, match="changed while it was read"):
             ensure_spooled(batch)
         assert not batch.spooled[0].exists()
+
+
+#: What a start has done: (first, last, digests) of each batch, with its bytes.
+Done = dict[tuple[int, int], tuple[Sequence[tuple[int, int]], bytes]]
+
+
+def run_until_killed(path: Path, form: str, edges: list[int], done: Done, chance: random.Random) -> bool:
+    """Run a start that loses a node, and is killed after some batches, of which some are done; return whether it came to its end."""
+    lost, item = set[int](), InputUse(path=path.name, format=form)
+    with cut_in_pieces(path, form, edges, 3, lost) as source:
+        extents = [(first, last, digests) for (first, last), (digests, _) in sorted(done.items())]
+        feeder = InputFeeder([item], [source], path.parent / "spool", extents, lambda: None)
+        feeder.start_thread()
+        for _ in range(chance.randint(1, 12)):
+            feeder.request_batches(BatchLimits(bytes=chance.choice([60, 2000, 9000])))
+            assert wait_until(lambda: any(not isinstance(each, SkippedRecords) for each in feeder.results))
+            if chance.random() < 0.1:
+                lost.add(2)
+            while feeder.results:
+                match feeder.results.popleft():
+                    case SpooledBatch() as batch if chance.random() < 0.7:
+                        ensure_spooled(batch)
+                        done[batch.first, batch.last] = batch.digests, batch.spooled[0].read_bytes()
+                    case EndOfInput(records):
+                        return sum(last - first for first, last in done) == records
+                    case BaseException() as error:
+                        raise error
+    return False
+
+
+@pytest.mark.parametrize("form", MAKERS)
+def test_killed_starts_do_each_record_once(tmp_path: Path, form: str) -> None:
+    """Ten kills of starts that lose nodes, for each format."""
+    chance = random.Random(form)
+    path, n_kills = tmp_path / "in", 0
+    while n_kills < 10:
+        content = write_records(path, form, chance, 300)
+        edges, done = [0, *sorted(chance.sample(range(1, len(content)), 12))], Done()
+        while not run_until_killed(path, form, edges, done, chance):
+            n_kills += 1
+        assert b"".join(text for _, (_, text) in sorted(done.items())) == content
