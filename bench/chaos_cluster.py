@@ -89,6 +89,8 @@ class Chaos:
     random: random.Random
     n_records: int
     task_seconds: float
+    #: Fewest and most nodes of a run.
+    n_nodes: tuple[int, int] = (4, 8)
     undisturbed: dict[int, float] = field(default_factory=dict)
     #: What the processes of the last run carried: other runs on this machine have others.
     tokens: set[str] = field(default_factory=set)
@@ -129,8 +131,8 @@ class Chaos:
 
     def once(self) -> Hit | None:
         """One run; None if there was nothing to hit at that moment."""
-        n_nodes = self.random.randint(4, 8)
-        hosts = tuple(self.random.sample(NAMES, n_nodes))
+        n_nodes = self.random.randint(*self.n_nodes)
+        hosts = tuple(self.random.sample(NAMES[: self.n_nodes[1]], n_nodes))
         calm = self.calm(n_nodes)
         target = self.random.choice(list(TARGETS))
         number = signal.SIGSTOP if target != "node" and self.random.random() < FROZEN * 1.25 else signal.SIGKILL
@@ -149,7 +151,7 @@ class Chaos:
         result = Hit(target, number.name, n_nodes, at, took, calm, self.task_seconds, self.problems(code))
         if result.lost > MUCH or result.problems:
             result.said = self.said
-        for name in NAMES:
+        for name in self.cluster.names:
             if not self.cluster.is_on(name):
                 self.cluster.start(name)
         return result if hit else None
@@ -198,13 +200,13 @@ class Chaos:
         """Processes and files that should be gone."""
         found = [
             f"{name}: {process_lookup.arguments(pid)}"
-            for name in (HEAD, *NAMES)
+            for name in self.cluster.names
             for pid in self.cluster.inhabitants(name)
         ]
         found += [str(path) for path in self.folder.glob("*.launch")]
         found += [path for token in self.tokens for path in glob.glob(f"{work_places.make_path_prefix(token)}*")]
         if not found:
-            for name in (HEAD, *NAMES):
+            for name in self.cluster.names:
                 if self.cluster.is_on(name):
                     listed = subprocess.run(self.cluster.command(name, "ls /dev/shm"), capture_output=True, text=True)
                     found += [f"{name}: /dev/shm/{line}" for line in listed.stdout.split()]

@@ -116,16 +116,29 @@ class HdfsOfNodes:
 
     def put(self, files: Iterable[Path], folder: str, block_bytes: int = 128 << 20) -> int:
         """Write files, a block each if blocks are not smaller, from outside of the nodes: the NameNode draws who holds them. Returns their bytes."""
-        import hdfs_native
-
-        client, total = hdfs_native.Client(self.uri), 0
+        total = 0
         for path in files:
             content = path.read_bytes()
-            options = hdfs_native.WriteOptions(block_size=block_bytes, replication=self._replication, overwrite=True)
-            with client.create(f"/{folder}/{path.name}", options) as file:
-                file.write(content)
+            deadline, pause_seconds = time.monotonic() + PATIENCE_SECONDS, 0.0
+            while True:
+                try:
+                    self._write(f"/{folder}/{path.name}", content, block_bytes, pause_seconds)
+                    break
+                except RuntimeError:  # a busy DataNode has not reported a block before the client asks for the next one
+                    if time.monotonic() > deadline:
+                        raise
+                    pause_seconds = 2 * pause_seconds + 0.2
             total += len(content)
         return total
+
+    def _write(self, path: str, content: bytes, block_bytes: int, pause_seconds: float) -> None:
+        import hdfs_native
+
+        options = hdfs_native.WriteOptions(block_size=block_bytes, replication=self._replication, overwrite=True)
+        with hdfs_native.Client(self.uri).create(path, options) as file:
+            for at in range(0, len(content), block_bytes):
+                file.write(content[at : at + block_bytes])
+                time.sleep(pause_seconds)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """The files of a folder, with their bytes."""

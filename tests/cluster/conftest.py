@@ -16,6 +16,7 @@ import private_grid_engine
 import private_slurm
 import pytest
 from cluster_site import NAMES, Cluster, Site, get_marks, installation
+from hdfs_site import Hdfs, serve_hdfs
 
 
 @pytest.fixture
@@ -84,3 +85,9 @@ def cluster(all_nodes: namespace_nodes.Nodes, millrace: str, site: Site) -> Iter
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(restart, NAMES))
+
+
+@pytest.fixture
+def hdfs(cluster: Cluster, tmp_path: Path) -> Iterator[Hdfs]:
+    with serve_hdfs(cluster, tmp_path) as made:
+        yield made

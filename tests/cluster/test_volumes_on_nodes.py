@@ -2,76 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import harness
 import pytest
-import storage_servers
 from cluster_site import Cluster
+from hdfs_site import NODES, Hdfs
 from hmmer_profiles import profile
 
 from millrace.adapters.blast import physical_fragments as splitting
-
-REPO = Path(__file__).resolve().parent.parent.parent
-PROGRAM = REPO / "tests" / "support" / "hdfs" / "HdfsOfNodes.java"
 
 pytestmark = pytest.mark.skipif(shutil.which("makeblastdb") is None, reason="BLAST+ is not installed")
 
 #: Endings of what the coordinator fetches.
 FETCHED = ("pal", "pdb", "pog", "pin")
 
-#: Volumes of the database, and the nodes that have a DataNode.
-N, NODES = 4, ("node1", "node2")
-
-
-@dataclass
-class Hdfs:
-    """A NameNode and a DataNode for each of the nodes, in one process."""
-
-    uri: str
-    http: str
-    process: subprocess.Popen[bytes]
-
-    def put(self, files: Iterator[Path], folder: str) -> None:
-        for path in files:
-            storage_servers.put(self.uri, f"/{folder}/{path.name}", path.read_bytes())
-
-    def stop(self, name: str) -> None:
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(f"stop {name}\n".encode())
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == b"ok\n"
-
-
-@pytest.fixture
-def hdfs(cluster: Cluster, tmp_path: Path) -> Iterator[Hdfs]:
-    pytest.importorskip("hdfs_native")
-    jars = REPO / ".tools" / "hadoop"
-    if not shutil.which("java") or not jars.is_dir():
-        pytest.skip("not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)")
-    settings = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Ddir={tmp_path}/hdfs"]
-    command = ["java", *settings, f"-Dhost={cluster.nodes.gateway}", f"-Dnames={','.join(NODES)}", "-cp", f"{jars}/*"]
-    with (tmp_path / "log").open("wb") as log, subprocess.Popen(
-        [*command, PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-    ) as process:  # fmt: skip
-        assert process.stdout and process.stdin
-        line = process.stdout.readline()
-        assert line, (tmp_path / "log").read_text()
-        said = json.loads(line)
-        conf = cluster.site.folder / "conf"
-        conf.mkdir()
-        text = f"<configuration><property><name>dfs.namenode.http-address</name><value>{said['http']}</value></property></configuration>"
-        (conf / "hdfs-site.xml").write_text(text)
-        yield Hdfs(said["uri"], said["http"], process)
-        process.stdin.close()
+#: Volumes of the database.
+N = 4
 
 
 def sequences(seed: int, families: int, members: int) -> tuple[str, str]:

@@ -146,6 +146,7 @@ ON_THE_WIRE = """
 14 FetchCopies files choice before after
 15 ForwardToMember rank message
 16 ForwardToPartition message
+17 IndexInputPiece request
 33 ProcessJoined host process cores source machine millrace
 34 NodeReady exe content version sees
 35 TaskEventsReport events
@@ -162,6 +163,7 @@ ON_THE_WIRE = """
 46 NodeStorageReport node
 47 NodeCopiesFetched why_not
 48 ForwardedFromMember rank message
+49 InputPieceIndexed index
 64 BytewiseMessage message
 1 WholeTask
 2 SearchTask fragment
@@ -172,7 +174,7 @@ ON_THE_WIRE = """
 1 TaskStarted task slot ago_seconds
 2 TaskEnded task slot ago_seconds ending exit_status signal detail disk_full cpu_seconds wall_seconds peak_rss_bytes out_of_memory side_by_side stderr extra is_warm saved_seconds cold committed
 None SlotTask id batch kind attempt urgent alone timeout_seconds cpu_limit_seconds found
-None SpooledBatch first last units bytes digests spooled files offset has_members
+None SpooledBatch first last units bytes digests spooled files offset has_members source
 """
 
 

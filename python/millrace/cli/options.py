@@ -22,6 +22,7 @@ from millrace.core.errors import RefusedError
 from millrace.core.job import JobSpec, make_job, read_job_file
 
 if TYPE_CHECKING:
+    from millrace.core.tool_use import RemoteFileView, ToolUse
     from millrace.execution.url_inputs import UrlFiles
     from millrace.execution.url_outputs import OutputUploads
     from millrace.extensions.workflow.workflow_description import WorkflowDescription
@@ -390,16 +391,29 @@ def plan_with_urls(
     """
     from millrace.planning import run_plan as planner
 
-    behind = _open_url_files(job, cwd, apart=apart and job.fragment_size == (0, 0))
+    cuts = apart and job.batch_size == (0, 0) and len(job.input) == 1
+    behind = _open_url_files(job, cwd, apart=apart and job.fragment_size == (0, 0), cuts=cuts)
     made = planner.make_plan(job, cwd, environ, launched=launched, view=behind.view if behind else None)
-    if behind and behind.view and behind.view.later and not made.use.n_fragments:
-        behind.close()  # the database cannot be searched volume by volume
+    if behind and behind.view and not _can_leave_to_nodes(behind.view, made.use):
+        behind.close()
         behind = _open_url_files(job, cwd, apart=False)
         made = planner.make_plan(job, cwd, environ, launched=launched, view=behind.view if behind else None)
     return made, behind
 
 
-def _open_url_files(job: JobSpec, cwd: Path, *, apart: bool) -> UrlFiles | None:
+def _can_leave_to_nodes(view: RemoteFileView, use: ToolUse) -> bool:
+    """Tell whether a database can be searched volume by volume, and an input be cut by nodes, as far as they were left so."""
+    if view.later and not use.n_fragments:
+        return False
+    if not view.cut_by_nodes:
+        return True
+    from millrace.core.input_pieces import CUT_BY_NODES  # few commands need it
+
+    item = use.inputs[0]
+    return use.adapter == "generic" and item.format in CUT_BY_NODES and not item.packed and len(use.inputs) == 1
+
+
+def _open_url_files(job: JobSpec, cwd: Path, *, apart: bool, cuts: bool = False) -> UrlFiles | None:
     """Fetch the files that a command names by URLs; None: it names none."""
     from millrace.core import replica_rules
 
@@ -412,4 +426,4 @@ def _open_url_files(job: JobSpec, cwd: Path, *, apart: bool) -> UrlFiles | None:
         if job.verbosity >= 0:
             click.echo(f"millrace: {text}", err=True)
 
-    return UrlFiles(job, cwd, print_message, apart=apart)
+    return UrlFiles(job, cwd, print_message, apart=apart, cuts=cuts)

@@ -107,6 +107,8 @@ class AgentProcess:
             self._report_slots_change(say.RankSlotsChanged(self._world.rank, change.slots, change.why))
         if told:
             self._report_task_events(told)
+        for index in self._here.pieces.pop_indexes() if self._here.pieces else ():
+            self._send_to_leader(say.InputPieceIndexed(index))
         self._here.parts.report_written_parts()
 
     #: Whether tasks that end close together are reported together, a little later.
@@ -143,6 +145,8 @@ class AgentProcess:
             ) if self._here:
                 if not self._here.parts.execute_order(message):
                     raise say.make_unexpected_message_error(f"rank {self._leader}", message)
+            case say.IndexInputPiece(request) if self._here and self._here.pieces:
+                self._here.pieces.request_index(request)
             case say.WithdrawFromNode() if self._here:
                 self._send_to_leader(say.NodeTasksWithdrawn(self._withdraw_tasks(self._here)))
             case say.KillNodeTools() if self._here:
@@ -160,6 +164,7 @@ class AgentProcess:
                 say.RunAssignments()
                 | say.WriteOutputPart()
                 | say.WriteHeldPart()
+                | say.IndexInputPiece()
                 | say.WithdrawFromNode()
                 | say.KillNodeTools()
             ) if self._stopped:

@@ -13,6 +13,7 @@ import msgspec
 
 from millrace.core import errors
 from millrace.core.errors import CorruptError, ExitCode, MillraceError
+from millrace.core.input_pieces import InputPieceRequest, PieceIndex
 from millrace.core.tasks import SlotTask, TaskEnded, TaskEnding, TaskId, TaskStarted
 from millrace.core.tool_use import HdfsRead, RemoteFileView, ToolUse, UserCommand
 from millrace.node.batch_files import SpooledBatch
@@ -128,6 +129,12 @@ class ForwardToPartition(TaggedMessage, frozen=True, tag=16):
     """A message for the leader and all processes of its partition."""
 
     message: Plain
+
+
+class IndexInputPiece(TaggedMessage, frozen=True, tag=17):
+    """A command to cut a piece of the input into records; the answer is ``InputPieceIndexed``."""
+
+    request: InputPieceRequest
 
 
 class StopNode(TaggedMessage, frozen=True, tag=11):
@@ -318,14 +325,20 @@ class NodeCopiesFetched(TaggedMessage, frozen=True, tag=47):
     why_not: str
 
 
+class InputPieceIndexed(TaggedMessage, frozen=True, tag=49):
+    """The answer to ``IndexInputPiece``: the records of the piece."""
+
+    index: PieceIndex
+
+
 class ProcessLeft(TaggedMessage, frozen=True, tag=45):
     """The last message of a process, and of those that it leads: it exits now."""
 
 
 #: Messages from one process to another.
 Plain = (
-    SetUpNode | RunAssignments | WriteOutputPart | WriteHeldPart | OpenCollectiveOutputs | CloseCollectiveOutputs | WithdrawFromNode | KillNodeTools | PingAgent | AllBatchesSubmitted | StopNode | LeaveJob | QueryNodeStorage | FetchCopies
-    | ProcessJoined | NodeReady | TaskEventsReport | RankSlotsChanged | OutputPartsWritten | CollectiveWriteReady | NodeTasksWithdrawn | AgentFailed | SignalReceived | ProcessLost | AgentHeartbeat | NodeStopped | ProcessLeft | NodeStorageReport | NodeCopiesFetched
+    SetUpNode | RunAssignments | WriteOutputPart | WriteHeldPart | OpenCollectiveOutputs | CloseCollectiveOutputs | WithdrawFromNode | KillNodeTools | PingAgent | AllBatchesSubmitted | StopNode | LeaveJob | QueryNodeStorage | FetchCopies | IndexInputPiece
+    | ProcessJoined | NodeReady | TaskEventsReport | RankSlotsChanged | OutputPartsWritten | CollectiveWriteReady | NodeTasksWithdrawn | AgentFailed | SignalReceived | ProcessLost | AgentHeartbeat | NodeStopped | ProcessLeft | NodeStorageReport | NodeCopiesFetched | InputPieceIndexed
 )  # fmt: skip
 
 #: The same, and those that a leader forwards.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -35,6 +35,9 @@ from millrace.planning import result_fingerprint
 from millrace.planning.program_lookup import find_program
 from millrace.rundir.paths import RunDir
 from millrace.scheduler.message_timing import PollInterval
+
+if TYPE_CHECKING:
+    from millrace.node.input_pieces import InputPieces
 
 Happened = TypeVar("Happened", TaskStarted, TaskEnded)
 
@@ -91,6 +94,13 @@ class NodeRun:
         )
         self.parts = AgentPartWriter(world, setup, tell, node.wake_waiter)
         self._batches: dict[TaskId, SpooledBatch] = {}
+        #: The pieces of an input that nodes cut; None: there is none.
+        self.pieces: InputPieces | None = None
+        if setup.view and setup.view.cut_by_nodes:
+            from millrace.node.input_pieces import InputPieces  # few runs need it
+
+            item, folder = setup.use.inputs[0], work.path / "pieces"
+            self.pieces = InputPieces(setup.view.cut_by_nodes, item, folder, node.wake_waiter)
         self._pace = PollInterval(setup.slots)
         #: The answer to the setup.
         self.ready = msgspec.structs.replace(ready, sees=self.parts.sees)
@@ -99,16 +109,21 @@ class NodeRun:
         """Spool the inputs of a task, and submit it to the slots."""
         task, batch, contents = assignment.task, assignment.batch, assignment.contents
         paths = tuple(self._work.spool / f"{task.id}.{k}" for k in range(len(contents)))
+        self._batches[task.id] = batch = msgspec.structs.replace(batch, spooled=paths)
+        self._pace.add_tasks()
+        if batch.source:
+            assert self.pieces  # whoever cuts the input has them
+            self.pieces.request_batch(task, batch)
+            return
         for item, path, content in zip(self._setup.use.inputs, paths, contents, strict=True):
             if item.format != "files":
                 path.write_bytes(content)
-        self._batches[task.id] = batch = msgspec.structs.replace(batch, spooled=paths)
-        self._pace.add_tasks()
         self._node.submit_task(task, batch)
 
     def withdraw_tasks(self) -> list[TaskId]:
         """Withdraw the tasks that no slot has started."""
         back = self._node.withdraw_tasks()
+        back += self.pieces.withdraw_tasks() if self.pieces else []
         for number in back:
             self._pace.remove_task(0.0)
             self._remove_spooled_files(number)
@@ -117,7 +132,7 @@ class NodeRun:
     @property
     def hdfs_read(self) -> HdfsRead:
         """The bytes read from HDFS; see ``LocalSlots.hdfs_read``."""
-        return self._node.hdfs_read
+        return self._node.hdfs_read + self.pieces.read if self.pieces else self._node.hdfs_read
 
     def end_resident_programs(self) -> str:
         """End the programs that stay alive; return evidence against them, as text. See ``TaskSlots.end_served_programs``."""
@@ -140,6 +155,8 @@ class NodeRun:
         """
         if self._commit.error:
             raise self._commit.error
+        for task, batch in self.pieces.pop_ready() if self.pieces else ():
+            self._node.submit_task(task, batch)
         if rest := self._pace.compute_interval() if rests else 0.0:
             time.sleep(rest)  # events do not end it
         told, slots = list[TaskStarted | TaskEnded](), list[SlotsChanged]()
@@ -186,6 +203,8 @@ class NodeRun:
             OSError: A sync failed.
         """
         self._node.close()
+        if self.pieces:
+            self.pieces.close()
         self._commit.close()
         if parts:
             self.parts.close()

@@ -229,12 +229,14 @@ class VolumeLocationWatch:
         hosts: Host of each node.
         message: Called once, with a text for the user, if the NameNode does not answer.
         has_all: Nodes that have the whole database.
+        anywhere: What that text ends with.
     """
 
     def __init__(
         self, volumes: Sequence[Sequence[FetchedFile]], hosts: Mapping[int, str], environ: Mapping[str, str],
-        message: Callable[[str], None], has_all: Iterable[int] = (),
+        message: Callable[[str], None], has_all: Iterable[int] = (), anywhere: str = "fragments are searched anywhere",
     ) -> None:  # fmt: skip
+        self._anywhere = anywhere
         self._has_all = dict.fromkeys(has_all, 1.0)
         self._volumes, self._environ, self._message = volumes, environ, message
         self._nodes = {node: hdfs_blocks.list_host_names(host) for node, host in hosts.items()}
@@ -250,7 +252,7 @@ class VolumeLocationWatch:
             found = hdfs_blocks.locate_blocks([file.place for files in self._volumes for file in files], self._environ)
         except MillraceError as error:
             message, self._message = self._message, lambda _: None
-            message(f"{error.message}; fragments are searched anywhere")
+            message(f"{error.message}; {self._anywhere}")
             return None
         return {
             number: self._has_all

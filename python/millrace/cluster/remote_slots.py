@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -33,8 +33,24 @@ from millrace.output.output_parts import PartsWritten
 from millrace.report.events import VolumesEvent
 from millrace.scheduler.dispatcher import TaskDispatcher
 
+if TYPE_CHECKING:
+    from millrace.cluster.piece_input import PieceInput
+    from millrace.core.input_pieces import PieceIndex
+    from millrace.node.input_pieces import InputPieces
+
 #: Shortest nap of the coordinator, in seconds: nodes have tasks queued ahead, and messages cost less in bulk.
 BUSY_NAP_SECONDS = 0.001
+
+
+#: Share of a piece that counts for the holders that have not cut it.
+OTHERS_SHARE = 0.5
+
+
+class SharedPieces(NamedTuple):
+    """An input that nodes cut: as the feeder reads it, and the pieces of this node."""
+
+    source: PieceInput
+    own: InputPieces
 
 
 def read_spooled_content(path: Path) -> bytes:
@@ -65,7 +81,8 @@ class RemoteSlots:
     Args:
         own: The slots of this process.
         output: Receives the messages about outputs.
-        watch: Knows the ranks that hold the volumes of the database; None: the volumes are not in HDFS.
+        watch: Knows the ranks that hold the volumes of the database, or the pieces of the input; None: they are not in HDFS.
+        pieces: The input that nodes cut; None: there is none.
     """
 
     def __init__(
@@ -76,6 +93,7 @@ class RemoteSlots:
         use: ToolUse,
         output: OutputMessages,
         watch: VolumeLocationWatch | None = None,
+        pieces: SharedPieces | None = None,
     ) -> None:
         self._crew, self._own, self._members, self._use = crew, own, members, use
         self._dispatcher: TaskDispatcher[tuple[SlotTask, SpooledBatch]] = TaskDispatcher(use.n_fragments)
@@ -90,7 +108,13 @@ class RemoteSlots:
         self._slots = [member.slots for member in members]
         for node in self._of:
             self._update_node_slots(node)
-        self._watch = watch
+        self._watch, self._pieces = watch, pieces
+        #: Nodes that hold each volume or piece, as far as the NameNode tells, with the share of each.
+        self._replicas: dict[int, dict[int, float]] = {}
+        #: Tasks of pieces that were sent, and of these those sent to a holder.
+        self._n_sent = self._n_near = 0
+        if pieces:
+            self._dispatcher.set_pieces()
         if watch:
             self._update_volume_locations(watch.first)
 
@@ -107,12 +131,47 @@ class RemoteSlots:
             each: sorted((share, by[rank]) for rank, share in ranks.items() if rank in by)
             for each, ranks in replicas.items()
         }
-        self._dispatcher.set_replicas({each: {node: share for share, node in held} for each, held in shares.items()})
+        self._replicas = {each: {node: share for share, node in held} for each, held in shares.items()}
+        if self._pieces:
+            self._pieces.source.set_holders({each: [*ranks] for each, ranks in replicas.items()})
+        else:
+            self._dispatcher.set_replicas(self._replicas)
+
+    def _advance_pieces(self, pieces: SharedPieces) -> None:
+        """Have the next pieces of the input cut, and submit the own tasks whose bytes are here."""
+        for index in pieces.own.pop_indexes():
+            self._add_index(0, index)
+        if pieces.source.has_requests:
+            living = [rank for rank, slots in enumerate(self._slots) if slots]
+            for rank, request in pieces.source.pop_requests(living):
+                if rank:
+                    self._crew.send_to_rank(rank, say.IndexInputPiece(request))
+                else:
+                    pieces.own.request_index(request)
+        busy = pieces.source.busy_ranks
+        self._dispatcher.reserve_nodes(
+            {node for node, ranks in self._of.items() if busy.intersection(ranks)} if busy else ()
+        )
+        for task, batch in pieces.own.pop_ready():
+            self._own.submit_task(task, batch)
+
+    def _add_index(self, rank: int, index: PieceIndex) -> None:
+        """Add a piece that a rank has cut; its tasks are for this rank first, and then for other holders."""
+        assert self._pieces
+        self._pieces.source.add_index(rank, index)
+        node = next((node for node, ranks in self._of.items() if rank in ranks), rank)
+        held = dict.fromkeys(self._replicas.get(index.number, ()), OTHERS_SHARE)
+        self._dispatcher.set_replicas({index.number: {**held, node: 1.0}})
 
     def summarize_locality(self, own_read: HdfsRead) -> VolumesEvent | None:
         """Count the searches on holders of their volumes and the bytes read from HDFS; final after all ``say.NodeStopped``."""
         if not self._watch:
             return None
+        if self._pieces:
+            read = own_read + self._pieces.own.read + self._pieces.source.read + self._crew.final_reports.read
+            return VolumesEvent(
+                searches=self._n_sent, local=self._n_near, volume_bytes=read.volumes, far_bytes=read.far, is_input=True
+            )
         searches, local = self._dispatcher.n_local
         read = own_read + self._crew.final_reports.read
         return VolumesEvent(
@@ -126,17 +185,30 @@ class RemoteSlots:
 
     def submit_task(self, task: SlotTask, batch: SpooledBatch) -> None:
         """See ``TaskSlots``."""
-        self._dispatcher.submit_task(task, (task, batch), batch.weight, time.monotonic())
+        piece = batch.source.piece if batch.source and not batch.spooled[0].exists() else 0
+        self._dispatcher.submit_task(task, (task, batch), batch.weight, time.monotonic(), piece)
         self._send_dispatched_tasks()
 
     def _send_dispatched_tasks(self) -> None:
         for send, (task, batch) in self._dispatcher.pop_sends():
+            if batch.source and not batch.spooled[0].exists():
+                self._n_sent += 1
+                self._n_near += send.node in self._replicas.get(batch.source.piece, ())
             if send.node == 0:
-                self._own.submit_task(task, batch)
+                self._submit_own_task(task, batch)
             else:
                 self._work[send.node].append(self._make_assignment(task, batch))
 
+    def _submit_own_task(self, task: SlotTask, batch: SpooledBatch) -> None:
+        if self._pieces and batch.source and not batch.spooled[0].exists():
+            self._pieces.own.request_batch(task, batch)
+        else:
+            self._own.submit_task(task, batch)
+
     def _make_assignment(self, task: SlotTask, batch: SpooledBatch) -> say.TaskAssignment:
+        if batch.source and not batch.spooled[0].exists():
+            return say.TaskAssignment(task, msgspec.structs.replace(batch, spooled=()), [b""])
+        batch = msgspec.structs.replace(batch, source=None)
         inputs = zip(self._use.inputs, batch.spooled, strict=True)
         contents = [b"" if item.format == "files" else read_spooled_content(path) for item, path in inputs]
         return say.TaskAssignment(task, msgspec.structs.replace(batch, spooled=()), contents)
@@ -160,6 +232,8 @@ class RemoteSlots:
         for rank, message in self._crew.receive_messages():
             found += self._handle_message(rank, message)
         now = time.monotonic()
+        if self._pieces:
+            self._advance_pieces(self._pieces)
         if self._watch and (moved := self._watch.pop_changed_locations()):
             self._update_volume_locations(moved)
         self._dispatcher.send_waiting(now)
@@ -192,6 +266,8 @@ class RemoteSlots:
                 found.append(self._change_rank_slots(who, slots, why))
             case say.ProcessLost(why, tasks):
                 found.append(self._drop_lost_rank(rank, why, tasks))
+            case say.InputPieceIndexed(index) if self._pieces:
+                self._add_index(rank, index)
             case say.NodeTasksWithdrawn(tasks):
                 for task in tasks:
                     found += self._record_withdrawn_task(rank, task)
@@ -231,6 +307,8 @@ class RemoteSlots:
     def _drop_lost_rank(self, rank: int, why: str, tasks: int) -> SlotsChanged:
         """Drop a lost process and reassign its tasks. If the launcher ends the job now, the next start resumes it."""
         self._output.drop_lost_rank(rank)
+        if self._pieces:
+            self._pieces.source.drop_rank(rank)
         for gone in self._of.get(rank, [rank]):
             self._slots[gone] = 0
         if rank in self._of:
@@ -249,7 +327,9 @@ class RemoteSlots:
     def withdraw_tasks(self) -> list[TaskId]:
         """See ``TaskSlots``."""
         back = self._dispatcher.withdraw_tasks()
-        back += [task for task in self._own.withdraw_tasks() if self._record_withdrawn_task(0, task)]
+        own = self._own.withdraw_tasks()
+        own += self._pieces.own.withdraw_tasks() if self._pieces else []
+        back += [task for task in own if self._record_withdrawn_task(0, task)]
         self._flush_assignments()
         self._crew.send_to_all(say.WithdrawFromNode())
         return back

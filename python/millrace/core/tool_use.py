@@ -216,6 +216,16 @@ class FetchedFile(FrozenValue, frozen=True):
         return self.first or 0, (self.first or 0) + self.size
 
 
+class InputRange(FrozenValue, frozen=True, array_like=True):
+    """The bytes ``[first, last)`` of an input in HDFS, which are whole records."""
+
+    file: FetchedFile
+    first: int
+    last: int
+    #: The piece that they are of, from 1.
+    piece: int
+
+
 class HdfsRead(FrozenValue, frozen=True):
     """Bytes that nodes have read from HDFS."""
 
@@ -413,6 +423,16 @@ class RemoteFileView(FrozenValue, frozen=True):
     #: Names of those ``files`` of which nodes other than the coordinator's may fetch only the pieces that they search,
     #: with their numbers of blocks.
     in_pieces: dict[str, int] = {}
+    #: The input that nodes cut into records where its bytes lie, its block size, and its first bytes; the folder has a
+    #: file of its size that begins with them.
+    cut_by_nodes: FetchedFile | None = None
+    block_bytes: int = 0
+    head: bytes = b""
+
+    def find_cut_input(self, path: Path) -> FetchedFile | None:
+        """Return the input at ``path`` that nodes cut; None if it is no such input."""
+        cut = self.cut_by_nodes
+        return cut if cut and path == self.folder / cut.name else None
 
     def find_file(self, path: Path) -> FetchedFile | None:
         """Return the fetched file at ``path``; None if there is none."""

@@ -14,6 +14,18 @@ from millrace.planning.run_plan import RunPlan
 from millrace.scheduler.protocol import BatchExtent
 
 
+def ensure_spooled(batch: SpooledBatch) -> None:
+    """Fetch the bytes of a batch that was cut in HDFS, unless they are spooled.
+
+    Raises:
+        MillraceError: They cannot be read, or the input has changed.
+    """
+    if batch.source and not batch.spooled[0].exists():
+        from millrace.node.input_pieces import fetch_batch  # few runs need it
+
+        fetch_batch(batch)
+
+
 class BatchTable:
     """A table of batches that keeps each until it is done, and cuts them on demand."""
 
@@ -59,6 +71,7 @@ class BatchTable:
         return [self.add_batch(part) for part in (*parts, rest)]
 
     def _cut_in_two(self, whole: SpooledBatch, records: int) -> list[SpooledBatch]:
+        ensure_spooled(whole)
         job = self._plan.job
         return split_spooled_batch(
             whole, records, self._plan.use.inputs, self._plan.command.cwd, job.record_start, job.record_end

@@ -19,6 +19,7 @@ from millrace.core.errors import TogetherError, UnverifiedError
 from millrace.core.tasks import CommittedRecords
 from millrace.core.text_format import format_count, format_records
 from millrace.core.tool_use import InputUse, OutputUse, ToolUse
+from millrace.execution.batch_table import ensure_spooled
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, recut_batches
 from millrace.planning.program_lookup import explain_doubts, is_unknown_tool
 from millrace.planning.run_plan import RunPlan
@@ -180,6 +181,7 @@ class OutputVerifier:
 
 def _link_batch_files(batch: SpooledBatch) -> SpooledBatch:
     """Return the batch with hard links of its own to its files."""
+    ensure_spooled(batch)
     paths = []
     for path in batch.spooled:
         paths.append(path.with_name(f"kept-{batch.first}-{path.name}"))

@@ -13,6 +13,7 @@ from millrace import _core
 from millrace.core.errors import CorruptError
 from millrace.core.record_formats import strip_compressed_suffix
 from millrace.core.tool_use import ToolUse
+from millrace.execution.batch_table import ensure_spooled
 from millrace.node.batch_files import SpooledBatch, read_header
 from millrace.node.mirror_layout import PRIVATE, SLOT_MARK
 from millrace.rundir.paths import delete_entry
@@ -129,6 +130,7 @@ class QuarantineWriter:
         """Return the words that may name the first record in messages."""
         if batch.files:
             return [Path(batch.files[0]).name, Path(batch.files[0]).stem]
+        ensure_spooled(batch)
         found = []
         for item, path in zip(self._use.inputs, batch.spooled, strict=True):
             try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from millrace import _core
 from millrace.core.errors import RefusedError
-from millrace.core.tool_use import InputUse
+from millrace.core.tool_use import InputUse, RemoteFileView
 from millrace.core.wait_loop import wait_until
 from millrace.execution.action_runner import ActionRunner
 from millrace.execution.engine_loop import InputMeter, RunEngine
@@ -45,10 +45,13 @@ from millrace.rundir import paths
 from millrace.scheduler.limits import QuarantineLimit
 from millrace.scheduler.scheduler import BatchScheduler, SchedulerSettings
 
+#: Batches for each slot that are cut before they are needed, if nodes choose those that lie near them.
+BATCHES_AHEAD = 8
+
 if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
     from millrace.cluster.membership import JobMember, JobMembership
     from millrace.cluster.node_staging import VolumeLocationWatch
-    from millrace.cluster.remote_slots import RemoteSlots
+    from millrace.cluster.remote_slots import RemoteSlots, SharedPieces
     from millrace.cluster.write.parallel_output import ParallelOutput
 
 
@@ -66,6 +69,8 @@ class RunWiring:
         self.slots: TaskSlots | None = None
         self._remote: RemoteSlots | None = None
         self._own: LocalSlots | None = None
+        #: The input that nodes cut, as the feeder and this node have it; None: there is none.
+        self._pieces: SharedPieces | None = None
         #: Whether all checks have passed, and the outputs of an earlier run are dropped.
         self.has_begun = False
 
@@ -139,6 +144,7 @@ class RunWiring:
             is_proven=any(not task.quarantined for task in earlier.tasks), is_file=feeder.total is not None,
             fragmented=use.fragmented, n_nodes=slots.n_nodes,
             begun={(batch.first, batch.last): batch.found for batch in earlier.searched},
+            batches_ahead=BATCHES_AHEAD if self._pieces else 0,
         )  # fmt: skip
         return debug_log.log_calls(BatchScheduler(settings, limit), "decision", ("handle",))
 
@@ -196,12 +202,16 @@ class RunWiring:
         journals = {claim.rundir.get_rank_journal(start, member.rank): member.rank for member in members}
         self.parallel = ParallelOutput(claim.plan, streams, candidates, crew, journals, node.wake_waiter, self._say)
         self._own = node
-        self.slots = self._remote = RemoteSlots(crew, node, members, claim.plan.use, self.parallel, watch)
+        if watch and claim.plan.command.view and claim.plan.command.view.cut_by_nodes:
+            self._pieces = self._make_pieces(claim.plan.command.view, node, stack)
+        self.slots = self._remote = RemoteSlots(crew, node, members, claim.plan.use, self.parallel, watch, self._pieces)
         return self.parallel, self.slots, node.wake_waiter
 
     def _start_block_watch(self, members: Sequence[JobMember], stack: ExitStack) -> VolumeLocationWatch | None:
-        """Start watching which nodes hold the volumes of the database; return None if all are local."""
-        use = self._claim.plan.use
+        """Start watching which nodes hold the volumes of the database, or the pieces of the input; None: none are in HDFS."""
+        use, view = self._claim.plan.use, self._claim.plan.command.view
+        if view and view.cut_by_nodes:
+            return self._start_piece_watch(view, members, stack)
         if not use.fragmented or not use.fragmented.volumes:
             return None
         from millrace.cluster.node_staging import VolumeLocationWatch
@@ -216,6 +226,32 @@ class RunWiring:
         )  # fmt: skip
         stack.callback(watch.close)
         return watch
+
+    def _start_piece_watch(
+        self, view: RemoteFileView, members: Sequence[JobMember], stack: ExitStack
+    ) -> VolumeLocationWatch:
+        from millrace.cluster.node_staging import VolumeLocationWatch
+        from millrace.cluster.piece_input import list_pieces
+
+        watch = VolumeLocationWatch(
+            [[piece] for piece in list_pieces(view)], {member.rank: member.hello.host for member in members},
+            self._claim.plan.command.environ, self._say, anywhere="tasks go anywhere",
+        )  # fmt: skip
+        stack.callback(watch.close)
+        return watch
+
+    def _make_pieces(self, view: RemoteFileView, node: LocalSlots, stack: ExitStack) -> SharedPieces:
+        from millrace.cluster.piece_input import PieceInput, list_pieces
+        from millrace.cluster.remote_slots import SharedPieces
+        from millrace.node.input_pieces import InputPieces
+
+        work, item, cut = self._processes.work, self._claim.plan.use.inputs[0], view.cut_by_nodes
+        assert cut
+        own = InputPieces(cut, item, work.path / "pieces", node.wake_waiter)
+        stack.callback(own.close)
+        extents = [piece.extent for piece in list_pieces(view)]
+        self._say(f"{item.path}: cut by the nodes that hold its blocks, in {len(extents)} pieces")
+        return SharedPieces(PieceInput(cut, item, extents, work.spool), own)
 
     def _make_node(self, stack: ExitStack) -> LocalSlots:
         """Make the slots of this process."""
@@ -248,6 +284,8 @@ class RunWiring:
 
     def _open_source(self, item: InputUse, failed: Callable[[BaseException], None]) -> InputSource:
         cwd, job = self._claim.plan.command.resolved_command.cwd, self._claim.plan.job
+        if self._pieces:
+            return self._pieces.source
         chain = self._processes.chain
         if chain and (grows := chain.open_source(item, job, self._processes.work.spool, failed)):
             return grows

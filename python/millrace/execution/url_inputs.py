@@ -6,7 +6,7 @@ import glob
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,9 @@ from millrace.storage import locations, unpacked_copies, url_files
 from millrace.storage.cache import cache_download
 from millrace.storage.cache.copy_cache import NodeCache
 
+#: First bytes of an input that is not fetched, by which it is planned.
+HEAD_BYTES = 64 << 10
+
 
 class WantedUrl(NamedTuple):
     """A URL of the command, and the database parts that it stands for; None: a single file."""
@@ -36,14 +39,20 @@ class UrlFiles:
     Args:
         job: The command, with URLs checked by ``millrace.core.replica_rules.check_url_arguments``.
         apart: Whether volumes of databases in HDFS are left to the nodes that search them; they are in ``RemoteFileView.later``.
+        cuts: Whether an input in HDFS is left to the nodes, which cut it; see ``RemoteFileView.cut_by_nodes``.
         message: Called with messages for the user.
 
     Raises:
         MillraceError: A file does not exist, cannot be read, or does not fit.
     """
 
-    def __init__(self, job: JobSpec, cwd: Path, message: Callable[[str], None], *, apart: bool = False) -> None:
+    def __init__(
+        self, job: JobSpec, cwd: Path, message: Callable[[str], None], *, apart: bool = False, cuts: bool = False
+    ) -> None:
         self._apart, self._later = apart, dict[str, FetchedFile]()
+        #: The input that nodes cut, if there is one.
+        self._cut: url_files.UrlFile | None = None
+        self._cuts = cuts
         self._job, self._cwd, self._message = job, cwd, message
         self._adapter = registry.find_adapter(job.known_as or Path(job.command[0]).name)
         self._wanted: dict[str, WantedUrl] = {}
@@ -112,6 +121,7 @@ class UrlFiles:
             each
             for wanted in self._wanted.values()
             for each in self._select_read_files(url_files.find_url_files(*wanted))
+            if not self._is_cut_by_nodes(each)
         ]
         self._cache = NodeCache(
             url_files.choose_cache_folder(
@@ -130,12 +140,30 @@ class UrlFiles:
                 self._later.values(),
                 self._job.stage,
                 self._count_file_blocks(),
+                self._describe_cut_input(),
             )
             url_view.build_view(view, self._cwd, self.map_copies(view))
         except BaseException:
             self.close()
             raise
         return view
+
+    def _is_cut_by_nodes(self, found: url_files.UrlFile) -> bool:
+        """Tell whether a file is the one input, which nodes may cut where its blocks are."""
+        typed = [name for name in self._job.input if name == found.place or name.startswith(f"{found.place}:")]
+        is_large = 0 < found.about.block_bytes < found.about.size
+        if not (self._cuts and is_large and found.place.startswith("hdfs://") and typed == [*self._job.input]):
+            return False
+        self._cut = None if unpacked_copies.is_packed(found.name) else found
+        return self._cut is not None
+
+    def _describe_cut_input(self) -> tuple[FetchedFile | None, int, bytes]:
+        """Describe the input that nodes cut, with its block size and first bytes."""
+        if not self._cut:
+            return None, 0, b""
+        with closing(locations.open_location(self._cut.place)) as location:
+            head = location.read_bytes(0, min(HEAD_BYTES, self._cut.about.size), self._cut.about)
+        return url_files.describe_before_copy(self._cut), self._cut.about.block_bytes, head
 
     def _count_file_blocks(self) -> dict[str, int]:
         """Return the number of blocks of each file with more than one block that nodes may fetch in pieces, by name."""
@@ -205,7 +233,7 @@ class UrlFiles:
 
     def find_changed_file(self) -> str:
         """Return the URL of a file that has changed at its source; empty: none, as far as the sources tell."""
-        for each in self._found:
+        for each in (*self._found, *filter(None, [self._cut])):
             with suppress(MillraceError):
                 now = locations.query_file_status(each.place)
                 if (now.size, now.version) != (each.about.size, each.about.version):

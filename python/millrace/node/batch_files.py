@@ -14,7 +14,7 @@ import msgspec
 
 from millrace import _core
 from millrace.core import record_formats
-from millrace.core.tool_use import FrozenValue, InputUse
+from millrace.core.tool_use import FrozenValue, InputRange, InputUse
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
@@ -43,6 +43,8 @@ class SpooledBatch(FrozenValue, frozen=True, array_like=True):
     offset: int = 0
     #: Whether an input is gzip data of more than one member, as far as it was read by then.
     has_members: bool = False
+    #: Where its bytes are in HDFS, if they were cut there and are not spooled yet.
+    source: InputRange | None = None
 
     @property
     def n_records(self) -> int:
@@ -80,6 +82,18 @@ class FileBatch(msgspec.Struct, frozen=True):
     crc32c: int
     header: int = 0
     files: tuple[str, ...] = ()
+
+
+class PieceCut(msgspec.Struct, frozen=True):
+    """Consecutive records of a piece whose bytes are in HDFS, with the fields of a ``millrace._core.Batch``."""
+
+    records: int
+    bytes: int
+    cost: int
+    crc32c: int
+    largest: int
+    source: InputRange
+    header: int = 0
 
 
 class FileList:
@@ -252,7 +266,7 @@ def _build_batch(first: int, parts: list[_BatchSide], last: SpooledBatch) -> Spo
     )  # fmt: skip
 
 
-def digest_cut(cut: _core.Batch | FileBatch) -> tuple[int, int]:
+def digest_cut(cut: _core.Batch | FileBatch | PieceCut) -> tuple[int, int]:
     """Return (bytes, checksum) of a cut, with its header."""
     return cut.header + cut.bytes, cut.crc32c
 

@@ -15,7 +15,15 @@ from millrace import _core
 from millrace.core.errors import CorruptError, MillraceError, RefusedError
 from millrace.core.text_format import format_records
 from millrace.core.tool_use import InputUse
-from millrace.node.batch_files import BatchLimits, EndOfInput, FileBatch, SkippedRecords, SpooledBatch, digest_cut
+from millrace.node.batch_files import (
+    BatchLimits,
+    EndOfInput,
+    FileBatch,
+    PieceCut,
+    SkippedRecords,
+    SpooledBatch,
+    digest_cut,
+)
 from millrace.scheduler.verification_stretches import MAX_SHORT_BATCH_BYTES, StretchChoice
 
 
@@ -32,8 +40,10 @@ class InputSource(Protocol):
     def compression(self) -> str: ...
     @property
     def has_members(self) -> bool: ...
-    def cut(self, dest: str, max_records: int, max_cost: int, max_bytes: int) -> _core.Batch | FileBatch | None: ...
-    def skip(self, n_records: int) -> _core.Batch | FileBatch | None: ...
+    def cut(
+        self, dest: str, max_records: int, max_cost: int, max_bytes: int
+    ) -> _core.Batch | FileBatch | PieceCut | None: ...
+    def skip(self, n_records: int) -> _core.Batch | FileBatch | PieceCut | None: ...
 
 
 class InputFeeder(msgspec.Struct):
@@ -202,19 +212,21 @@ class InputFeeder(msgspec.Struct):
             )
         for item, source, path in zip(self.inputs, self.sources, paths, strict=True):
             _check_compression(item, source)
-            _refuse_nul_bytes(item, path, format_records(self._next, self._next + found.records))
+            if not isinstance(found, PieceCut):  # its node has seen to it
+                _refuse_nul_bytes(item, path, format_records(self._next, self._next + found.records))
         first = self._next
         self._next += found.records
         return self._build_batch(first, [part for part in parts if part is not None], paths)
 
     def _build_batch(
-        self, first: int, parts: Sequence[_core.Batch | FileBatch], paths: tuple[Path, ...]
+        self, first: int, parts: Sequence[_core.Batch | FileBatch | PieceCut], paths: tuple[Path, ...]
     ) -> SpooledBatch:
         return SpooledBatch(
             first, self._next, parts[0].cost, sum(part.bytes for part in parts),
             tuple(map(digest_cut, parts)), paths,
             next((part.files for part in parts if isinstance(part, FileBatch)), ()), self._sum_offsets(),
             any(source.has_members for source in self.sources),
+            next((part.source for part in parts if isinstance(part, PieceCut)), None),
         )  # fmt: skip
 
     def _end_input(self, paths: tuple[Path, ...]) -> SpooledBatch | EndOfInput:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,10 +24,14 @@ from millrace.host.permissions import claim_private_folder
 from millrace.node import mirror_layout
 from millrace.storage.cache.cache_files import FOLDER
 
+#: Seconds after which a folder without copies counts as left behind: an input that nodes cut is not copied.
+MAX_UNUSED_SECONDS = 30 * 86400.0
+
 
 def plan_view(
     argv: Sequence[str], cwd: Path, files: Iterable[FetchedFile], inputs: Sequence[str] = (), shared: Sequence[str] = (),
     later: Iterable[FetchedFile] = (), stage: str = "auto", in_pieces: Mapping[str, int] = {},
+    cut: tuple[FetchedFile | None, int, bytes] = (None, 0, b""),
 ) -> RemoteFileView:  # fmt: skip
     """Choose the folder.
 
@@ -34,9 +39,18 @@ def plan_view(
         argv: The command, with names in place of URLs; ``inputs``, ``shared``: likewise.
         later: Files that are fetched later; ``stage``: where they will be kept.
         in_pieces: As in ``RemoteFileView``.
+        cut: The input that nodes cut, its block size, and its first bytes.
     """
     files, later = tuple(files), tuple(later)
-    words = "\0".join([str(cwd), *argv, *inputs, *shared, *(f"{file.name}\0{file.key}" for file in (*files, *later))])
+    words = "\0".join(
+        [
+            str(cwd),
+            *argv,
+            *inputs,
+            *shared,
+            *(f"{file.name}\0{file.key}" for file in (*files, *later, *filter(None, cut[:1]))),
+        ]
+    )
     digest = hashlib.sha256(words.encode(errors="surrogateescape")).hexdigest()[:24]
     place = (
         next((place for place in work_places.MEMORY if os.path.isdir(place)), None)
@@ -46,7 +60,7 @@ def plan_view(
     directory = _lay_out_words((*argv, *inputs, *shared), cwd).directory
     return RemoteFileView(
         root=root, folder=root / directory, files=files, argv=tuple(argv), inputs=tuple(inputs), shared=tuple(shared),
-        later=later, stage=stage, in_pieces=dict(in_pieces),
+        later=later, stage=stage, in_pieces=dict(in_pieces), cut_by_nodes=cut[0], block_bytes=cut[1], head=cut[2],
     )  # fmt: skip
 
 
@@ -67,6 +81,7 @@ def build_view(view: RemoteFileView, cwd: Path, copies: Mapping[str, str], absen
     links = {view.root / path: target for path, target in layout.links}
     links |= {view.folder / name: target for name, target in copies.items()}
     view.root.mkdir(exist_ok=True)
+    os.utime(view.root)
     with _lock_folder(view.root):
         for folder in (view.root, *(view.root / each for each in layout.folders)):
             folder.mkdir(exist_ok=True)
@@ -77,6 +92,8 @@ def build_view(view: RemoteFileView, cwd: Path, copies: Mapping[str, str], absen
             _replace_link(path, target)
         for name, n_bytes in absent.items():
             _write_placeholder(view.folder / name, n_bytes)
+        if view.cut_by_nodes:
+            _write_placeholder(view.folder / view.cut_by_nodes.name, view.cut_by_nodes.size, view.head)
     _sweep_stale_views(view.root)
 
 
@@ -111,15 +128,16 @@ def _replace_link(path: Path, target: str) -> None:
     new.replace(path)
 
 
-def _write_placeholder(path: Path, n_bytes: int) -> None:
-    """Make a sparse file of ``n_bytes`` as a placeholder."""
+def _write_placeholder(path: Path, n_bytes: int, head: bytes = b"") -> None:
+    """Make a sparse file of ``n_bytes`` as a placeholder, which begins with ``head``."""
     with suppress(OSError):
         found = os.lstat(path)
         if stat.S_ISREG(found.st_mode) and found.st_size == n_bytes:
             return
     new = _choose_unused_path(path)
     with new.open("xb") as file:
-        os.truncate(file.fileno(), n_bytes)
+        file.write(head)
+        file.truncate(n_bytes)
     new.replace(path)
 
 
@@ -128,10 +146,12 @@ def _choose_unused_path(path: Path) -> Path:
 
 
 def _sweep_stale_views(own: Path) -> None:
-    """Remove folders whose copies are gone: none is in use, as copies in use are never removed."""
+    """Remove folders whose copies are gone: none is in use, as copies in use are never removed; and old ones without copies."""
+    oldest = time.time() - MAX_UNUSED_SECONDS
     for other in own.parent.iterdir():
         with suppress(FileNotFoundError):  # another process removes it, too
-            if other != own and any(_is_copy(path) and not path.exists() for path in other.rglob("*")):
+            copies = [path.exists() for path in other.rglob("*") if _is_copy(path)]
+            if other != own and (not all(copies) or (not copies and other.stat().st_mtime < oldest)):
                 shutil.rmtree(other, ignore_errors=True)
 
 

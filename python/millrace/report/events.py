@@ -156,6 +156,8 @@ class VolumesEvent(LogEvent, frozen=True, kw_only=True, tag="volumes"):
     range_bytes: int = 0
     #: Part of both that came from DataNodes of other hosts, over the network.
     far_bytes: int = 0
+    #: Whether it is about the blocks of an input, and the tasks that read it.
+    is_input: bool = False
 
     @property
     def words(self) -> str:
@@ -164,6 +166,11 @@ class VolumesEvent(LogEvent, frozen=True, kw_only=True, tag="volumes"):
         >>> VolumesEvent(searches=32, local=31, volume_bytes=64_000_000, range_bytes=5000, far_bytes=2_000_000).words
         'fragments in HDFS: 31 of 32 searches on nodes that had theirs; 64 MB of them were fetched, 5.0 kB more for candidates; 2.0 MB of that over the network'
         """
+        if self.is_input:
+            return (
+                f"input in HDFS: {self.local} of {self.searches} tasks on nodes that had their block; "
+                f"{format_size(self.volume_bytes)} of it were read, {format_size(self.far_bytes)} of that over the network"
+            )
         return (
             f"fragments in HDFS: {self.local} of {self.searches} searches on nodes that had theirs; "
             f"{format_size(self.volume_bytes)} of them were fetched, {format_size(self.range_bytes)} more for candidates; "

@@ -5,7 +5,7 @@ It adds payloads to the decisions of ``TaskPlacement``, and reports each task on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Generic, TypeVar
 
 import msgspec
@@ -72,10 +72,10 @@ class TaskDispatcher(Generic[Load]):
 
     # Tasks
 
-    def submit_task(self, task: SlotTask, load: Load, units: float, now: float) -> None:
-        """Submit a task of ``units`` cost units; ``load`` is the payload sent with it."""
+    def submit_task(self, task: SlotTask, load: Load, units: float, now: float, piece: int = 0) -> None:
+        """Submit a task of ``units`` cost units; ``load`` is the payload sent with it, ``piece`` that of the input that it reads."""
         self._out[task.id] = _SubmittedTask(load, task.fragment)
-        fragment = task.fragment if task.fragment <= self._fragments else 0
+        fragment = piece or (task.fragment if task.fragment <= self._fragments else 0)
         # A task that is no search reads parts of all volumes, of which the coordinator holds more than other nodes.
         reads_far = self._is_held and not fragment
         prefer = (COORDINATOR,) if reads_far else self._homes.get_home_nodes(task.fragment)
@@ -132,8 +132,16 @@ class TaskDispatcher(Generic[Load]):
 
     def set_replicas(self, replicas: Mapping[int, FragmentReplicas]) -> None:
         """Set the nodes with a replica, by fragment: they search it as far as that leaves no slot idle."""
-        self._is_held = True
+        self._is_held = self._fragments > 0
         self._placement.set_replicas(replicas)
+
+    def set_pieces(self) -> None:
+        """Take the pieces of an input for fragments; see ``LocalSearchQueue.set_pieces``."""
+        self._placement.local.set_pieces()
+
+    def reserve_nodes(self, nodes: Collection[int]) -> None:
+        """Keep nodes for what they hold: they are about to know more of it."""
+        self._placement.local.reserved = nodes
 
     @property
     def n_local(self) -> tuple[int, int]:

@@ -96,13 +96,16 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     n_nodes: int = 1
     #: Candidates that an earlier run found in fragments.
     begun: EarlierCandidates = {}
+    #: Minimum number of batches in progress for each slot, from which nodes choose those that lie near them.
+    batches_ahead: int = 0
 
     @property
     def cut_planner(self) -> CutPlanner:
         n_starts = len(self.fragmented.fragments) + 1 if self.fragmented else 1
         cost = msgspec.structs.replace(self.cost, startup_seconds=self.cost.startup_seconds * n_starts)
         size = (1, 0) if cost.max_records == 1 else self.batch_size
-        return CutPlanner(self.slots, cost, size, least_ahead=MIN_BATCHES_PER_SCAN if self.fragmented else 0)
+        ahead = MIN_BATCHES_PER_SCAN if self.fragmented else self.batches_ahead * self.slots
+        return CutPlanner(self.slots, cost, size, least_ahead=ahead)
 
 
 class BatchScheduler:

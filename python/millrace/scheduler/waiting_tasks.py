@@ -12,7 +12,7 @@ the time left with a new run is that of LATE (Zaharia et al. 2008).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -144,6 +144,18 @@ def choose_by_sdaft(node: int, holders: FragmentHolders) -> int:
     return max(holders.left, key=lambda fragment: (min(holders.list_holder_loads(fragment), default=0), fragment))
 
 
+def choose_oldest(node: int, holders: FragmentHolders) -> int:
+    """Choose the oldest fragment of those that the node holds; without own ones as SDAFT does, of equals the oldest.
+
+    >>> holders = FragmentHolders({1: [7, 8], 2: [7], 3: [8]}); holders.add_search(1); holders.add_search(2)
+    >>> choose_oldest(7, holders), choose_oldest(8, holders), choose_oldest(9, holders)
+    (1, 1, 2)
+    """
+    if own := holders.list_nearest(node):
+        return min(own)
+    return max(holders.left, key=lambda fragment: (min(holders.list_holder_loads(fragment), default=0), -fragment))
+
+
 def choose_by_pio(node: int, holders: FragmentHolders) -> int:
     """Choose the node's own fragment that the fewest others could search; without own ones, the one that most could.
 
@@ -195,6 +207,10 @@ class LocalSearchQueue:
 
     def __init__(self, rule: LocalityRule = choose_by_sdaft) -> None:
         self._rule = rule
+        #: Whether a node that was sent a task holds its fragment from then on.
+        self.keeps_copies = True
+        #: Nodes that take no tasks of fragments that they do not hold.
+        self.reserved: Collection[int] = ()
         self.holders = FragmentHolders()
         self._waiting: dict[int, deque[PlacedTask]] = {}
         #: Number of searches that were sent, and of those sent to a node that held the fragment.
@@ -203,6 +219,10 @@ class LocalSearchQueue:
     def __len__(self) -> int:
         """Return the number of waiting searches."""
         return sum(self.holders.left.values())
+
+    def set_pieces(self) -> None:
+        """Take the pieces of an input for fragments: each is read once, in order, and no node keeps what it was sent."""
+        self._rule, self.keeps_copies = choose_oldest, False
 
     def set_replicas(self, replicas: Mapping[int, FragmentReplicas]) -> None:
         """Set the nodes with a replica; see ``FragmentHolders.set_replicas``."""
@@ -221,7 +241,7 @@ class LocalSearchQueue:
                 rest.
         """
         holders = self.holders
-        if not (holders.left if idle else holders.of_node[node]):
+        if not (holders.left if idle and node not in self.reserved else holders.of_node[node]):
             return None
         # A fragment without holders must be fetched in any case.
         orphan = (
@@ -235,7 +255,8 @@ class LocalSearchQueue:
         """Note that a search goes to a node, which holds the fragment from then on."""
         self.n_sent += 1
         self.n_local += self.holders.has_fragment(node, fragment)
-        self.holders.add_copy(fragment, node)
+        if self.keeps_copies:
+            self.holders.add_copy(fragment, node)
 
     def clear(self) -> None:
         """Remove all waiting searches."""

@@ -11,14 +11,18 @@ from __future__ import annotations
 import getpass
 import http
 import json
+import math
 import os
 import socket
+import time
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ElementTree
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -34,6 +38,9 @@ MAX_CONCURRENT_QUERIES = 8
 
 #: Unanswered requests for block locations after which no more are sent.
 MAX_FAILED_QUERIES = 3
+
+#: Time for which block locations count as known.
+MAX_AGE_SECONDS = 10.0
 
 #: Ports of WebHDFS (HTTP, HTTPS) if the settings name none.
 PORT, SECURE_PORT = 9870, 9871
@@ -105,13 +112,15 @@ def locate_blocks(urls: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
         return dict(zip(wanted, pool.map(lambda url: _locate_file_blocks(url, known), wanted), strict=True))
 
 
-def cut_to_range(found: Iterable[HdfsBlock], first: int, last: int) -> list[HdfsBlock]:
-    """Cut the blocks of a file to the half-open range ``[first, last)``. Pure.
+def cut_to_range(found: Sequence[HdfsBlock], first: int, last: int) -> list[HdfsBlock]:
+    """Cut the blocks of a file, in order, to the half-open range ``[first, last)``. Pure.
 
     >>> cut_to_range([HdfsBlock(0, 10, frozenset()), HdfsBlock(10, 5, frozenset()), HdfsBlock(15, 5, frozenset())], 8, 12)
     [HdfsBlock(offset=8, length=2, hosts=frozenset()), HdfsBlock(offset=10, length=2, hosts=frozenset())]
     """
-    edges = ((max(first, each.offset), min(last, each.offset + each.length), each.hosts) for each in found)
+    begin = bisect_right(found, first, key=lambda each: each.offset + each.length)
+    near = takewhile(lambda each: each.offset < last, islice(found, begin, None))
+    edges = ((max(first, each.offset), min(last, each.offset + each.length), each.hosts) for each in near)
     return [HdfsBlock(begin, end - begin, hosts) for begin, end, hosts in edges if begin < end]
 
 
@@ -199,17 +208,21 @@ class HdfsLocality:
     """Counter of the bytes that this host reads from DataNodes of other hosts.
 
     Bytes of unknown location count as remote. After ``MAX_FAILED_QUERIES`` requests without an answer no more are sent.
+    An answer counts for ``MAX_AGE_SECONDS``.
     """
 
     def __init__(self) -> None:
         self._left = MAX_FAILED_QUERIES
+        #: Time of the answer, and the blocks, by file.
+        self._known: dict[str, tuple[float, list[HdfsBlock]]] = {}
 
     def count_remote_bytes(self, file: FetchedFile, ranges: Sequence[tuple[int, int]]) -> int:
         """Return how many bytes of half-open ranges of a file came from DataNodes of other hosts."""
-        found: list[HdfsBlock] = []
-        if self._left:
+        when, found = self._known.get(file.place, (-math.inf, []))
+        if self._left and time.monotonic() - when > MAX_AGE_SECONDS:
             try:
                 found = locate_blocks([file.place], os.environ)[file.place]
+                self._known[file.place] = time.monotonic(), found
             except MillraceError:
                 self._left -= 1
         return count_bytes_elsewhere(found, ranges, list_host_names(socket.gethostname()))

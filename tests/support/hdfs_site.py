@@ -1,0 +1,64 @@
+"""A real HDFS for the nodes of namespaces: a NameNode and DataNodes in one Java process, which say that they are on these nodes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import storage_servers
+from cluster_site import Cluster
+
+REPO = Path(__file__).resolve().parent.parent.parent
+PROGRAM = Path(__file__).with_name("hdfs") / "HdfsOfNodes.java"
+
+#: The nodes that have a DataNode.
+NODES = ("node1", "node2")
+
+
+@dataclass
+class Hdfs:
+    """A NameNode and a DataNode for each of the nodes, in one process."""
+
+    uri: str
+    http: str
+    process: subprocess.Popen[bytes]
+
+    def put(self, files: Iterator[Path], folder: str) -> None:
+        for path in files:
+            storage_servers.put(self.uri, f"/{folder}/{path.name}", path.read_bytes())
+
+    def stop(self, name: str) -> None:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(f"stop {name}\n".encode())
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == b"ok\n"
+
+
+@contextmanager
+def serve_hdfs(cluster: Cluster, tmp_path: Path) -> Iterator[Hdfs]:
+    """Serve it, with settings in the folder ``conf`` of the site."""
+    pytest.importorskip("hdfs_native")
+    jars = REPO / ".tools" / "hadoop"
+    if not shutil.which("java") or not jars.is_dir():
+        pytest.skip("not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)")
+    settings = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Ddir={tmp_path}/hdfs"]
+    command = ["java", *settings, f"-Dhost={cluster.nodes.gateway}", f"-Dnames={','.join(NODES)}", "-cp", f"{jars}/*"]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(
+        [*command, PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+    ) as process:  # fmt: skip
+        assert process.stdout and process.stdin
+        line = process.stdout.readline()
+        assert line, (tmp_path / "log").read_text()
+        said = json.loads(line)
+        conf = cluster.site.folder / "conf"
+        conf.mkdir()
+        text = f"<configuration><property><name>dfs.namenode.http-address</name><value>{said['http']}</value></property></configuration>"
+        (conf / "hdfs-site.xml").write_text(text)
+        yield Hdfs(said["uri"], said["http"], process)
+        process.stdin.close()
