@@ -38,6 +38,10 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, si
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
+# Outputs of tests that `make` starts grow in their place.
+for _name in ("MAKELEVEL", "MILLRACE_STORE"):
+    os.environ.pop(_name, None)
+
 # No test depends on what runs of another one have learnt of a tool.
 os.environ["XDG_STATE_HOME"] = "/dev/null/none"
 # Nor on what the user of this machine says, and has measured.

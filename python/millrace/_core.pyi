@@ -363,6 +363,8 @@ class StreamWriter:
     def __new__(cls, join: str, path: str | PathLike[str] | None = None, fd: int = 1, prompt: bool = True) -> Self: ...
     def append(self, n_records: int, block: BlockRef) -> None:
         """Append a batch, verifying its checksum on the way (`CorruptJournal` if it is wrong)."""
+    def set_form(self, form: int) -> None:
+        """Set the form of the command that wrote the next blocks: 0 is the present one, others had other paths in it."""
     def flush(self) -> None: ...
     def finish(self) -> int:
         """Write the end, cut off what an earlier run left behind it, wait for the disk; return all bytes written."""

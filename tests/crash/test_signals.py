@@ -64,19 +64,8 @@ def test_status_and_report_show_results_of_a_stopped_run(site: Site) -> None:
     assert told("report") == told("status") == 4 * site.executions
 
 
-#: Millrace, which gives running tools a day to end.
-PATIENT = """
-from millrace.scheduler import protocol
-protocol.GRACE_SECONDS = 86400.0
-from millrace.cli import main
-main()
-"""
-
-
 def test_a_second_signal_ends_it_at_once(site: Site) -> None:
-    python, _, _, *words = site.command()
-    site.command = lambda *_: [python, "-c", PATIENT, *words]  # type: ignore[method-assign]
-    process = site.start(HOLD="1")
+    process = site.start("--grace", "3600", HOLD="1")
     site.wait_for_work(process, 2)
     process.send_signal(signal.SIGTERM)
     said = harness.heard(process)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from run_histories import fragmented
 
 from millrace.core.tool_use import ToolUse
-from millrace.execution.resume import describe_changes
+from millrace.execution.run_comparison import describe_changes
 from millrace.rundir.paths import RunManifest
 
 

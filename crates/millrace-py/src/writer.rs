@@ -40,6 +40,11 @@ impl StreamWriter {
         py.detach(|| self.lock().append(n_records, &block.0)).map_err(join_error)
     }
 
+    /// The blocks that follow were written by the command in its form `form`: 0 is the present one.
+    fn set_form(&self, form: u32) {
+        self.lock().set_form(form);
+    }
+
     /// Hands what is buffered to the operating system, so that a reader sees it.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.lock().flush()).map_err(io_error)

@@ -46,6 +46,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     known_as: str = msgspec.field(default="", name="as")
     slots: Slots | None = None
     run_dir: str = ""
+    #: Folder with run directories that are found by what they compute; ``run_dir`` takes precedence.
+    store: str = ""
     work_dir: str = ""
     fresh: bool = False
     input: tuple[str, ...] = ()
@@ -71,6 +73,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_quarantined: str = "auto"
     retry_quarantined: bool = False
     keep_run_dir: bool = False
+    #: Whether an output grows under another name, and gets its own when it is whole; None: in a pipeline.
+    atomic_output: bool | None = None
+    #: Most seconds between a signal and the end of the run.
+    grace: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 10.0
     #: Longest time in seconds until a committed result is synced to the disk.
     sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
     #: The user asserts that the program treats each record by itself.
@@ -95,6 +101,16 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 0
     #: -1 quiet, 0 normal, 1 verbose, 2 with the debug log.
     verbosity: Annotated[int, msgspec.Meta(ge=-1, le=2)] = 0
+
+    @property
+    def tool_grace_seconds(self) -> float:
+        """The part of ``grace`` in which running tools may end; the rest is for what they wrote."""
+        return 0.7 * self.grace
+
+    @property
+    def write_grace_seconds(self) -> float:
+        """The part of ``grace`` in which finished results are written to the outputs; the journal has them in any case."""
+        return 0.2 * self.grace
 
     @property
     def progress_shown(self) -> ProgressMode:

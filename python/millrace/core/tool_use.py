@@ -111,6 +111,8 @@ class OutputUse(FrozenValue, frozen=True):
     path: str
     #: Where it is really written, such as a pipe, whatever path the tool is given; empty: to ``path``.
     to: str = ""
+    #: Where it grows until it is whole, and gets its name; empty: at ``path``.
+    part: str = ""
     #: Whether it is the tool's standard output (else there is an ``OutputArg``).
     stdout: bool = False
     layout: str = "file"

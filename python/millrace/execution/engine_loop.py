@@ -16,7 +16,7 @@ from millrace.execution.action_runner import ActionRunner
 from millrace.host.signals import StopSignals
 from millrace.node.batch_files import BatchLimits, EndOfInput, SkippedRecords, SpooledBatch
 from millrace.node.input_feeder import InputFeeder
-from millrace.scheduler.protocol import GRACE_SECONDS, RunBegun, RunInterrupted, TickEnded
+from millrace.scheduler.protocol import RunBegun, RunInterrupted, TickEnded
 
 
 class LoopWatcher(Protocol):
@@ -137,7 +137,7 @@ class RunEngine(msgspec.Struct):
             self.actions.handle_event(RunInterrupted())
             if self._n_signals == 1:
                 self.actions.message(
-                    f"{self.interrupt.name}: no more work is handed out; waiting at most {GRACE_SECONDS:.0f} s for "
+                    f"{self.interrupt.name}: no more work is handed out; waiting at most {self.actions.plan.job.tool_grace_seconds:.0f} s for "
                     f"{self.actions.counts.running} running tools (again: at once)"
                 )
 

@@ -107,6 +107,8 @@ def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack
     say = debug_log.tee_to_log(show.write_message if job.verbosity >= 0 else lambda _: None)
     for warning in claim.plan.warnings:
         say(warning)
+    if claim.moved_from and claim.resuming:
+        say(f"{claim.rundir.path}: a run that was begun in {claim.moved_from} goes on here")
     if claim.changed:
         say(f"{claim.changed}; what was done then stays: --fresh does it anew")
     if processes.outbox:

@@ -14,12 +14,11 @@ from datetime import datetime
 import msgspec
 
 from millrace import __version__, _core
-from millrace.adapters.joins import describe_join
 from millrace.core.errors import RefusedError
 from millrace.core.tasks import CommittedRecords, SearchTask, decode_task_kind
 from millrace.core.tool_use import ToolUse
 from millrace.output.output_parts import select_effective_tasks
-from millrace.output.output_streams import resolve_destination
+from millrace.output.output_streams import resolve_final_path
 from millrace.output.saved_outputs import find_lacking_files, read_committed_tasks
 from millrace.planning import dependency_files, result_fingerprint
 from millrace.planning.program_lookup import is_unknown_tool
@@ -30,8 +29,18 @@ from millrace.rundir import paths, run_history
 from millrace.rundir.paths import VERSION, RunCompletion, RunDir, RunManifest
 
 
-def begin_or_resume_run(plan: RunPlan, rundir: RunDir) -> tuple[RunManifest, bool]:
-    """Begin a run in the run directory, or resume the same run; return the manifest, and whether it resumes.
+class BegunRun(msgspec.Struct, frozen=True):
+    """A run that begins, or goes on."""
+
+    manifest: RunManifest
+    #: Whether an earlier start of it has left journals.
+    resuming: bool = False
+    #: The folder in which it was, if it was begun in another one, or with other names of files.
+    moved_from: str = ""
+
+
+def begin_or_resume_run(plan: RunPlan, rundir: RunDir) -> BegunRun:
+    """Begin a run in the run directory, or resume the same run.
 
     Raises:
         RefusedError: It holds another run, and the user did not say ``--fresh``.
@@ -46,9 +55,11 @@ def begin_or_resume_run(plan: RunPlan, rundir: RunDir) -> tuple[RunManifest, boo
     if plan.job.fresh or not rundir.has_run():
         paths.back_up_run(rundir)
         rundir.write_manifest(manifest)
-        return manifest, False
+        return BegunRun(manifest)
+    from millrace.execution import run_comparison
+
     earlier = rundir.read_manifest()
-    changes = describe_changes(earlier, manifest)
+    changes = run_comparison.describe_changes(earlier, manifest, plan.job.verify)
     if changes:
         first = "type the command as it was to resume that run"
         if earlier.millrace != manifest.millrace:
@@ -57,12 +68,14 @@ def begin_or_resume_run(plan: RunPlan, rundir: RunDir) -> tuple[RunManifest, boo
             f"{rundir.path}: holds a run that was begun otherwise:\n" + "\n".join(f"  {change}" for change in changes),
             f"{first}, name another --run-dir, or start over with --fresh",
         )
-    return forget_unsynced_results(earlier, manifest.world, rundir), bool(rundir.list_journals())
+    moved = run_comparison.move_run(earlier, manifest, rundir)
+    kept = forget_unsynced_results(moved, manifest.world, rundir)
+    return BegunRun(kept, bool(rundir.list_journals()), earlier.cwd if moved is not earlier else "")
 
 
 def _strip_pipes(use: ToolUse) -> ToolUse:
-    """Return ``use`` without the pipes through which outputs go in this start alone."""
-    outputs = tuple(msgspec.structs.replace(output, to="") for output in use.outputs)
+    """Return ``use`` without the pipes and files through which outputs go in this start alone."""
+    outputs = tuple(msgspec.structs.replace(output, to="", part="") for output in use.outputs)
     return msgspec.structs.replace(use, outputs=outputs)
 
 
@@ -81,51 +94,6 @@ def forget_unsynced_results(manifest: RunManifest, identity: str, rundir: RunDir
     return manifest
 
 
-def describe_changes(earlier: RunManifest, now: RunManifest) -> list[str]:
-    """Describe the changes between two manifests that matter for the result."""
-    found = []
-    if earlier.argv != now.argv:
-        found.append(f"command: was {' '.join(earlier.argv)}\n           now {' '.join(now.argv)}")
-    if earlier.cwd != now.cwd:
-        found.append(f"folder: was {earlier.cwd}, now {now.cwd}")
-    if earlier.millrace != now.millrace:
-        found.append(f"millrace: was {earlier.millrace}, now {now.millrace}")
-    for name in sorted(earlier.fingerprints.keys() | now.fingerprints.keys()):
-        was, is_now = earlier.fingerprints.get(name, "not there"), now.fingerprints.get(name, "not there")
-        # A pipe in the place of a file: its content is compared batch by batch.
-        unknown = name == result_fingerprint.STANDARD_INPUT and "not there" in (was, is_now)
-        if was != is_now and not unknown:
-            found.append(f"{name}: was {was}, now {is_now}")
-    if (earlier.record_start, earlier.record_end) != (now.record_start, now.record_end):
-        found.append("--record-start or --record-end")
-    if count_fragments(earlier) != count_fragments(now):
-        found.append(f"--fragments: was {count_fragments(earlier)}, now {count_fragments(now)}")
-    if gone := set(earlier.use.ok_statuses) - set(now.use.ok_statuses):
-        found.append(f"--ok-status: was also {', '.join(map(str, sorted(gone)))}, whose results would stay")
-    joins = [{output.path: output.join for output in each.use.outputs} for each in (earlier, now)]
-    if joins[0].keys() == joins[1].keys():
-        for path, was in joins[0].items():
-            if was != joins[1][path]:
-                found.append(f"how {path} is joined: was {describe_join(was)}, now {describe_join(joins[1][path])}")
-    # Another database or command has other fragments, too, and is reported above.
-    if not found and earlier.use.fragmented != now.use.fragmented:
-        found.append("--fragments: as many, but of other parts of the database, or searched otherwise")
-    # Environment and hints of an adapter may differ without changing a byte; outputs and their joins may not.
-    if not found and _extract_work(earlier.use) != _extract_work(now.use):
-        found.append("inputs or outputs of the job")
-    return found
-
-
-def _extract_work(use: ToolUse) -> tuple[object, ...]:
-    # A pipe in the place of a file: see above.
-    return [msgspec.structs.replace(item, piped=False) for item in use.inputs], _strip_pipes(use).outputs, use.argv
-
-
-def count_fragments(manifest: RunManifest) -> int:
-    """Return the number of fragments in which the database is searched."""
-    return len(manifest.use.fragmented.fragments) if manifest.use.fragmented else 1
-
-
 def restore_fragments(plan: RunPlan, rundir: RunDir) -> RunPlan:
     """Return ``plan`` with the fragments of the run that it resumes, unless the user set their number.
 
@@ -134,25 +102,27 @@ def restore_fragments(plan: RunPlan, rundir: RunDir) -> RunPlan:
     if plan.job.fragments != "auto" or plan.job.fresh or not rundir.has_run():
         return plan
     earlier = rundir.read_manifest()
-    if earlier.argv != plan.command.argv:
+    if earlier.use.argv != plan.use.argv:
         return plan  # refused later
-    use = msgspec.structs.replace(plan.use, fragmented=earlier.use.fragmented)
+    from millrace.execution.run_comparison import move_fragments
+
+    use = msgspec.structs.replace(plan.use, fragmented=move_fragments(earlier, str(plan.command.cwd)))
     return msgspec.structs.replace(plan, use=use)
 
 
-def has_all_outputs(plan: RunPlan, rundir: RunDir, complete: RunCompletion) -> bool:
+def has_all_outputs(plan: RunPlan, rundir: RunDir, manifest: RunManifest, complete: RunCompletion) -> bool:
     """Tell whether all outputs of a complete run still have their size; a non-empty standard output is gone.
 
     The content of folders is known from the journals: a run that is kept has all of them.
     """
     if complete.kept:
         try:
-            if find_lacking_files(plan, read_committed_tasks(rundir, complete.run_id)):
+            if find_lacking_files(plan, read_committed_tasks(rundir, manifest)):
                 return False
         except (OSError, _core.CorruptJournal):
             return False  # reported when they are opened
     for output in plan.use.outputs:
-        path = resolve_destination(output, plan.command.cwd)
+        path = resolve_final_path(output, plan.command.cwd)
         size = complete.outputs.get(output.name)
         if path is None:
             if size:

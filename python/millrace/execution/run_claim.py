@@ -41,6 +41,8 @@ class RunClaim(msgspec.Struct, frozen=True):
     resuming: bool
     #: Changed variables of the environment, in words; empty: none.
     changed: str = ""
+    #: See ``BegunRun``.
+    moved_from: str = ""
 
     @property
     def run_id(self) -> bytes:
@@ -64,7 +66,8 @@ def claim_run(plan: RunPlan, supervision: SupervisorLink, stack: ExitStack) -> R
     if not supervision.active:
         paths.restore_run(rundir)  # set aside by a start that was then killed
     plan = restore_fragments(plan, rundir)
-    manifest, resuming = begin_or_resume_run(plan, rundir)
+    begun = begin_or_resume_run(plan, rundir)
+    manifest, resuming = begun.manifest, begun.resuming
     if resuming:
         refuse_appending(plan.use, rundir)
     saved_outputs.check_saved_outputs(
@@ -72,7 +75,7 @@ def claim_run(plan: RunPlan, supervision: SupervisorLink, stack: ExitStack) -> R
     )  # after a refusal nothing changes: the next start must find the same
     stack.push(make_fruitless_cleanup(rundir, supervised=supervision.active))
     others = result_fingerprint.describe_changed_variables(manifest.environ, plan.command.environ) if resuming else ""
-    return RunClaim(plan, rundir, manifest, lock, resuming, others)
+    return RunClaim(plan, rundir, manifest, lock, resuming, others, begun.moved_from)
 
 
 def make_takeover_handler(folder: Path) -> Callable[[str], None]:
@@ -129,7 +132,7 @@ def find_complete_result(claim: RunClaim, supervision: SupervisorLink) -> Finish
         result_fingerprint.has_all_fingerprints(plan.use, plan.command, each)
         for each in (claim.manifest.fingerprints, plan.fingerprints)
     )
-    if of_others or plan.job.retry_quarantined or not has_all_outputs(plan, rundir, complete):
+    if of_others or plan.job.retry_quarantined or not has_all_outputs(plan, rundir, claim.manifest, complete):
         # From here on the run is incomplete, even if it is killed now.
         rundir.completion.unlink()
         return None

@@ -33,7 +33,7 @@ from millrace.execution.run_wiring import RunWiring
 from millrace.host.signals import StoppedBySignalError, make_closed_output_error
 from millrace.output import inconsistent_results, saved_outputs
 from millrace.output.commits import commit_journal
-from millrace.output.output_streams import withdraw_outputs
+from millrace.output.output_streams import publish_outputs, withdraw_outputs
 from millrace.output.saved_outputs import restore_outputs
 from millrace.planning.run_plan import RunPlan
 from millrace.report.event_log import EventLog
@@ -41,9 +41,6 @@ from millrace.report.events import EndEvent, WarningEvent
 from millrace.report.summary import RunSummary
 from millrace.rundir import ownership
 from millrace.rundir.paths import RunCompletion
-
-#: Seconds for writing finished results when a run is stopped.
-LAST_WRITES_SECONDS = 5.0
 
 #: Hint for a long-running program that writes more than its answers.
 AGAINST = """
@@ -153,8 +150,10 @@ class RunEnding:
         self._commit_last_results(stopped)
         if isinstance(stopped, MisfitError):
             with suppress(OSError, CorruptError):
-                inconsistent_results.record_inconsistent_tasks(claim.rundir, claim.manifest.run_id, plan.use.outputs)
-        if self._wiring.alone and self._wiring.alone.drain_tasks(LAST_WRITES_SECONDS) is not None:
+                inconsistent_results.record_inconsistent_tasks(
+                    claim.rundir, claim.manifest.run_id, plan.use.outputs, claim.manifest.frame_forms
+                )
+        if self._wiring.alone and self._wiring.alone.drain_tasks(plan.job.write_grace_seconds) is not None:
             saved_outputs.save_output_states(plan, claim.rundir, claim.manifest)
         with suppress(OSError):  # a history that cannot be written
             code = stopped.status if stopped else ExitCode.STOPPED
@@ -201,9 +200,8 @@ class RunEnding:
         if not claim.lock.is_ours():
             raise LostError(f"{claim.rundir.path}: another process has taken this run over", "wait for its end")
         sizes = actions.stage.finish_outputs()
-        restore_outputs(
-            claim.plan, claim.rundir, claim.manifest.run_id, actions.stage.find_changed_outputs(), self._say
-        )
+        restore_outputs(claim.plan, claim.rundir, claim.manifest, actions.stage.find_changed_outputs(), self._say)
+        publish_outputs(claim.plan.use.outputs, claim.plan.command.cwd)
         return sizes
 
     def _write_end_events(self, actions: ActionRunner, lost: int) -> None:

@@ -29,6 +29,7 @@ from millrace.node.input_feeder import InputSource
 from millrace.node.task_slots import SlotLender
 from millrace.node.work_dir import WorkDir
 from millrace.output import inconsistent_results
+from millrace.output.output_parts import drop_unframed_tasks
 from millrace.planning.run_plan import RunPlan
 from millrace.report.events import RunEvent
 
@@ -193,7 +194,8 @@ def open_journals(claim: RunClaim, *, alone: bool, say: Callable[[str], None]) -
     """
     rundir = claim.rundir
     start = rundir.choose_start_number()
-    path = rundir.journal if alone else rundir.get_rank_journal(start, 0)
+    forms = claim.manifest.forms
+    path = rundir.journal if alone and rundir.journal.name not in forms else rundir.get_rank_journal(start, 0)
     earlier = rundir.list_journals() if claim.resuming else []
     scans = []
     try:
@@ -218,6 +220,11 @@ def open_journals(claim: RunClaim, *, alone: bool, say: Callable[[str], None]) -
     found = inconsistent_results.drop_inconsistent_tasks(rundir, claim.manifest.run_id, held)
     if n_odd := len(held) - len(found):
         say(f"{format_count(n_odd, 'result')} did not fit the others, and what they are of is computed again")
-    looks = {(task.first, task.last): task for task in found if decode_task_kind(task.fragment) == CompareTask()}
+    looks = {
+        (task.first, task.last): task
+        for task in found
+        if decode_task_kind(task.fragment) == CompareTask() and Path(task.values[0]).name not in forms
+    }
+    found = drop_unframed_tasks(found, claim.manifest.frame_forms)
     tasks = select_tasks(found, claim.plan.job.retry_quarantined)
     return EarlierResults(start, journal, tasks, find_partial_searches(found, tasks), looks)

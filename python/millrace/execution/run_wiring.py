@@ -123,7 +123,7 @@ class RunWiring:
         with ExitStack() as readers:
             self._wait_for_readers(readers)
             return OutputStreams(
-                plan.use.outputs, plan.command.cwd, fresh=fresh, files=list_record_files(plan.use),
+                plan.use.outputs, plan.command.cwd, fresh=fresh, files=list_record_files(plan.use), forms=self._claim.manifest.frame_forms,
                 wrote=chain.announce_file if chain else None,
                 # A supervisor writes to standard output, and records it.
                 writes_stdout=None if self._processes.supervision.active else partial(record_stdout, self._claim.rundir),
@@ -142,7 +142,7 @@ class RunWiring:
             slots=self._claim.plan.slots, cost=use.cost, batch_size=job.batch_size, retries=job.retries,
             stop_on_failure=job.on_failure == "stop", record_timeout_seconds=job.record_timeout,
             is_proven=any(not task.quarantined for task in earlier.tasks), is_file=feeder.total is not None,
-            fragmented=use.fragmented, n_nodes=slots.n_nodes,
+            fragmented=use.fragmented, n_nodes=slots.n_nodes, grace_seconds=job.tool_grace_seconds,
             begun={(batch.first, batch.last): batch.found for batch in earlier.searched},
             batches_ahead=BATCHES_AHEAD if self._pieces else 0,
         )  # fmt: skip

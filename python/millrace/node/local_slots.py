@@ -75,6 +75,7 @@ class LocalSlots:
         shared: Path = Path(),
     ) -> None:  # fmt: skip
         self._use = use
+        hidden |= {cwd / output.part for output in use.outputs if output.part}
         seen = names
         if names and use.fragmented and use.fragmented.volumes:
             from millrace.node.node_volumes import drop_volume_files  # few runs need it

@@ -7,7 +7,7 @@ be right. The other results stay in their journals, and their places are noted b
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -42,8 +42,13 @@ def drop_inconsistent_tasks(rundir: RunDir, run_id: str, tasks: Iterable[_core.T
     return [task for task in tasks if not places or not task.blocks or _locate_task(task) not in places]
 
 
-def record_inconsistent_tasks(rundir: RunDir, run_id: str, outputs: Sequence[OutputUse]) -> int:
+def record_inconsistent_tasks(
+    rundir: RunDir, run_id: str, outputs: Sequence[OutputUse], forms: Mapping[str, int] | None = None
+) -> int:
     """Find the results that do not fit the others, and note them; return their number.
+
+    Args:
+        forms: See ``RunManifest.frame_forms``: results of other forms of the command are not compared with each other.
 
     Raises:
         OSError: The note cannot be written.
@@ -55,7 +60,8 @@ def record_inconsistent_tasks(rundir: RunDir, run_id: str, outputs: Sequence[Out
         _locate_task(task)
         for number, output in enumerate(outputs)
         if output.layout == "file" and output.join != "concat"
-        for task in _find_odd_tasks(output.join, number, tasks)
+        for alike in _group_by_form(tasks, forms or {})
+        for task in _find_odd_tasks(output.join, number, alike)
     }
     if odd:
         write_atomically(
@@ -63,6 +69,13 @@ def record_inconsistent_tasks(rundir: RunDir, run_id: str, outputs: Sequence[Out
             encode_checksummed(InconsistentResults(run_id=run_id, places=tuple(sorted(places | odd)))),
         )
     return len(odd)
+
+
+def _group_by_form(tasks: Sequence[CommittedRecords], forms: Mapping[str, int]) -> list[list[CommittedRecords]]:
+    found: dict[int, list[CommittedRecords]] = {}
+    for task in tasks:
+        found.setdefault(forms.get(task.blocks[0].journal.name, 0), []).append(task)
+    return list(found.values())
 
 
 def _read_inconsistent_places(rundir: RunDir, run_id: str) -> set[JournalPlace]:

@@ -13,7 +13,7 @@ from millrace.core.errors import CorruptError, RefusedError
 from millrace.core.tasks import CommittedRecords, count_records
 from millrace.core.tool_use import FrozenValue
 from millrace.output import inconsistent_results
-from millrace.output.output_parts import select_effective_tasks
+from millrace.output.output_parts import drop_unframed_tasks, select_effective_tasks
 from millrace.output.output_streams import OutputStreams, resolve_destination
 from millrace.report.event_log import load_runs
 from millrace.report.events import read_events
@@ -63,7 +63,8 @@ def gather_output(run_dir: Path, stream: str, to: str, *, ignore_errors: bool, f
         raise CorruptError(str(error), "the results are lost: run the command again with --fresh") from error
     damaged = [f"{path}: byte {offset}: {problem}" for path, scan in scans for offset, problem, _ in scan.damage]
     found = (task for _, scan in scans for task in scan.tasks)
-    tasks = select_effective_tasks(inconsistent_results.drop_inconsistent_tasks(rundir, manifest.run_id, found))
+    counting = inconsistent_results.drop_inconsistent_tasks(rundir, manifest.run_id, found)
+    tasks = select_effective_tasks(drop_unframed_tasks(counting, manifest.frame_forms))
     gaps, missing = _find_gaps(tasks), list[str]()
     if complete:
         damaged += [*gaps, *_find_missing_end(tasks, complete, journals)]
@@ -75,7 +76,7 @@ def gather_output(run_dir: Path, stream: str, to: str, *, ignore_errors: bool, f
     if damaged and not ignore_errors:
         raise CorruptError("\n".join(damaged), SALVAGE_COMPLETE if complete else SALVAGE)
     try:
-        streams = OutputStreams(manifest.use.outputs, Path(manifest.cwd), only=name, to=to)
+        streams = OutputStreams(manifest.use.outputs, Path(manifest.cwd), only=name, to=to, forms=manifest.frame_forms)
     except OSError as error:
         raise RefusedError(f"{to}: {error.strerror or error}", "name another file with -o") from error
     for task in tasks:

@@ -10,7 +10,7 @@ import stat
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -78,6 +78,35 @@ def select_effective_tasks(tasks: Iterable[_core.TaskRef]) -> list[CommittedReco
             found.append(best[first])
             reached = best[first].last
     return found
+
+
+def drop_unframed_tasks(tasks: Iterable[_core.TaskRef], forms: Mapping[str, int]) -> list[_core.TaskRef]:
+    """Leave out the result of the first batch if it was computed under other paths: it frames the output.
+
+    Args:
+        forms: See ``RunManifest.frame_forms``.
+    """
+    found = list(tasks)
+    while forms and (odd := _find_foreign_frame(select_effective_tasks(found), forms)):
+        found = [
+            task
+            for task in found
+            if not (task.first <= odd.first < task.last and Path(task.values[0]).name in forms)
+            or not isinstance(decode_task_kind(task.fragment), WholeTask | SliceTask)
+        ]
+    return found
+
+
+def _find_foreign_frame(tasks: Sequence[CommittedRecords], forms: Mapping[str, int]) -> CommittedRecords | None:
+    """Return the first result of all if it has a form of the command of its own; None: it has not, or is yet to come."""
+    reached = 0
+    for task in tasks:
+        if task.first > reached:
+            return None
+        if task.blocks:
+            return task if task.blocks[0].journal.name in forms else None
+        reached = task.last
+    return None
 
 
 class OutputWriter(Protocol):

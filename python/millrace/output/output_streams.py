@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -87,8 +87,27 @@ MISFIT_HINT = (
 
 
 def resolve_destination(output: OutputUse, cwd: Path) -> Path | None:
-    """Return the path of an output; None is standard output."""
+    """Return the path at which an output is written; None is standard output."""
+    return None if (path := output.to or output.part or output.path) == "-" else cwd / path
+
+
+def resolve_final_path(output: OutputUse, cwd: Path) -> Path | None:
+    """Return the path of an output that is whole; None is standard output."""
     return None if (path := output.to or output.path) == "-" else cwd / path
+
+
+def publish_outputs(outputs: Sequence[OutputUse], cwd: Path) -> None:
+    """Give outputs that are whole, and on the disk, their names; one that was there before keeps its mode."""
+    folders = set[Path]()
+    for output in outputs:
+        part, path = resolve_destination(output, cwd), resolve_final_path(output, cwd)
+        if part and path and part != path:
+            with suppress(FileNotFoundError):
+                os.chmod(part, stat.S_IMODE(os.stat(path).st_mode))
+            part.replace(path)
+            folders.add(path.parent)
+    for folder in folders:
+        sync_folder(folder)
 
 
 def withdraw_outputs(outputs: Sequence[OutputUse], cwd: Path, journals: Sequence[Path]) -> None:
@@ -128,6 +147,7 @@ class OutputStreams:
         files: Input files that are one record each, with outputs of their own; empty: records are not files.
         wrote: Called with the path of each complete file of one record.
         writes_stdout: Called before the first byte of a result goes to standard output.
+        forms: See ``RunManifest.frame_forms``.
 
     Raises:
         OSError: An output cannot be opened or written.
@@ -136,8 +156,9 @@ class OutputStreams:
     def __init__(
         self, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False,
         files: Sequence[str] = (), wrote: Callable[[str], None] | None = None,
-        writes_stdout: Callable[[], None] | None = None,
+        writes_stdout: Callable[[], None] | None = None, forms: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
+        self._forms = forms or {}
         self._outputs, self._cwd, self._wrote = outputs, cwd, wrote
         self._writers: dict[int, _core.StreamWriter] = {}
         self._folders: dict[int, Path] = {}
@@ -215,6 +236,8 @@ class OutputStreams:
                         self._writes_stdout()
                         self._writes_stdout = None
                     with self._add_place_to_errors(block.stream, format_records(task.first, task.last)):
+                        if self._forms:
+                            writer.set_form(self._forms.get(block.journal.name, 0))
                         writer.append(n_records, block)
                 elif (folder := self._folders.get(block.stream)) is not None:
                     if self._is_elsewhere:

@@ -20,11 +20,11 @@ from millrace.core.errors import CorruptError, RefusedError
 from millrace.core.journal_blocks import map_blocks
 from millrace.core.tasks import CommittedRecords
 from millrace.core.text_format import format_records
-from millrace.core.tool_use import FrozenValue
+from millrace.core.tool_use import FrozenValue, OutputUse
 from millrace.host.file_lock import SHARED, find_filesystem_kind
 from millrace.output import inconsistent_results
-from millrace.output.output_parts import select_effective_tasks
-from millrace.output.output_streams import OutputStreams, resolve_destination
+from millrace.output.output_parts import drop_unframed_tasks, select_effective_tasks
+from millrace.output.output_streams import OutputStreams, resolve_destination, resolve_final_path
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir.checksummed_json import encode_checksummed, read_checksummed
 from millrace.rundir.paths import RunDir, RunManifest, write_atomically
@@ -84,14 +84,21 @@ def _read_output_states(plan: RunPlan) -> dict[str, tuple[int, int]]:
     """Return size and modification time of the regular files among the outputs."""
     found = {}
     for output in plan.use.outputs:
-        if output.layout == "file" and (path := resolve_destination(output, plan.command.cwd)):
+        if output.layout == "file" and (path := _find_written_path(output, plan.command.cwd)):
             with suppress(OSError):
                 about = os.stat(path)
                 if stat.S_ISREG(about.st_mode):
                     # On shared storage the cached modification time may differ from the server's for a while.
                     sure = find_filesystem_kind(path.parent) not in SHARED
-                    found[output.path] = (about.st_size, about.st_mtime_ns if sure else 0)
+                    name = output.part if output.part and path.name == os.path.basename(output.part) else output.path
+                    found[name] = (about.st_size, about.st_mtime_ns if sure else 0)
     return found
+
+
+def _find_written_path(output: OutputUse, cwd: Path) -> Path | None:
+    """Return the path of an output: where it grows, or of a whole one its own; None: standard output."""
+    path = resolve_destination(output, cwd)
+    return path if path is None or path.exists() else resolve_final_path(output, cwd)
 
 
 #: Times that a changed output is written again before the run fails.
@@ -195,14 +202,15 @@ def _has_whole_block(path: Path, block: _core.BlockRef, *, read: bool) -> bool:
         return all(file.read(PIECE_BYTES) == view[at : at + PIECE_BYTES] for at in range(0, block.length, PIECE_BYTES))
 
 
-def read_committed_tasks(rundir: RunDir, run_id: str) -> list[CommittedRecords]:
+def read_committed_tasks(rundir: RunDir, manifest: RunManifest) -> list[CommittedRecords]:
     """Return the committed tasks of the outputs, in input order."""
     found = (task for path in rundir.list_journals() for task in _core.scan(str(path), False).tasks)
-    return select_effective_tasks(inconsistent_results.drop_inconsistent_tasks(rundir, run_id, found))
+    counting = inconsistent_results.drop_inconsistent_tasks(rundir, manifest.run_id, found)
+    return select_effective_tasks(drop_unframed_tasks(counting, manifest.frame_forms))
 
 
 def restore_outputs(
-    plan: RunPlan, rundir: RunDir, run_id: str, changed: Mapping[str, str], message: Callable[[str], None]
+    plan: RunPlan, rundir: RunDir, manifest: RunManifest, changed: Mapping[str, str], message: Callable[[str], None]
 ) -> None:
     """Write outputs again, from the journals, that were changed by others.
 
@@ -214,7 +222,7 @@ def restore_outputs(
     """
     paths = {output.name: output.path for output in plan.use.outputs}
     in_folders = any(output.layout != "file" for output in plan.use.outputs)
-    tasks = read_committed_tasks(rundir, run_id) if changed or in_folders else []
+    tasks = read_committed_tasks(rundir, manifest) if changed or in_folders else []
     for _ in range(MAX_REWRITES):
         missing = find_lacking_files(plan, tasks)
         if not changed and not missing:
@@ -230,7 +238,7 @@ def restore_outputs(
             _core.extract(block, str(path))
         for folder in {path.parent for _, path in missing}:
             _core.sync_filesystem(folder)
-        changed = {name: words for name in changed if (words := _rewrite_output(plan, tasks, name))}
+        changed = {name: words for name in changed if (words := _rewrite_output(plan, tasks, name, manifest))}
     culprit = next(iter(paths[name] for name in changed), str(missing[0][1]) if missing else "")
     if changed or find_lacking_files(plan, tasks):
         raise CorruptError(
@@ -239,9 +247,9 @@ def restore_outputs(
         )
 
 
-def _rewrite_output(plan: RunPlan, tasks: Sequence[CommittedRecords], name: str) -> str:
+def _rewrite_output(plan: RunPlan, tasks: Sequence[CommittedRecords], name: str, manifest: RunManifest) -> str:
     """Write one output again; return its change by others meanwhile, in words."""
-    streams = OutputStreams(plan.use.outputs, plan.command.cwd, only=name)
+    streams = OutputStreams(plan.use.outputs, plan.command.cwd, only=name, forms=manifest.frame_forms)
     for task in tasks:
         streams.append_task(task.last - task.first, task)
     streams.finish_outputs()

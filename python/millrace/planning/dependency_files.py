@@ -141,7 +141,7 @@ def stat_file(name: str, path: str) -> DependencyFile | None:
 
 
 def digest_file_states(use: ToolUse, command: UserCommand) -> str:
-    """Digest inodes and times of change of program, databases and input files, which cannot be restored.
+    """Digest inodes and times of change of program, databases and input files, which cannot be restored, at whatever paths.
 
     A database or program that was replaced and put back has the same fingerprint, but another digest here.
     """
@@ -155,7 +155,7 @@ def digest_file_states(use: ToolUse, command: UserCommand) -> str:
             found = os.stat(os.path.join(command.cwd, path))
         except OSError:
             continue
-        digest.update(f"{path}\0{found.st_ino}\0{found.st_mtime_ns}\0{found.st_ctime_ns}\0".encode(errors="replace"))
+        digest.update(b"%d %d %d\0" % (found.st_ino, found.st_mtime_ns, found.st_ctime_ns))
     for later in command.view.later if command.view else ():
         digest.update(f"{later.key}\0".encode(errors="replace"))
     return digest.hexdigest()

@@ -31,6 +31,9 @@ MAX_WHOLE_BYTES = 64 << 20
 N_SAMPLES = 64
 SAMPLE_BYTES = 64 << 10
 
+#: Files that tools read in their working folder though no argument names them, by adapter.
+SETTINGS = {"blast": (".ncbirc",)}
+
 #: Key of the fingerprint of standard input.
 STANDARD_INPUT = "input on standard input"
 
@@ -119,6 +122,9 @@ def fingerprint_run(job: JobSpec, use: ToolUse, command: UserCommand) -> dict[st
             found[f"database {behind.place}, {behind.name}"] = f"{behind.size} bytes, version {behind.version}"
         elif (command.cwd / path).is_file():
             found[f"database {path}"] = fingerprint_stat(command.cwd / path)
+    for name in SETTINGS.get(use.adapter, ()):
+        if (command.cwd / name).is_file():
+            found[f"settings {name}"] = fingerprint_content(command.cwd / name)
     for later in command.view.later if command.view else ():
         found[f"database {later.place}, {later.name}"] = f"{later.size} bytes, version {later.version}"
     return found

@@ -199,20 +199,56 @@ def _make_plan(
         use = msgspec.structs.replace(use, cost=add_query_sizes(use.cost, queries))
     use, warm, cold = apply_warm_start(job, use)
     warnings = (*warnings, *filter(None, [cold]))
-    run_dir = run_history.choose_run_dir(job.run_dir, use, job.command, cwd, environ)
     prints = result_fingerprint.fingerprint_run(job, use, seen)
+    stored, unstored = locate_in_store(job, use, seen, prints)
+    run_dir = run_history.choose_run_dir(job.run_dir, use, job.command, cwd, environ, stored)
     key = result_fingerprint.digest_cost_key(use, prints)
     if found := result_fingerprint.recall_learnt_cost(key, environ) if key else None:
         use = msgspec.structs.replace(use, cost=msgspec.structs.replace(use.cost, learnt=found))
     work = work_dir_location.choose_work_place(job.work_dir, slots, cwd, CostModel(use.cost).compute_max_bytes(slots))
     work, unseen = work_dir_location.choose_place_with_view(work, cwd, fixed=bool(job.work_dir))
     shown = folder_view.describe_folder_view(use, "--warm" if use.warm else unseen, job.verify)
+    use, whole = apply_atomic_outputs(job, use, cwd, environ)
+    warnings = (*warnings, *filter(None, [unstored]))
     return RunPlan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key="" if use.warm else key,  # a warm start hides the cost of starts
-        notes=tuple(filter(None, (program_note, *use.notes, *warnings, why, describe_batch_size(job, use), describe_check(job, use), in_parts, warm, shown, f"work directory: in {work.path}, {work.why}"))),
+        notes=tuple(filter(None, (program_note, *use.notes, *warnings, why, describe_batch_size(job, use), describe_check(job, use), in_parts, warm, shown, whole, f"work directory: in {work.path}, {work.why}"))),
         warnings=warnings, view=shown,
         world=files,
     )  # fmt: skip
+
+
+def locate_in_store(
+    job: JobSpec, use: ToolUse, command: UserCommand, fingerprints: Mapping[str, str]
+) -> tuple[str, str]:
+    """Return the path of the run in the user's store, without suffix, and why there is none, in words.
+
+    Both are empty if the user has no store, or has named the run directory.
+    """
+    if not job.store or job.run_dir:
+        return "", ""
+    if not result_fingerprint.has_all_fingerprints(use, command, fingerprints):
+        return "", f"{job.store}: not used: what comes from a pipe is not known before it is read"
+    from millrace.planning import run_identity  # few runs need it at the start
+
+    planned = run_identity.PlannedRun(
+        argv=command.argv, cwd=str(command.cwd), use=use, record_start=job.record_start, record_end=job.record_end,
+        fingerprints=dict(fingerprints),
+    )  # fmt: skip
+    return os.path.join(job.store, f"{command.tool}-{run_identity.digest_identity(planned)}"), ""
+
+
+#: Variables that workflow engines set for their tasks.
+PIPELINE_MARKS = ("NXF_TASK_WORKDIR", "_GALAXY_JOB_DIR", "GALAXY_SLOTS", "GOTO_NUM_THREADS", "MAKELEVEL")
+
+
+def apply_atomic_outputs(job: JobSpec, use: ToolUse, cwd: Path, environ: Mapping[str, str]) -> tuple[ToolUse, str]:
+    """Return ``use`` with the places where outputs grow until they are whole, and a note for the plan."""
+    if not job.atomic_output and (job.atomic_output is not None or not any(name in environ for name in PIPELINE_MARKS)):
+        return use, ""
+    from millrace.planning.atomic_outputs import mark_atomic_outputs  # only for these
+
+    return mark_atomic_outputs(job.atomic_output, use, cwd, environ)
 
 
 def check_join_option(job: JobSpec, use: ToolUse) -> None:

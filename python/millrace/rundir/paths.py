@@ -50,6 +50,17 @@ class RunManifest(FrozenValue, frozen=True):
     #: Digests of the environment that a program may read; see ``millrace.planning.result_fingerprint``. Empty: a known one reads
     #: none of it.
     environ: dict[str, str] = msgspec.field(default_factory=dict)
+    #: Journals that were written under other paths, by name, each with the number of that form of the command.
+    forms: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def frame_forms(self) -> dict[str, int]:
+        """Those of ``forms`` whose results have other paths in what frames an output; the rest is joined alike."""
+        if not self.forms:
+            return {}
+        from millrace.adapters.printed_paths import list_printed_paths  # few runs need it
+
+        return self.forms if list_printed_paths(self.use).frame else {}
 
 
 class RunCompletion(FrozenValue, frozen=True):

@@ -25,16 +25,21 @@ from millrace.rundir.checksummed_json import encode_checksummed, read_checksumme
 from millrace.rundir.paths import SUFFIX, RunDir
 
 
-def choose_run_dir(wanted: str, use: ToolUse, argv: tuple[str, ...], cwd: Path, environ: Mapping[str, str]) -> Path:
+def choose_run_dir(
+    wanted: str, use: ToolUse, argv: tuple[str, ...], cwd: Path, environ: Mapping[str, str], stored: str = ""
+) -> Path:
     """Choose the run directory: ``OUTPUT.millrace`` beside the first output that has a name.
 
     A run to standard output has it in the current folder, or in the user's state folder where that cannot be written.
 
     Args:
         wanted: The user's choice; empty: none.
+        stored: Path without suffix in the user's store; empty: there is none.
     """
     if wanted:
         return cwd / wanted
+    if stored:
+        return cwd / (stored + SUFFIX)
     for output in use.outputs:
         if output.path != "-" and not is_stream_path(output.path):
             return cwd / (_strip_placeholders(output) + SUFFIX)

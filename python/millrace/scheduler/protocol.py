@@ -320,14 +320,15 @@ def has_tool_crashed(ended: TaskEnded) -> bool:
     )
 
 
-#: Seconds that running tools may go on after the first signal.
-GRACE_SECONDS = 20.0
-
-
 class RunInterruption:
-    """Starts nothing new after the first signal; after a second one, or the grace time, kills running tools."""
+    """Starts nothing new after the first signal; after a second one, or the grace time, kills running tools.
 
-    def __init__(self) -> None:
+    Args:
+        grace_seconds: Time that running tools may go on after the first signal.
+    """
+
+    def __init__(self, grace_seconds: float) -> None:
+        self._grace = grace_seconds
         self._since: float | None = None
         self._killed = False
 
@@ -344,7 +345,7 @@ class RunInterruption:
 
     def check_grace_time(self, now: float) -> list[WithdrawTasks | KillTasks]:
         """Return the actions that are due at ``now``."""
-        return self._kill_once() if self._since is not None and now > self._since + GRACE_SECONDS else []
+        return self._kill_once() if self._since is not None and now > self._since + self._grace else []
 
     def _kill_once(self) -> list[WithdrawTasks | KillTasks]:
         actions: list[WithdrawTasks | KillTasks] = [] if self._killed else [KillTasks()]

@@ -94,6 +94,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     fragmented: FragmentPlan | None = None
     #: Machines with separate memory for fragments.
     n_nodes: int = 1
+    #: Time that running tools may go on after a signal.
+    grace_seconds: float = 7.0
     #: Candidates that an earlier run found in fragments.
     begun: EarlierCandidates = {}
     #: Minimum number of batches in progress for each slot, from which nodes choose those that lie near them.
@@ -133,7 +135,7 @@ class BatchScheduler:
         #: Batches that must run alone on their node.
         self._alone: set[BatchId] = set()
         self._cpu_limit = CpuLimit()
-        self._interruption = RunInterruption()
+        self._interruption = RunInterruption(settings.grace_seconds)
         #: Number of retries.
         self.n_retries = 0
 

@@ -75,6 +75,11 @@ impl StreamWriter {
         self.joiner.block(n_records, &mut reader, &mut self.out)
     }
 
+    /// The blocks that follow were written by the command in its form `form`; see [`Joiner::set_form`].
+    pub fn set_form(&mut self, form: u32) {
+        self.joiner.set_form(form);
+    }
+
     /// Hands what is buffered to the operating system, so that a reader sees it.
     ///
     /// # Errors

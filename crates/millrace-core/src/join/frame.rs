@@ -279,6 +279,9 @@ impl Frame {
     /// Takes the header of a block, which goes to `out` if it is the first.
     fn take_header(&mut self, header: Vec<u8>, out: &mut dyn Write) -> Result<(), JoinError> {
         let is_first = self.first_header.get().is_none();
+        if is_first && self.first_header.form != 0 {
+            return Err(shape(self.format, "the first batch with a header was computed under other paths"));
+        }
         if is_first || !self.header_varies {
             self.first_header.check(header, self.format, "header")?;
         }
@@ -357,6 +360,11 @@ impl Joiner for Frame {
             }
         }
         Ok(())
+    }
+
+    fn set_form(&mut self, form: u32) {
+        self.first_header.form = form;
+        self.first_footer.form = form;
     }
 }
 

@@ -226,3 +226,23 @@ fn a_header_without_end_is_not_kept() {
     refused("header:^#", &[&block], "has no end");
     refused("footer:^#", &[&block], "has no end");
 }
+
+#[test]
+fn frame_is_that_of_the_present_form() {
+    let forms = |blocks: &[(u32, &str)]| {
+        let mut joiner = joiner("header:^@\nfooter:^!").unwrap_or_else(|error| panic!("{error}"));
+        let mut out = Vec::new();
+        for (form, block) in blocks {
+            joiner.set_form(*form);
+            joiner.block(1, &mut block.as_bytes(), &mut out).map_err(|error| error.to_string())?;
+        }
+        joiner.finish(&mut out).map_err(|error| error.to_string())?;
+        Ok::<_, String>(String::from_utf8_lossy(&out).into_owned())
+    };
+    let blocks = [(0, "@now\na\n!now\n"), (1, "@was\nb\n!was\n"), (0, "@now\nc\n!now\n")];
+    assert_eq!(forms(&blocks), Ok("@now\na\nb\nc\n!now\n".to_owned()));
+    let other = [(0, "@now\na\n!now\n"), (1, "@was\nb\n!was\n"), (1, "@odd\nc\n!was\n")];
+    assert!(forms(&other).is_err_and(|error| error.contains("'@was' and '@odd'")));
+    assert!(forms(&blocks[1..]).is_err_and(|error| error.contains("under other paths")));
+    assert!(forms(&[(0, ""), (1, "@was\nb\n!was\n")]).is_err_and(|error| error.contains("under other paths")));
+}

@@ -94,6 +94,37 @@ mod tests {
         assert!(differs.contains("'# query: q' and '# query: r'"), "{differs}");
     }
 
+    /// Joins blocks of which each has the form of the command that wrote it.
+    fn join_forms(spec: &str, blocks: &[(u32, String)]) -> Result<String, String> {
+        let mut out = Vec::new();
+        let mut joiner = crate::join::joiner(spec).map_err(|error| error.to_string())?;
+        for (form, block) in blocks {
+            joiner.set_form(*form);
+            joiner.block(1, &mut block.as_bytes(), &mut out).map_err(|error| error.to_string())?;
+        }
+        joiner.finish(&mut out).map_err(|error| error.to_string())?;
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    #[test]
+    fn banner_of_another_form_is_left_out() {
+        let other = |body: &str| report(body).replace("query: q", "query: was/q");
+        let blocks = [(0, report("a\n//\n")), (1, other("b\n//\n")), (0, report("c\n//\n")), (1, other("d\n//\n"))];
+        let joined = join_forms("hmmer-report", &blocks);
+        assert_eq!(joined, Ok(report("a\n//\nb\n//\nc\n//\nd\n//\n")));
+        let mixed = [(0, report("//\n")), (1, other("//\n")), (1, report("//\n"))];
+        assert!(join_forms("hmmer-report", &mixed).unwrap_err().contains("'# query: was/q' and '# query: q'"));
+        let first = join_forms("hmmer-report", &blocks[1..]).unwrap_err();
+        assert!(first.contains("computed under other paths"), "{first}");
+    }
+
+    #[test]
+    fn trailer_of_another_form_is_left_out() {
+        let other = table("b q\n", "Wed").replace(" db q", " was/db q");
+        let blocks = [(0, table("a q\n", "Mon")), (1, other)];
+        assert_eq!(join_forms("hmmer-table", &blocks), Ok(table("a q\nb q\n", "Mon")));
+    }
+
     #[test]
     fn tables_keep_the_first_header_and_the_last_trailer() {
         let blocks = [(1, table("#a q1\n", "Mon")), (1, table("", "Tue")), (1, table("b q3\n", "Wed"))];

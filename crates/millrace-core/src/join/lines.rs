@@ -1,5 +1,6 @@
 //! Lines in, lines out, without a system call for each.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufWriter, Write};
 
 use crate::join::JoinError;
@@ -60,18 +61,24 @@ pub(in crate::join) fn shape(format: &'static str, problem: impl Into<String>) -
     JoinError::Shape { format, problem: problem.into() }
 }
 
-/// A part that all blocks have in common: the first one is remembered, every later one must equal it.
+/// A part that all blocks of one form of the command have in common: the first one is remembered, every later one must
+/// equal it.
 #[derive(Default)]
-pub(in crate::join) struct Common(Option<Vec<u8>>);
+pub(in crate::join) struct Common {
+    firsts: BTreeMap<u32, Vec<u8>>,
+    /// The form of the blocks that follow; see [`crate::join::Joiner::set_form`].
+    pub(in crate::join) form: u32,
+}
 
 impl Common {
+    /// The part in the present form of the command.
     pub(in crate::join) fn get(&self) -> Option<&[u8]> {
-        self.0.as_deref()
+        self.firsts.get(&0).map(Vec::as_slice)
     }
 
     pub(in crate::join) fn check(&mut self, part: Vec<u8>, format: &'static str, what: &str) -> Result<(), JoinError> {
-        match &self.0 {
-            None => self.0 = Some(part),
+        match self.firsts.get(&self.form) {
+            None => drop(self.firsts.insert(self.form, part)),
             Some(first) if *first == part => {}
             Some(first) => return Err(shape(format, difference(what, first, &part))),
         }

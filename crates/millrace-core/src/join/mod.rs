@@ -61,6 +61,12 @@ pub trait Joiner: Send {
     /// As [`Joiner::block`].
     fn finish(&mut self, out: &mut dyn Write) -> Result<(), JoinError>;
 
+    /// The blocks that follow were written by the command in its form `form`: 0 is the present one; others had other paths
+    /// in it. What frames the output is that of the present form; of another form, it need only be the same in all blocks.
+    fn set_form(&mut self, form: u32) {
+        let _ = form;
+    }
+
     /// Passes over `n_records` that come before the first block, for a look at blocks from the middle of a run.
     fn skip(&mut self, n_records: u64) {
         let _ = n_records;
@@ -108,10 +114,18 @@ pub fn check(spec: &str, first: u64, n_records: u64, block: &mut dyn BufRead) ->
 struct OrNothing {
     joiner: Box<dyn Joiner>,
     has_whole: bool,
+    form: u32,
+    /// Whether a block of the present form has come, whose frame is that of the output.
+    has_frame: bool,
 }
 
 impl Joiner for OrNothing {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+        self.has_frame |= self.form == 0;
+        if !self.has_frame {
+            let problem = "the first batch was computed under other paths".to_owned();
+            return Err(JoinError::Shape { format: "framed", problem });
+        }
         if n_records > 0 {
             return self.joiner.block(n_records, block, out);
         }
@@ -121,6 +135,11 @@ impl Joiner for OrNothing {
 
     fn finish(&mut self, out: &mut dyn Write) -> Result<(), JoinError> {
         if self.has_whole { Ok(()) } else { self.joiner.finish(out) }
+    }
+
+    fn set_form(&mut self, form: u32) {
+        self.form = form;
+        self.joiner.set_form(form);
     }
 
     fn skip(&mut self, n_records: u64) {
@@ -137,7 +156,7 @@ impl Joiner for OrNothing {
 /// # Errors
 /// [`JoinError::Unknown`] if there is no such joiner.
 pub fn joiner(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {
-    Ok(Box::new(OrNothing { joiner: of_records(spec)?, has_whole: false }))
+    Ok(Box::new(OrNothing { joiner: of_records(spec)?, has_whole: false, form: 0, has_frame: false }))
 }
 
 fn of_records(spec: &str) -> Result<Box<dyn Joiner>, JoinError> {

@@ -239,8 +239,9 @@ def make_phase_plan(
         raise RefusedError("phases read and write files, not URLs", "fetch them first: millrace data stage, or curl")
     inputs = tuple(_add_format(each, job, streams) for each in job.input)
     job = msgspec.structs.replace(
-        job, input=inputs, run_dir=str(here.folder / phase.name), keep_run_dir=True, fresh=False, progress="none"
-    )
+        job, input=inputs, run_dir=str(here.folder / phase.name), keep_run_dir=True, fresh=False, progress="none",
+        atomic_output=False,  # the next phase reads it while it grows
+    )  # fmt: skip
     with redirect_standard_input(phase, streams, here.cwd):
         plan = planner.make_plan(job, here.cwd, here.environ, growing=frozenset(streams))
     return msgspec.structs.replace(plan, listed=False)

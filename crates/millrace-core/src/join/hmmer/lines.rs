@@ -1,5 +1,6 @@
 //! What both joiners need to read lines and to compare parts.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 
 use crate::join::JoinError;
@@ -17,19 +18,24 @@ pub(super) fn shape(format: &'static str, problem: impl Into<String>) -> JoinErr
     JoinError::Shape { format, problem: problem.into() }
 }
 
-/// A part that all blocks have in common: the first one is remembered, every later one must equal it.
+/// A part that all blocks of one form of the command have in common: the first one is remembered, every later one must
+/// equal it.
 #[derive(Default)]
-pub(super) struct Common(Option<Vec<Vec<u8>>>);
+pub(super) struct Common {
+    firsts: BTreeMap<u32, Vec<Vec<u8>>>,
+    /// The form of the blocks that follow; see [`crate::join::Joiner::set_form`].
+    pub(super) form: u32,
+}
 
 impl Common {
-    /// Whether this was the first part.
+    /// Whether this was the first part of the present form.
     ///
     /// # Errors
     /// [`JoinError::Shape`] with the first line that differs.
     pub(super) fn check(&mut self, part: Vec<Vec<u8>>, format: &'static str, what: &str) -> Result<bool, JoinError> {
-        let Some(first) = &self.0 else {
-            self.0 = Some(part);
-            return Ok(true);
+        let Some(first) = self.firsts.get(&self.form) else {
+            self.firsts.insert(self.form, part);
+            return Ok(self.form == 0);
         };
         if *first == part {
             return Ok(false);

@@ -101,4 +101,8 @@ impl Joiner for Report {
         }
         Ok(())
     }
+
+    fn set_form(&mut self, form: u32) {
+        self.banner.form = form;
+    }
 }

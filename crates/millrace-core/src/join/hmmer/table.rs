@@ -39,7 +39,9 @@ impl Table {
         for line in &mut lines {
             self.added.clean_settings(line, FORMAT)?;
         }
-        self.last_trailer = lines.concat();
+        if self.trailer.form == 0 {
+            self.last_trailer = lines.concat();
+        }
         lines.retain(|line| !line.starts_with(b"# Date: "));
         self.trailer.check(lines, FORMAT, "trailer")?;
         Ok(())
@@ -70,6 +72,10 @@ impl Joiner for Table {
     fn finish(&mut self, out: &mut dyn Write) -> Result<(), JoinError> {
         out.write_all(&self.last_trailer)?;
         Ok(())
+    }
+
+    fn set_form(&mut self, form: u32) {
+        self.trailer.form = form;
     }
 }
 
