@@ -95,6 +95,7 @@ def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--run-dir", metavar="DIR", help="Where results are kept until the end (default: OUTPUT.millrace)."),
         option("--store", envvar="MILLRACE_STORE", metavar="DIR", help="Folder with run directories, in which a run is found by what it computes, wherever it is typed."),
         option("--work-dir", envvar="MILLRACE_WORK", metavar="DIR", help="Where batches and unfinished results lie while the run lasts (default: in memory, or on disk if memory is short)."),
+        option("--store", envvar="MILLRACE_STORE", metavar="DIR", help="Keep what searches find in DIR, and do not search again what is known there."),
         option("--fresh", is_flag=True, help="Start over; forget what an earlier run did."),
         option("--input", multiple=True, metavar="FILE[:FORMAT]", help="Input that is cut into records. Several advance together."),
         option("--output", multiple=True, metavar="FILE", help="File that the tool writes."),

@@ -49,6 +49,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     #: Folder with run directories that are found by what they compute; ``run_dir`` takes precedence.
     store: str = ""
     work_dir: str = ""
+    #: Folder with what earlier searches have found (``docs/reuse.md``).
+    store: str = ""
     fresh: bool = False
     input: tuple[str, ...] = ()
     output: tuple[str, ...] = ()
