@@ -55,9 +55,7 @@ def describe_reusable_search(
         NotInFragmentsError: Candidates of such a search are not kept; says why.
     """
     if program not in ("blastp", "blastn"):
-        raise NotInFragmentsError(
-            f"what {program} finds for a query depends on others in the same pass, or was not compared"
-        )
+        raise NotInFragmentsError(f"what {program} finds for a query was not compared over changes of the database")
     for name, why in _REFUSED.items():
         if name in options:
             raise NotInFragmentsError(f"-{name}: {why}")

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from millrace.core.errors import CorruptError, RefusedError
 from millrace.extensions.pack.hits import decode_numbers, encode_numbers
@@ -69,23 +70,29 @@ class StoreFigures(NamedTuple):
 class CandidateStore:
     """An open store in ``folder``, which is made if it is missing.
 
+    Args:
+        read_only: Write nothing; the store must be there.
+
     Raises:
         RefusedError: Another user may have written into it, or it is no store.
-        OSError: It cannot be made.
+        CorruptError: Its tables are damaged.
+        OSError: It cannot be made, or is not there.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        self.folder, self.read_only = folder, read_only
+        self._sets, self._file = folder / "entries", folder / "candidates.sqlite"
+        if not read_only:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if why := permissions.find_ownership_problem(folder):
             raise RefusedError(f"{folder}: {why}", "name a store of your own")
-        self._sets = folder / "entries"
-        self._sets.mkdir(mode=0o700, exist_ok=True)
-        self._file = folder / "candidates.sqlite"
         with self._connect() as tables:
             version = tables.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, VERSION):
                 raise RefusedError(f"{self._file}: is of another release (version {version})", "name another store")
+            if read_only:
+                return
+            self._sets.mkdir(mode=0o700, exist_ok=True)
             tables.executescript(_TABLES)
             tables.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -97,7 +104,8 @@ class CandidateStore:
             CorruptError: They are damaged.
         """
         try:
-            with closing(sqlite3.connect(self._file, timeout=WAIT_SECONDS)) as tables, tables:
+            name = f"file:{quote(str(self._file))}?mode={'ro' if self.read_only else 'rwc'}"
+            with closing(sqlite3.connect(name, uri=True, timeout=WAIT_SECONDS)) as tables, tables:
                 yield tables
         except sqlite3.DatabaseError as error:
             raise CorruptError(f"{self._file}: {error}", "remove it, or name another store") from error
@@ -123,6 +131,8 @@ class CandidateStore:
                 return {}
             most = max(counted, key=lambda name: (counted[name], name))
             found = {query: each for query, each in found.items() if each.entries == most}
+            if self.read_only:
+                return found
             now = time.time()
             tables.executemany(
                 "UPDATE candidates SET used = ? WHERE search = ? AND query = ? AND used < ?",

@@ -44,12 +44,15 @@ def _read_sequences(path: Path) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def digest_entries(about: BlastDatabase, command: UserCommand, files: Iterable[Path], cache: Path) -> bytes:
+def digest_entries(
+    about: BlastDatabase, command: UserCommand, files: Iterable[Path], cache: Path, *, save: bool = True
+) -> bytes:
     """Return the digests of all entries of a database, in their order.
 
     Args:
         files: All files of the database, by which an unchanged one is recognised.
         cache: Folder for the digests of databases that were read.
+        save: Whether they are written there.
 
     Raises:
         NotPackableError: ``blastdbcmd`` cannot list the entries.
@@ -60,10 +63,10 @@ def digest_entries(about: BlastDatabase, command: UserCommand, files: Iterable[P
         lines = read_blastdbcmd_lines(about, command, "%s")
         return b"".join(digest_sequence(line.translate(None, _WHITESPACE)) for line in lines)
 
-    return _get_cached_digests([find_blastdbcmd(command), *files], cache, read)
+    return _get_cached_digests([find_blastdbcmd(command), *files], cache, read, save=save)
 
 
-def _get_cached_digests(files: Iterable[Path | str], cache: Path, read: Callable[[], bytes]) -> bytes:
+def _get_cached_digests(files: Iterable[Path | str], cache: Path, read: Callable[[], bytes], *, save: bool) -> bytes:
     before = read_file_states(files)
     name = hashlib.sha256(encode_json([known_databases.VERSION, *before])).hexdigest()[:32]
     place = cache / name
@@ -74,7 +77,7 @@ def _get_cached_digests(files: Iterable[Path | str], cache: Path, read: Callable
             return digests
     begun = time.time()
     digests = read()
-    if before and before == read_file_states(file.path for file in before) and is_settled(before, begun):
+    if save and before and before == read_file_states(file.path for file in before) and is_settled(before, begun):
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(place, digests + digest_sequence(digests), 0o600)
     return digests

@@ -91,6 +91,19 @@ def run_with_store(
     return finished
 
 
+def describe_store(plan: RunPlan, folder: Path) -> str:
+    """Describe what the store in ``folder`` knows of a plan, in words; nothing is written."""
+    if not folder.exists():
+        return f"store: {folder} is made, and knows nothing yet"
+    try:
+        known = find_known_candidates(plan, CandidateStore(folder, read_only=True))
+    except (NotPackableError, CorruptError, OSError) as error:
+        return f"store: not used: {error}"
+    if known.search.why_not:
+        return f"store: not used: {known.search.why_not}"
+    return describe_reuse(known, sum(query in known.kept for query in known.queries))
+
+
 def find_known_candidates(plan: RunPlan, store: CandidateStore) -> KnownSearch:
     """Find what the store knows of the queries of a plan.
 
@@ -107,7 +120,7 @@ def find_known_candidates(plan: RunPlan, store: CandidateStore) -> KnownSearch:
     search = adapter.describe_reusable_search(use, command)
     if search.why_not:
         return KnownSearch(search, (), b"", {}, 0.0, ())
-    entries = digest_entries(about, command, use.databases, store.folder / "databases")
+    entries = digest_entries(about, command, use.databases, store.folder / "databases", save=not store.read_only)
     queries = digest_queries(command.cwd / use.inputs[0].path)
     kept = store.recall_candidates(search.key, queries, search.needed_depth)
     before = store.read_entries(next(iter(kept.values())).entries) if kept else None
@@ -135,8 +148,10 @@ def _search_in_fragments(plan: RunPlan) -> ToolUse:
     use = plan.use
     if len(use.inputs) != 1 or use.inputs[0].path == "-" or NUL in use.inputs[0].path:
         raise NotPackableError("the queries are not one plain file")
-    if use.inputs[0].pass_residues or plan.command.growing or (plan.command.view and plan.command.view.later):
-        raise NotPackableError("what a query finds depends on others, or on files that are not here yet")
+    if use.inputs[0].pass_residues:
+        raise NotPackableError("what a query finds depends on the others in its pass")
+    if plan.command.growing or (plan.command.view and plan.command.view.later):
+        raise NotPackableError("files are not here yet")
     path = plan.command.resolved_command.cwd / use.inputs[0].path
     with path.open("rb") as file:
         if _core.compression(file.read(64)):
