@@ -106,7 +106,7 @@ def test_search_that_is_not_kept_says_why_and_is_right(made: StoreFolder) -> Non
 def test_lost_candidates_are_noticed_and_dropped(made: StoreFolder) -> None:
     search = ("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
     made.check(*search)
-    with closing(sqlite3.connect(made.folder / "store" / "candidates.sqlite")) as tables, tables:
+    with closing(sqlite3.connect(made.folder / "store" / "candidates" / "candidates.sqlite")) as tables, tables:
         from millrace.extensions.reuse.candidate_store import _compute_checksum
 
         (key,) = tables.execute("SELECT key FROM search").fetchone()
@@ -124,13 +124,15 @@ def test_lost_candidates_are_noticed_and_dropped(made: StoreFolder) -> None:
 def test_damaged_store_is_not_used(made: StoreFolder) -> None:
     search = ("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
     made.check(*search)
-    (entries,) = (made.folder / "store" / "entries").iterdir()
+    (entries,) = (made.folder / "store" / "candidates" / "entries").iterdir()
     entries.write_bytes(entries.read_bytes()[:-1])
     made.check(*search, known=0)
     made.check(*search, known=0)  # the set is there, and stays damaged
-    file = made.folder / "store" / "candidates.sqlite"
+    file = made.folder / "store" / "candidates" / "candidates.sqlite"
     file.write_bytes(b"x" * 4096)
-    assert f"store: not used: {made.folder}/store/candidates.sqlite: file is not a database" in made.check(*search)
+    assert f"store: not used: {made.folder}/store/candidates/candidates.sqlite: file is not a database" in made.check(
+        *search
+    )
 
 
 def test_store_that_all_may_write_is_refused(made: StoreFolder) -> None:

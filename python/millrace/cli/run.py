@@ -181,13 +181,13 @@ def _run_with_store(plan: RunPlan, run: Callable[[RunPlan], FinishedRun]) -> Fin
     """Run a plan, with what the user's store knows if there is one."""
     if not plan.job.store:
         return run(plan)
-    from millrace.extensions.reuse.store_run import run_with_store
+    from millrace.extensions.reuse.store_run import STORE_NAME, run_with_store
 
     def print_message(text: str) -> None:
         if plan.job.verbosity >= 0:
             click.echo(f"millrace: {text}", err=True)
 
-    return run_with_store(plan, plan.command.cwd / plan.job.store, run, print_message)
+    return run_with_store(plan, plan.command.cwd / plan.job.store / STORE_NAME, run, print_message)
 
 
 def _run_plan(

@@ -68,7 +68,7 @@ class StoreFigures(NamedTuple):
 
 
 class CandidateStore:
-    """An open store in ``folder``, which is made if it is missing.
+    """An open store in ``folder``, within the user's store; both are made if they are missing.
 
     Args:
         read_only: Write nothing; the store must be there.
@@ -84,8 +84,9 @@ class CandidateStore:
         self._sets, self._file = folder / "entries", folder / "candidates.sqlite"
         if not read_only:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if why := permissions.find_ownership_problem(folder):
-            raise RefusedError(f"{folder}: {why}", "name a store of your own")
+        for each in (folder.parent, folder):
+            if why := permissions.find_ownership_problem(each):
+                raise RefusedError(f"{each}: {why}", "name a store of your own")
         with self._connect() as tables:
             version = tables.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, VERSION):

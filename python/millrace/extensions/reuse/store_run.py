@@ -34,6 +34,9 @@ from millrace.planning.run_plan import RunPlan
 from millrace.rundir import ownership
 from millrace.rundir.paths import RunDir
 
+#: Name of the store of candidates in the user's store, in which run directories lie, too.
+STORE_NAME = "candidates"
+
 #: Share of the known queries that are searched again all the same, to see that nothing is missing.
 SAMPLE_SHARE = 0.01
 
