@@ -787,6 +787,36 @@ class HitList:
         """
 
 @final
+class KnownEntries:
+    """The entries of a database, by the digests of their sequences, beside those of an earlier one.
+
+    Args:
+        sorted: Digests of 16 bytes of the earlier database, by ``sort_digests``.
+        digests: One digest of each entry, in their order.
+
+    Raises:
+        ValueError: These are no digests, or not sorted.
+    """
+
+    def __new__(cls, sorted: bytes, digests: bytes) -> Self: ...
+    def new_ranges(self) -> list[tuple[int, int]]:
+        """Return the ranges ``[first, last)`` of the entries that the earlier database did not have."""
+    def ordinals(self, numbers: Sequence[int]) -> list[int] | None:
+        """Return the ordinals, ascending, of the entries with these numbers; None: there is no such number."""
+    def numbers(self, ordinals: Sequence[int]) -> list[int] | None:
+        """Return the numbers, ascending and each once, of these entries; None: one is new, or is not there."""
+
+def sort_digests(digests: bytes) -> bytes:
+    """Sort digests of 16 bytes, each of them once.
+
+    Raises:
+        ValueError: The bytes are no whole number of digests.
+    """
+
+def subjects_by_query(text: bytes) -> list[tuple[list[int], list[bytes]]]:
+    """Return the subjects of each query of a complete list of hits: entries by ordinal, and ids of the others."""
+
+@final
 class Ranking:
     """Read the lists of hits of one query, in pieces of any size: how its subjects are cut into slices by their rank.
 

@@ -6,8 +6,10 @@
 //! most significant first (`seqdboidlist.cpp` of the NCBI C++ Toolkit).
 //! Nothing here knows of processes or Python.
 
+mod known_entries;
 mod ranking;
 
+pub use known_entries::{KnownEntries, sort as sort_digests};
 pub use ranking::{By, Ranking, Within};
 
 use std::io::{self, Write};
@@ -150,6 +152,27 @@ impl HitList {
     }
 }
 
+/// Subjects of one query: entries by number, and the ids of those that have none.
+pub type QuerySubjects = (Vec<u64>, Vec<Vec<u8>>);
+
+/// The subjects of each query of a complete list, in the order of the queries.
+#[must_use]
+pub fn subjects_by_query(text: &[u8]) -> Vec<QuerySubjects> {
+    let mut found: Vec<QuerySubjects> = Vec::new();
+    lines(text, &mut |line| match line {
+        Line::Query => found.push((Vec::new(), Vec::new())),
+        Line::Subject { id, .. } => {
+            if let Some((entries, names)) = found.last_mut() {
+                match number(id) {
+                    Some(entry) => entries.push(entry),
+                    None => names.push(id.to_vec()),
+                }
+            }
+        }
+    });
+    found
+}
+
 /// What a line of a list says.
 enum Line<'a> {
     /// From here on, subjects are those of another query.
@@ -230,6 +253,11 @@ mod tests {
             assert_eq!((list.most, list.unknown, candidates.count()), (2, 0, 2), "{step}");
             assert_eq!(list.names, [b"P01013"]);
         }
+    }
+
+    #[test]
+    fn subjects_are_told_apart_by_query() {
+        assert_eq!(subjects_by_query(TEXT), [(vec![9, 0], vec![]), (vec![], vec![b"P01013".to_vec()])]);
     }
 
     #[test]

@@ -3,7 +3,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use millrace_core::candidates as core;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::errors::io_error;
 
@@ -114,6 +116,46 @@ impl Ranking {
     }
 }
 
+/// The entries of a database beside the sorted digests of an earlier one; see `millrace_core::candidates::KnownEntries`.
+#[pyclass(frozen)]
+pub(crate) struct KnownEntries(core::KnownEntries);
+
+#[pymethods]
+impl KnownEntries {
+    #[new]
+    fn new(py: Python<'_>, sorted: &[u8], digests: &[u8]) -> PyResult<Self> {
+        py.detach(|| core::KnownEntries::new(sorted, digests)).map(Self).map_err(PyValueError::new_err)
+    }
+
+    /// Ranges `[first, last)` of the entries that the earlier database did not have.
+    fn new_ranges(&self) -> Vec<(u64, u64)> {
+        self.0.new_ranges()
+    }
+
+    /// Ordinals, ascending, of the entries with these numbers; None if there is no such number.
+    fn ordinals(&self, numbers: Vec<u32>) -> Option<Vec<u64>> {
+        self.0.ordinals(&numbers)
+    }
+
+    /// Numbers, ascending and each once, of these entries; None if one is new, or is not there.
+    fn numbers(&self, ordinals: Vec<u64>) -> Option<Vec<u32>> {
+        self.0.numbers(&ordinals)
+    }
+}
+
+/// Sorts digests of 16 bytes, each of them once.
+#[pyfunction]
+fn sort_digests<'py>(py: Python<'py>, digests: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let sorted = py.detach(|| core::sort_digests(digests)).map_err(PyValueError::new_err)?;
+    Ok(PyBytes::new(py, &sorted))
+}
+
+/// The subjects of each query of a complete list of hits: entries by number, and ids of those without one.
+#[pyfunction]
+fn subjects_by_query(py: Python<'_>, text: &[u8]) -> Vec<core::QuerySubjects> {
+    py.detach(|| core::subjects_by_query(text))
+}
+
 fn by(evalue: bool) -> core::By {
     if evalue { core::By::Evalue } else { core::By::Bits }
 }
@@ -121,5 +163,8 @@ fn by(evalue: bool) -> core::By {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Candidates>()?;
     module.add_class::<HitList>()?;
-    module.add_class::<Ranking>()
+    module.add_class::<Ranking>()?;
+    module.add_class::<KnownEntries>()?;
+    module.add_function(wrap_pyfunction!(sort_digests, module)?)?;
+    module.add_function(wrap_pyfunction!(subjects_by_query, module)?)
 }

@@ -81,6 +81,38 @@ class FragmentingAdapter(Protocol):
         ...
 
 
+class ReusableSearch(FrozenValue, frozen=True, kw_only=True):
+    """What a search in fragments is known by, so that its candidates can be kept for searches of other databases."""
+
+    #: All that what is found for a query and an entry depends on, other than these two and the depth.
+    key: str = ""
+    #: Depth down to which this search needs candidates, and to which one reaches that is kept: greater is deeper.
+    needed_depth: float = 0.0
+    reached_depth: float = 0.0
+    #: From this number of subjects of one query in one fragment on, its list may be incomplete.
+    subject_limit: int = 0
+    #: Why candidates are not kept, in words; empty: they are.
+    why_not: str = ""
+
+
+@runtime_checkable
+class ReusingAdapter(FragmentingAdapter, Protocol):
+    """Protocol of an adapter whose candidates can be kept and used again with another database."""
+
+    def describe_reusable_search(self, use: ToolUse, command: UserCommand) -> ReusableSearch:
+        """Describe the search of ``use``, which is in fragments."""
+        ...
+
+    def plan_reuse(self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None) -> ToolUse:
+        """Return ``use`` searched as deep as ``ReusableSearch.reached_depth``.
+
+        Args:
+            new: Ranges of entries that are searched by themselves, as fragment 2; empty: all are one fragment; None: the
+                fragments stay as they are.
+        """
+        ...
+
+
 class FileNamePatterns(FrozenValue, frozen=True, kw_only=True):
     """Patterns of the names of files in a folder that one argument stands for.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,13 +168,26 @@ def _plan_and_run(
         from millrace.launch import run_supervisor
 
         return run_supervisor.run_supervised(plan, nodes, os.environ)
-    finished = _run_plan(plan, supervision, crew, behind, outbox)
+    finished = _run_with_store(plan, lambda plan: _run_plan(plan, supervision, crew, behind, outbox))
     _print_ending(finished, job, behind)
     if as_json and not phase:
         print_json(finished.summary, err=any(output.stdout for output in plan.use.outputs))
     if crew:
         crew.exit_code = finished.code
     return finished.code
+
+
+def _run_with_store(plan: RunPlan, run: Callable[[RunPlan], FinishedRun]) -> FinishedRun:
+    """Run a plan, with what the user's store knows if there is one."""
+    if not plan.job.store:
+        return run(plan)
+    from millrace.extensions.reuse.store_run import STORE_NAME, run_with_store
+
+    def print_message(text: str) -> None:
+        if plan.job.verbosity >= 0:
+            click.echo(f"millrace: {text}", err=True)
+
+    return run_with_store(plan, plan.command.cwd / plan.job.store / STORE_NAME, run, print_message)
 
 
 def _run_plan(

@@ -170,6 +170,8 @@ class DatabaseFragment(FrozenValue, frozen=True):
     size: int
     #: Program and arguments of its search; the backend of ``FragmentPlan.about`` reads its output ``found``.
     argv: tuple[ArgumentToken, ...]
+    #: The entries of that run that it has, by ``millrace.adapters.blast.entry_lists.pack_ranges``; empty: all.
+    only: str = ""
 
 
 class RankColumns(FrozenValue, frozen=True):

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.adapters.adapter_base import DatabaseFacts, FileNamePatterns
-from millrace.adapters.blast import fragments, search_path
+from millrace.adapters.adapter_base import DatabaseFacts, FileNamePatterns, ReusableSearch
+from millrace.adapters.blast import candidate_reuse, fragments, search_path
 from millrace.adapters.blast.command_line import (
     find_query,
     make_usage_refusal,
@@ -24,6 +24,7 @@ from millrace.adapters.blast.command_line import (
     read_options,
     read_query_names,
 )
+from millrace.adapters.blast.database import NotInFragmentsError
 from millrace.adapters.blast.output_formats import OutputFormat, choose_join, parse_format
 from millrace.adapters.blast.passes import find_pass_rules
 from millrace.adapters.blast.query_sizes import PASS_RESIDUES
@@ -36,6 +37,7 @@ from millrace.core.errors import RefusedError
 from millrace.core.tool_use import (
     STANDSTILL_SECONDS,
     ArgumentToken,
+    BlastDatabase,
     CostHint,
     InputUse,
     OutputUse,
@@ -159,6 +161,23 @@ class BlastAdapter:
         fmt = parse_format(options.get("outfmt", "0"))
         columns = fmt.columns if (fmt.number, fmt.delim) == (6, "\t") else ()
         fragmented = fragments.plan_fragments(use, self._get_program(command), options, command, sizes, columns)
+        return msgspec.structs.replace(use, fragmented=fragmented)
+
+    def describe_reusable_search(self, use: ToolUse, command: UserCommand) -> ReusableSearch:
+        """See ``ReusingAdapter.describe_reusable_search``."""
+        assert use.fragmented and isinstance(use.fragmented.about, BlastDatabase)  # it is searched in fragments
+        try:
+            return candidate_reuse.describe_reusable_search(
+                use, self._get_program(command), parse_options(command.argv), command, use.fragmented.about
+            )
+        except NotInFragmentsError as why:
+            return ReusableSearch(why_not=str(why))
+
+    def plan_reuse(self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None) -> ToolUse:
+        """See ``ReusingAdapter.plan_reuse``."""
+        assert use.fragmented  # it is searched in fragments
+        program, options = self._get_program(command), parse_options(command.argv)
+        fragmented = candidate_reuse.plan_reuse(use, program, options, use.fragmented, new)
         return msgspec.structs.replace(use, fragmented=fragmented)
 
     def _get_program(self, command: UserCommand) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -45,10 +45,7 @@ class BlastBackend:
         if whole.parts:
             return [whole.write_part_alias(number, part, folder) for number, part in enumerate(fragmented.fragments)]
         if whole.listed:
-            listed = Candidates(whole.entries)
-            for first, last in whole.listed:
-                listed.add_range(first, last)
-            databases = [str(folder / name) for name in whole.mask_entries(listed, folder, "listed")]
+            databases = whole.mask_ranges(whole.listed, folder, "listed")
         return [whole.write_range_alias(n, part, databases, folder) for n, part in enumerate(fragmented.fragments)]
 
     def make_candidates(
@@ -98,6 +95,17 @@ class BlastBackend:
     ) -> list[int]:
         """Return the ordinals of the entries in the database that ``make_candidates`` makes, ascending."""
         return self._collect_candidates(fragmented, _WholeDatabase(fragmented), cwd, environ, found).ordinals()
+
+    def find_named_ordinals(
+        self, fragmented: FragmentPlan, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]
+    ) -> dict[bytes, int] | None:
+        """Return the ordinal of the entry with each of these ids; None if one is unknown, or of several entries."""
+        whole = _WholeDatabase(fragmented)
+        every = whole.find_ordinals(names, cwd, environ)
+        first = whole.find_first_ordinals(names, cwd, environ)
+        if every is None or first is None or sorted(every) != sorted(first):
+            return None
+        return dict(zip(names, first, strict=True))
 
     def _collect_candidates(
         self,
@@ -201,6 +209,13 @@ class _WholeDatabase:
         """See ``write_masked_aliases``."""
         return write_masked_aliases(entries, self.volumes, folder, name, self.letter, self.title)
 
+    def mask_ranges(self, ranges: Iterable[tuple[int, int]], folder: Path, name: str) -> list[str]:
+        """Write masked aliases with the entries in ``ranges`` and return their paths; see ``write_masked_aliases``."""
+        entries = Candidates(self.entries)
+        for first, last in ranges:
+            entries.add_range(first, last)
+        return [str(folder / each) for each in self.mask_entries(entries, folder, name)]
+
     def write_alias_file(self, path: Path, databases: Sequence[str], *lines: str) -> None:
         """See ``write_alias``."""
         write_alias(path, self.letter, self.title, databases, *lines)
@@ -224,22 +239,38 @@ class _WholeDatabase:
 
     def write_range_alias(self, number: int, fragment: DatabaseFragment, bases: Sequence[str], folder: Path) -> str:
         """Write an alias with the entries of one fragment, read from ``bases``, and return its path."""
-        lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *self.numbers)
-        self.write_alias_file(folder / f"fragment{number}", bases, *lines)
+        if fragment.only:
+            masked = self.mask_ranges(unpack_ranges(fragment.only), folder, f"only{number}-")
+            self.write_alias_file(folder / f"fragment{number}", masked, *self.numbers)
+        else:
+            lines = (f"FIRST_OID {fragment.first + 1}", f"LAST_OID {fragment.last}", *self.numbers)
+            self.write_alias_file(folder / f"fragment{number}", bases, *lines)
         return str(folder / f"fragment{number}")
 
     def find_ordinals(self, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]) -> list[int] | None:
         """Return the ordinals of the entries with these ids; None if an id is unknown."""
         if not names:
             return []
-        database = " ".join(f'"{name}"' if " " in name else name for name in self.databases)
         asked = b"".join(_format_id(name) + b"\n" for name in set(names))
         text = self.ask_blastdbcmd(
-            ["-db", database, "-entry_batch", "-", "-outfmt", "%o", "-get_dups"], asked, cwd, environ
+            ["-db", self.get_argument(), "-entry_batch", "-", "-outfmt", "%o", "-get_dups"], asked, cwd, environ
         )
         if text is None or len(text.split()) < len(set(names)):
             return None
         return [int(line) for line in text.split()]
+
+    def find_first_ordinals(self, names: Sequence[bytes], cwd: Path, environ: Mapping[str, str]) -> list[int] | None:
+        """Return the ordinal of the first entry with each of these ids, in their order; None if an id is unknown."""
+        asked = b"".join(_format_id(name) + b"\n" for name in names)
+        text = self.ask_blastdbcmd(
+            ["-db", self.get_argument(), "-entry_batch", "-", "-outfmt", "%o"], asked, cwd, environ
+        )
+        found = [] if text is None else [int(line) for line in text.split()]
+        return found if len(found) == len(names) else None
+
+    def get_argument(self) -> str:
+        """Return the databases as the value of one option of BLAST."""
+        return " ".join(f'"{name}"' if " " in name else name for name in self.databases)
 
     def ask_blastdbcmd(
         self, arguments: Sequence[str], text: bytes, cwd: Path, environ: Mapping[str, str]

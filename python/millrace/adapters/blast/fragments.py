@@ -78,6 +78,15 @@ def parse_evalue(options: dict[str, str]) -> float:
         raise NotInFragmentsError(f"-evalue {text} is not a number") from None
 
 
+def compute_deep_limit(program: str, options: dict[str, str]) -> float:
+    """Compute the E-value up to which a fragment is searched so that no hit is missing, all hits being aligned fully.
+
+    Raises:
+        NotInFragmentsError: The user's E-value is not a number.
+    """
+    return max(parse_evalue(options) * _STRETCH.get(program, _STRETCH_MOVED), _MIN_EVALUE)
+
+
 def choose_threshold(program: str, options: dict[str, str], residues: int, environ: Mapping[str, str]) -> list[str]:
     """Choose the options that limit the E-values of a fragment's hits, without composition-based statistics.
 
@@ -97,7 +106,7 @@ def choose_threshold(program: str, options: dict[str, str], residues: int, envir
         program != "blastp" or not 0 < evalue <= _RESTRICTED or not _OTHER_STATISTICS.isdisjoint(options)
         or "OLD_FSC" in environ or residues < _SMALLER
     ):  # fmt: skip
-        return ["-evalue", repr(max(evalue * _STRETCH.get(program, _STRETCH_MOVED), _MIN_EVALUE))]
+        return ["-evalue", repr(compute_deep_limit(program, options))]
     limit = _PRELIMINARY * evalue if options.get("comp_based_stats", "2")[:1] in _ADJUSTED else evalue
     if limit <= _RESTRICTED:
         return ["-evalue", repr(limit)]

@@ -67,14 +67,14 @@ def get_database_entries(
     Args:
         files: All files that the answer depends on, in the order of the entries.
     """
-    before = _read_file_states(files)
+    before = read_file_states(files)
     place = _get_cache_path(before, environ)
     known = _load_known_database(place) if place else None
     if known and known.files == before and can_answer(known, most):
         return known.found
     begun = time.time()
     found = read()
-    if place and before == _read_file_states(file.path for file in before) and _is_settled(before, begun):
+    if place and before == read_file_states(file.path for file in before) and is_settled(before, begun):
         _save_known_database(place, KnownDatabase(VERSION, before, found, most))
     return found
 
@@ -93,7 +93,7 @@ def can_answer(known: KnownDatabase, most: int | None) -> bool:
     return n == most or (is_whole and n < most)
 
 
-def _read_file_states(files: Iterable[Path | str]) -> tuple[DependencyFile, ...]:
+def read_file_states(files: Iterable[Path | str]) -> tuple[DependencyFile, ...]:
     """Return the present states of the files; empty if the state of one of them cannot show a change."""
     found = []
     for path in dict.fromkeys(os.path.realpath(each) for each in files):
@@ -118,7 +118,7 @@ def _load_known_database(place: Path) -> KnownDatabase | None:
     return None
 
 
-def _is_settled(files: Iterable[DependencyFile], begun: float) -> bool:
+def is_settled(files: Iterable[DependencyFile], begun: float) -> bool:
     """Tell whether each change after ``begun``, in seconds since 1970, must show in the timestamps."""
     return max(max(file.mtime_ns, file.ctime_ns) for file in files) < (begun - TICK_SECONDS) * 1e9
 

@@ -1,0 +1,265 @@
+"""The store of candidates: a folder with one database of SQLite and the entries of databases that were searched.
+
+A row has the candidates of one query in one set of entries, as numbers among the sorted digests of the set, with the
+depth down to which they are all there. Each row and each set has a checksum: what is damaged counts as unknown.
+Several runs may read and write at the same time; a run that is killed leaves the store as it was before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from millrace.core.errors import CorruptError, RefusedError
+from millrace.extensions.pack.hits import decode_numbers, encode_numbers
+from millrace.host import permissions
+from millrace.host.permissions import replace_file
+
+#: Version of the tables; a store of another version is refused.
+VERSION = 1
+
+#: Seconds for which a writer waits for another.
+WAIT_SECONDS = 60.0
+
+#: Bytes that a store may take before the rows that were not used for longest go, unless the user says otherwise.
+DEFAULT_MAX_BYTES = 20 << 30
+
+#: Seconds by which the time of the last use may be behind: a row is not written again for each use.
+USE_GRAIN_SECONDS = 3600.0
+
+#: Queries in one statement.
+_PIECE = 500
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS search (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS candidates (
+    search INTEGER NOT NULL, query BLOB NOT NULL, entries BLOB NOT NULL, depth REAL NOT NULL, found BLOB NOT NULL,
+    checksum BLOB NOT NULL, used REAL NOT NULL, PRIMARY KEY (search, query)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS used ON candidates (used);
+"""
+
+
+class KeptCandidates(NamedTuple):
+    """The candidates of one query."""
+
+    #: Name of the set of entries that was searched.
+    entries: bytes
+    #: Numbers among the sorted digests of that set, ascending.
+    numbers: tuple[int, ...]
+    depth: float
+
+
+class StoreFigures(NamedTuple):
+    """What a store holds."""
+
+    searches: int
+    queries: int
+    bytes: int
+    damaged: int
+
+
+class CandidateStore:
+    """An open store in ``folder``, within the user's store; both are made if they are missing.
+
+    Args:
+        read_only: Write nothing; the store must be there.
+
+    Raises:
+        RefusedError: Another user may have written into it, or it is no store.
+        CorruptError: Its tables are damaged.
+        OSError: It cannot be made, or is not there.
+    """
+
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        self.folder, self.read_only = folder, read_only
+        self._sets, self._file = folder / "entries", folder / "candidates.sqlite"
+        if not read_only:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in (folder.parent, folder):
+            if why := permissions.find_ownership_problem(each):
+                raise RefusedError(f"{each}: {why}", "name a store of your own")
+        with self._connect() as tables:
+            version = tables.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, VERSION):
+                raise RefusedError(f"{self._file}: is of another release (version {version})", "name another store")
+            if read_only:
+                return
+            self._sets.mkdir(mode=0o700, exist_ok=True)
+            tables.executescript(_TABLES)
+            tables.execute(f"PRAGMA user_version = {VERSION}")
+
+    @contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        """Open the tables for one transaction.
+
+        Raises:
+            CorruptError: They are damaged.
+        """
+        try:
+            name = f"file:{quote(str(self._file))}?mode={'ro' if self.read_only else 'rwc'}"
+            with closing(sqlite3.connect(name, uri=True, timeout=WAIT_SECONDS)) as tables, tables:
+                yield tables
+        except sqlite3.DatabaseError as error:
+            raise CorruptError(f"{self._file}: {error}", "remove it, or name another store") from error
+
+    def recall_candidates(self, key: str, queries: Iterable[bytes], depth: float) -> dict[bytes, KeptCandidates]:
+        """Return what is kept of ``queries`` down to ``depth``, of that set of entries which most of them were searched in."""
+        found: dict[bytes, KeptCandidates] = {}
+        wanted = list(dict.fromkeys(queries))
+        with self._connect() as tables:
+            row = tables.execute("SELECT id FROM search WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                return {}
+            for at in range(0, len(wanted), _PIECE):
+                part = wanted[at : at + _PIECE]
+                marks = ",".join("?" * len(part))
+                rows = tables.execute(
+                    f"SELECT query, entries, depth, found, checksum FROM candidates WHERE search = ? AND depth >= ? AND query IN ({marks})",
+                    (row[0], depth, *part),
+                )
+                found |= _decode_rows(key, rows)
+            counted = Counter(each.entries for each in found.values())
+            if not counted:
+                return {}
+            most = max(counted, key=lambda name: (counted[name], name))
+            found = {query: each for query, each in found.items() if each.entries == most}
+            if self.read_only:
+                return found
+            now = time.time()
+            tables.executemany(
+                "UPDATE candidates SET used = ? WHERE search = ? AND query = ? AND used < ?",
+                ((now, row[0], query, now - USE_GRAIN_SECONDS) for query in found),
+            )
+        return found
+
+    def read_entries(self, name: bytes) -> bytes | None:
+        """Return the sorted digests of a set of entries; None: it is not there, or damaged."""
+        try:
+            content = (self._sets / name.hex()).read_bytes()
+        except OSError:
+            return None
+        return content if name_entries(content) == name else None
+
+    def keep_candidates(self, key: str, entries: bytes, depth: float, found: Mapping[bytes, Sequence[int]]) -> None:
+        """Keep the candidates of queries, in place of what was kept of them.
+
+        Args:
+            entries: Sorted digests of all entries that were searched.
+            found: Numbers among these, ascending, by query.
+        """
+        name = name_entries(entries)
+        if not (self._sets / name.hex()).exists():
+            replace_file(self._sets / name.hex(), entries, 0o600)
+        with self._connect() as tables:
+            tables.execute("INSERT OR IGNORE INTO search (key) VALUES (?)", (key,))
+            (search,) = tables.execute("SELECT id FROM search WHERE key = ?", (key,)).fetchone()
+            now = time.time()
+            tables.executemany(
+                "INSERT OR REPLACE INTO candidates VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((search, query, name, depth, (packed := _encode_steps(numbers)), _compute_checksum(key, query, name, depth, packed), now)
+                 for query, numbers in found.items()),
+            )  # fmt: skip
+
+    def forget_search(self, key: str) -> int:
+        """Drop all that is kept of a search, as it cannot be relied on; return the number of queries."""
+        with self._connect() as tables:
+            done = tables.execute("DELETE FROM candidates WHERE search = (SELECT id FROM search WHERE key = ?)", (key,))
+            return done.rowcount
+
+    def evict(self, max_bytes: int) -> int:
+        """Drop the rows that were not used for longest until the store takes ``max_bytes`` at most; return how many."""
+        dropped = 0
+        while self.count_bytes() > max_bytes:
+            with self._connect() as tables:
+                (rows,) = tables.execute("SELECT count(*) FROM candidates").fetchone()
+                done = tables.execute(
+                    "DELETE FROM candidates WHERE (search, query) IN (SELECT search, query FROM candidates ORDER BY used LIMIT ?)",
+                    (max(1, rows // 4),),
+                )
+                dropped += done.rowcount
+            self._drop_unused_entries()
+            if not rows:
+                break
+            with closing(sqlite3.connect(self._file, timeout=WAIT_SECONDS, isolation_level=None)) as tables:
+                tables.execute("VACUUM")
+        return dropped
+
+    def _drop_unused_entries(self) -> None:
+        with self._connect() as tables:
+            used = {bytes(name).hex() for (name,) in tables.execute("SELECT DISTINCT entries FROM candidates")}
+        for file in self._sets.iterdir():
+            # A new one may belong to a run that writes its rows just now.
+            if file.name not in used and file.stat().st_mtime < time.time() - WAIT_SECONDS:
+                file.unlink(missing_ok=True)
+        for file in (self.folder / "databases").glob("*"):
+            file.unlink(missing_ok=True)
+
+    def count_bytes(self) -> int:
+        """Return the bytes of all files of the store."""
+        return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(self.folder) for name in names)
+
+    def summarize(self) -> StoreFigures:
+        """Count what the store holds, and check every row and set."""
+        damaged, sets = 0, {}
+        with self._connect() as tables:
+            (searches,) = tables.execute("SELECT count(*) FROM search").fetchone()
+            rows = tables.execute(
+                "SELECT key, query, entries, depth, found, checksum FROM candidates JOIN search ON search.id = search"
+            )
+            n = 0
+            for key, *row in rows:
+                n += 1
+                name = bytes(row[1])
+                if name not in sets:
+                    sets[name] = self.read_entries(name) is not None
+                damaged += not (sets[name] and _decode_rows(key, [row]))
+        return StoreFigures(searches, n, self.count_bytes(), damaged)
+
+
+def name_entries(sorted_digests: bytes) -> bytes:
+    """Return the name of a set of entries, which is its digest."""
+    return hashlib.sha256(sorted_digests).digest()[:16]
+
+
+def _decode_rows(key: str, rows: Iterable[Sequence[object]]) -> dict[bytes, KeptCandidates]:
+    """Decode rows, without those that are damaged."""
+    found: dict[bytes, KeptCandidates] = {}
+    for query, entries, depth, packed, checksum in rows:
+        if not (
+            isinstance(query, bytes) and isinstance(entries, bytes) and isinstance(packed, bytes) and isinstance(depth, float)
+            and checksum == _compute_checksum(key, query, entries, depth, packed)
+        ):  # fmt: skip
+            continue
+        found[query] = KeptCandidates(entries, _decode_steps(packed), depth)
+    return found
+
+
+def _compute_checksum(key: str, query: bytes, entries: bytes, depth: float, packed: bytes) -> bytes:
+    text = b"\0".join((key.encode(), query.hex().encode(), entries.hex().encode(), repr(depth).encode(), packed))
+    return hashlib.sha256(text).digest()[:8]
+
+
+def _encode_steps(numbers: Sequence[int]) -> bytes:
+    """Encode ascending numbers by their distances.
+
+    >>> _decode_steps(_encode_steps([0, 3, 300]))
+    (0, 3, 300)
+    """
+    return encode_numbers([after - before for before, after in zip([0, *numbers], numbers, strict=False)])
+
+
+def _decode_steps(packed: bytes) -> tuple[int, ...]:
+    found, last = [], 0
+    for step in decode_numbers(packed):
+        last += step
+        found.append(last)
+    return tuple(found)

@@ -1,0 +1,83 @@
+"""Digests of the sequences of queries and of database entries: names, order and volumes do not matter."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from millrace.core.tool_use import BlastDatabase, UserCommand
+from millrace.extensions.pack import known_databases
+from millrace.extensions.pack.blast_codec import find_blastdbcmd, read_blastdbcmd_lines
+from millrace.extensions.pack.known_databases import is_settled, read_file_states
+from millrace.host.permissions import replace_file
+from millrace.rundir.checksummed_json import encode_json
+
+#: Bytes of a digest.
+DIGEST_BYTES = 16
+
+_WHITESPACE = b" \t\r\n\v\f"
+
+
+def digest_sequence(sequence: bytes) -> bytes:
+    """Return the digest of a sequence."""
+    return hashlib.sha256(sequence).digest()[:DIGEST_BYTES]
+
+
+def digest_queries(path: Path) -> list[bytes]:
+    """Return the digest of each record of a FASTA file: of its sequence as it is written, without its title."""
+    return [digest_sequence(sequence) for sequence in _read_sequences(path)]
+
+
+def _read_sequences(path: Path) -> Iterator[bytes]:
+    parts: list[bytes] | None = None
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.startswith(b">"):
+                if parts is not None:
+                    yield b"".join(parts)
+                parts = []
+            elif parts is not None:
+                parts.append(line.translate(None, _WHITESPACE))
+    if parts is not None:
+        yield b"".join(parts)
+
+
+def digest_entries(
+    about: BlastDatabase, command: UserCommand, files: Iterable[Path], cache: Path, *, save: bool = True
+) -> bytes:
+    """Return the digests of all entries of a database, in their order.
+
+    Args:
+        files: All files of the database, by which an unchanged one is recognised.
+        cache: Folder for the digests of databases that were read.
+        save: Whether they are written there.
+
+    Raises:
+        NotPackableError: ``blastdbcmd`` cannot list the entries.
+        OSError: The cache cannot be read.
+    """
+
+    def read() -> bytes:
+        lines = read_blastdbcmd_lines(about, command, "%s")
+        return b"".join(digest_sequence(line.translate(None, _WHITESPACE)) for line in lines)
+
+    return _get_cached_digests([find_blastdbcmd(command), *files], cache, read, save=save)
+
+
+def _get_cached_digests(files: Iterable[Path | str], cache: Path, read: Callable[[], bytes], *, save: bool) -> bytes:
+    before = read_file_states(files)
+    name = hashlib.sha256(encode_json([known_databases.VERSION, *before])).hexdigest()[:32]
+    place = cache / name
+    if before and place.exists():
+        content = place.read_bytes()
+        digests, check = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
+        if digest_sequence(digests) == check:
+            return digests
+    begun = time.time()
+    digests = read()
+    if save and before and before == read_file_states(file.path for file in before) and is_settled(before, begun):
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(place, digests + digest_sequence(digests), 0o600)
+    return digests

@@ -1,0 +1,192 @@
+"""``run --store``: what earlier searches found is not searched again, and the bytes are those of the serial search."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from changed_databases import CHANGES, SequenceMaker, make_database, write_records
+from tool_batches import need
+
+pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")]
+
+
+class StoreFolder:
+    """A folder with queries ``q.faa``, databases and a store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *command: str, expect: int = 0) -> str:
+        """Run a command with the store; return what it said."""
+        done = subprocess.run(
+            [sys.executable, "-m", "millrace", "run", "--slots", "2", "--store", "store", "--", *command], cwd=self.folder,
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == expect, done.stderr
+        return done.stderr
+
+    def check(self, *command: str, known: int | None = None) -> str:
+        """Run a command with the store and without Millrace, and compare; ``known``: queries that are not searched whole."""
+        (self.folder / "ours").unlink(missing_ok=True)
+        told = self.run(*command, "-out", "ours")
+        subprocess.run([need(command[0]), *command[1:], "-out", "serial"], cwd=self.folder, check=True)
+        assert (self.folder / "ours").read_bytes() == (self.folder / "serial").read_bytes()
+        found = re.search(r"store: ([\d,]+) of", told)
+        assert known is None or int(found[1] if found else 0) == known, told
+        assert not list(self.folder.glob("*.millrace"))
+        return told
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreFolder:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    maker = SequenceMaker(7)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    entries = maker.make_entries(300)
+    make_database(folder, "march", entries, "prot")
+    april = maker.change_entries(maker.change_entries(entries, "change"), "add")
+    make_database(folder, "april", april[::-1], "prot", ids=True)
+    queries = [maker.make_relative() for _ in range(20)]
+    write_records(folder / "q.faa", queries, "q")
+    write_records(folder / "more.faa", [*queries[:9], maker.make_relative(), *queries[9:]], "m")
+    return StoreFolder(folder)
+
+
+def test_changed_database_is_searched_where_it_is_new(made: StoreFolder) -> None:
+    made.check("blastp", "-query", "q.faa", "-db", "march", "-evalue", "1e-3", known=0)
+    plan = [
+        sys.executable,
+        "-m",
+        "millrace",
+        "plan",
+        "--store",
+        "store",
+        "--",
+        "blastp",
+        "-query",
+        "more.faa",
+        "-db",
+        "april",
+    ]
+    told = subprocess.run(
+        [*plan, "-evalue", "1e-3"], cwd=made.folder, capture_output=True, text=True, check=True
+    ).stdout
+    assert "store: 20 of 21 queries known, 290 of 310 entries known: 10.9% of the search is left" in told
+    # One of the known queries is searched again, to see that nothing is missing.
+    told = made.check("blastp", "-query", "q.faa", "-db", "april", "-evalue", "1e-3", known=19)
+    assert "19 of 20 queries known, 290 of 310 entries known: 11.1% of the search is left" in told
+    told = made.check("blastp", "-query", "more.faa", "-db", "april", "-evalue", "1e-5", "-outfmt", "7", known=19)
+    assert "310 of 310 entries known" in told
+    # Less deep than is kept is known, deeper is not.
+    made.check("blastp", "-query", "q.faa", "-db", "april", "-evalue", "1000", "-outfmt", "6", known=0)
+
+
+def test_search_that_is_not_kept_says_why_and_is_right(made: StoreFolder) -> None:
+    told = made.check("blastp", "-query", "q.faa", "-db", "march", "-ungapped", "-comp_based_stats", "F")
+    assert "store: not used: what a query finds depends on the others in its pass" in told
+    told = made.check(
+        "blastp", "-query", "q.faa", "-db", "march", "-subject_besthit", "-soft_masking", "true", "-dbsize", "9"
+    )
+    assert "store: not used" not in told
+    told = made.check("psiblast", "-query", "q.faa", "-db", "march", "-outfmt", "6")
+    assert "store: not used: what psiblast finds for a query" in told
+
+
+def test_lost_candidates_are_noticed_and_dropped(made: StoreFolder) -> None:
+    search = ("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
+    made.check(*search)
+    with closing(sqlite3.connect(made.folder / "store" / "candidates" / "candidates.sqlite")) as tables, tables:
+        from millrace.extensions.reuse.candidate_store import _compute_checksum
+
+        (key,) = tables.execute("SELECT key FROM search").fetchone()
+        for query, entries, depth in tables.execute("SELECT query, entries, depth FROM candidates").fetchall():
+            tables.execute(
+                "UPDATE candidates SET found = ?, checksum = ? WHERE query = ?",
+                (b"", _compute_checksum(key, query, entries, depth, b""), query),
+            )
+    told = made.run(*search, "-out", "ours", expect=5)
+    assert "candidates of a query are missing" in told and "of 20 queries, is dropped" in told
+    made.check(*search, known=0)
+    made.check(*search, known=19)
+
+
+def test_damaged_store_is_not_used(made: StoreFolder) -> None:
+    search = ("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
+    made.check(*search)
+    (entries,) = (made.folder / "store" / "candidates" / "entries").iterdir()
+    entries.write_bytes(entries.read_bytes()[:-1])
+    made.check(*search, known=0)
+    made.check(*search, known=0)  # the set is there, and stays damaged
+    file = made.folder / "store" / "candidates" / "candidates.sqlite"
+    file.write_bytes(b"x" * 4096)
+    assert f"store: not used: {made.folder}/store/candidates/candidates.sqlite: file is not a database" in made.check(
+        *search
+    )
+
+
+def test_store_that_all_may_write_is_refused(made: StoreFolder) -> None:
+    (made.folder / "store").mkdir(mode=0o777)
+    (made.folder / "store").chmod(0o777)
+    told = made.run("blastp", "-query", "q.faa", "-db", "march", "-out", "ours", expect=2)
+    assert "store: can be written by every user" in told and not (made.folder / "ours").exists()
+
+
+def test_run_killed_with_a_store_resumes(made: StoreFolder) -> None:
+    search = ("blastp", "-query", "q.faa", "-db", "april", "-outfmt", "6")
+    made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
+    command = [sys.executable, "-m", "millrace", "run", "--store", "store", "--", *search, "-out", "ours"]
+    (made.folder / "ours").unlink()
+    for moment in (0.3, 0.6, 0.9):
+        process = subprocess.Popen(command, cwd=made.folder, stderr=subprocess.DEVNULL, start_new_session=True)
+        deadline = time.monotonic() + moment
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    made.run(*search, "-out", "ours")
+    subprocess.run([need("blastp"), *search[1:], "-out", "serial"], cwd=made.folder, check=True)
+    assert (made.folder / "ours").read_bytes() == (made.folder / "serial").read_bytes()
+    made.check(*search, known=19)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_changes_of_a_database_give_the_serial_bytes(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four changes in a row, each with queries, formats, limits and E-values of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    program, kind = ("blastp", "prot") if seed % 3 else ("blastn", "nucl")
+    maker = SequenceMaker(seed, kind)
+    place, choose = StoreFolder(tmp_path), maker.random.choice
+    entries, queries = maker.make_entries(250), [maker.make_relative() for _ in range(12)]
+    for change in ("none", *maker.random.choices(CHANGES, k=4)):
+        entries = maker.change_entries(entries, change)
+        make_database(
+            tmp_path,
+            f"db{change}",
+            entries,
+            kind,
+            ids=change == "ids" or choose([True, False]),
+            volumes=3 if change == "volumes" else 1,
+        )
+        queries = [*queries, maker.make_relative()]
+        write_records(tmp_path / "q.faa", queries, "q")
+        place.check(
+            program, "-query", "q.faa", "-db", f"db{change}", "-outfmt", choose(["0", "5", "6", "7", "15"]),
+            "-evalue", choose(["1e-20", "1e-3", "1e-3", "10", "11"]), "-max_target_seqs", choose(["2", "25", "500"]),
+        )  # fmt: skip
+        for file in tmp_path.glob(f"db{change}*"):
+            file.unlink()
