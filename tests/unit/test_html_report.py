@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from event_stories import story, write
 from headless_browser import Browser, browser
@@ -151,7 +152,8 @@ def test_remarks_name_the_largest_costs_of_time() -> None:
 
 
 def _dict(task: TaskEvent) -> dict[str, Any]:
-    return {"event": "task", **{name: getattr(task, name) for name in task.__struct_fields__}}
+    converted: dict[str, Any] = msgspec.to_builtins(task)
+    return converted
 
 
 @pytest.fixture(scope="module")

@@ -113,6 +113,7 @@ def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--max-quarantined", metavar="auto|N|N%", help="Records that may be given up before the run stops (default 1 %, at least 100)."),
         option("--retry-quarantined", is_flag=True, help="Try again what an earlier run gave up."),
         option("--keep-run-dir", is_flag=True, help="Keep journal and events of a run that is done, for report and gather."),
+        option("--profile-io", flag_value="tasks", help="Measure what each task reads and writes, and how long it waits, for events.jsonl and the report; millrace profile does so file by file."),
         option("--sync", type=float, metavar="SECONDS", help="Longest time that a result waits for the disk (default 1)."),
         option("--independent", is_flag=True, help="Say that a script treats each record by itself, where that is not certain."),
         option("--verify", type=float, metavar="FRACTION", help="Run this share of the input again, cut elsewhere, and compare the bytes (default: a sample if the tool is not known; 0: nothing)."),

@@ -71,6 +71,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_quarantined: str = "auto"
     retry_quarantined: bool = False
     keep_run_dir: bool = False
+    #: What the event log has of reads and writes: nothing, totals of tasks, or calls on each file, too.
+    profile_io: Literal["", "tasks", "files"] = ""
     #: Longest time in seconds until a committed result is synced to the disk.
     sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
     #: The user asserts that the program treats each record by itself.
