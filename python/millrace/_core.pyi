@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import ClassVar, Self, final
+from typing import ClassVar, Self, TypeAlias, final
 
 from typing_extensions import disjoint_base
 
@@ -219,6 +219,46 @@ def unpack(packed: bytes | bytearray | memoryview) -> bytes:
     Raises:
         OSError: ``pack`` did not make ``packed``.
     """
+
+#: A column of a log: its numbers (64 bits, in the order of this machine), decimals, and words.
+_TraceColumn: TypeAlias = tuple[bytes, int, Sequence[bytes] | None]
+
+def parse_trace_text(block: bytes, separator: int, n_fields: int) -> list[_TraceColumn]:
+    """Parse lines with ``n_fields`` fields each into columns: of numbers with as many decimals each, else of words.
+
+    Raises:
+        ValueError: Lines have another number of fields.
+    """
+
+def format_trace_text(columns: Sequence[_TraceColumn], separator: bytes, has_end: bool, most: int) -> bytes:
+    """Format columns as lines; ``has_end``: the last one ends, too.
+
+    Raises:
+        ValueError: No log has such columns, or the lines have more than ``most`` bytes.
+    """
+
+def parse_otf2(block: bytes) -> tuple[list[_TraceColumn], int]:
+    """Parse the complete events of a block of OTF2 into times and words; return them, and their bytes.
+
+    Raises:
+        ValueError: There are none.
+    """
+
+def format_otf2(columns: Sequence[_TraceColumn], most: int) -> bytes:
+    """Format what ``parse_otf2`` has parsed; raise ValueError as ``format_trace_text`` does."""
+
+def parse_clog2(blocks: bytes, block_bytes: int, is_big_endian: bool) -> tuple[list[_TraceColumn], int, bool]:
+    """Parse the records of the whole blocks up to the end of the log into times (the bits of floats), ranks and words.
+
+    Returns:
+        The columns, the bytes of these blocks, and whether the log ends.
+
+    Raises:
+        ValueError: These are no blocks of CLOG-2.
+    """
+
+def format_clog2(columns: Sequence[_TraceColumn], block_bytes: int, is_big_endian: bool, most: int) -> bytes:
+    """Format what ``parse_clog2`` has parsed; raise ValueError as ``format_trace_text`` does."""
 
 def squeeze(data: bytes, level: int, reference: bytes | None = None) -> bytes:
     """Compress ``data`` with zstd at ``level`` (1 to 19), and by what of it is in ``reference``.
@@ -553,6 +593,12 @@ class OutputPlace:
         @property
         def path(self) -> Path: ...
 
+#: Calls, bytes, nanoseconds, jumps, and calls of each class of sizes.
+_Calls: TypeAlias = tuple[int, int, int, int, list[int]]
+
+#: A path, how often and how long it was opened, seeks, bytes mapped, and calls that read and that wrote.
+_FileCalls: TypeAlias = tuple[str, int, int, int, int, _Calls, _Calls]
+
 @final
 class PoolEvent:
     """One thing that happened in a pool."""
@@ -591,6 +637,14 @@ class PoolEvent:
     @property
     def side_by_side(self) -> int:
         """Tasks of this pool that were at work at once while it was, itself included, at most."""
+    @property
+    def io(self) -> tuple[int, int, int, int, int, int, int, float, int]:
+        """Bytes read and written, calls for both, bytes from and to disks, page faults that waited for a disk, seconds of
+        waiting for disks, and processes of other users: of all its processes."""
+    @property
+    def calls(self) -> tuple[list[_FileCalls], int, int, int] | None:
+        """What it did with each file, and processes heard of, those without counts of their streams, and files not counted;
+        None: calls are not counted."""
     @property
     def stderr(self) -> bytes:
         """What the tool said: its first and its last 64 KiB."""
@@ -637,6 +691,7 @@ class Pool:
         view: tuple[Sequence[str], Sequence[str], Sequence[tuple[str, str]], bool, bool] | None = None,
         still_seconds: float | None = None,
         records: tuple[str, str, str] | None = None,
+        counts_calls: bool = False,
     ) -> Self:
         """Make the slots.
 
@@ -656,6 +711,7 @@ class Pool:
                 may stand still.
             records: (format, start, end) by which the records of standard input are told apart, which a program that stays
                 alive gets one by one; None: the tool is started for each task.
+            counts_calls: Whether the calls of tools on each file are counted, by a library that is preloaded into them.
         """
     def submit(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -79,3 +80,15 @@ def test_two_runs_of_one_command_exclude_each_other(case: harness.Case) -> None:
     assert not case.differing()
     assert not case.run_dir.exists()
     assert not harness.left_over("both")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("measure", ["tasks", "files"])
+def test_profiled_run_killed_fifty_times_loses_nothing(data: Path, tmp_path: Path, measure: str) -> None:
+    case = harness.hmmscan(tmp_path, data)
+    case.serial()
+    options = ("--profile-io",) if measure == "tasks" else ()
+    verb = "run" if measure == "tasks" else "profile"
+    chaos = harness.Chaos(dataclasses.replace(case, options=(*case.options, *options), verb=verb), seed=11)
+    chaos.until(50)
+    assert not chaos.problems

@@ -7,8 +7,10 @@ import shutil
 import sys
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from clog2_files import solver
 from hypothesis import given
 from hypothesis import strategies as st
 from in_process_cli import told
@@ -16,7 +18,7 @@ from in_process_cli import told
 from millrace import _core
 from millrace.cli.pack import command as pack
 from millrace.cli.unpack import command as unpack
-from millrace.extensions.pack import pack_unpacker
+from millrace.extensions.pack import layout, pack_unpacker
 from millrace.extensions.pack.result_codec import NotPackableError
 
 np = pytest.importorskip("numpy")
@@ -94,13 +96,75 @@ def test_arbitrary_otf2_events_round_trip(data: st.DataObject) -> None:
         tables = list(trace_tables.read_otf2_tables(BytesIO(mixed)))
     except NotPackableError:
         return
-    assert b"".join(map(trace_tables.encode_otf2_table, tables)) == mixed
+    assert b"".join(map(trace_tables.encode_table, tables)) == mixed
 
 
 def test_truncated_otf2_trace_is_packed_unchanged() -> None:
     Path("cut.evt").write_bytes((JACOBI / "0.evt").read_bytes()[:-4])
     said, codec, _ = packed("cut.evt")
     assert codec == "zstd" and "its last event is cut off" in said
+
+
+@pytest.mark.parametrize(
+    "form", [{}, {"block_bytes": 2048, "big_endian": False}], ids=["as MPE merges it", "of one process"]
+)
+def test_clog2_trace_is_packed_twice_as_small(form: dict[str, Any]) -> None:
+    """Also blocks whose rest is what their memory held before, and the table of communicators behind them."""
+    whole = solver(4, 300, **form)
+    Path("t.clog2").write_bytes(whole)
+    words, codec, size = packed("t.clog2")
+    assert codec == "trace" and "as a periodic trace" in words
+    assert 2 * size < len(_core.squeeze(whole, 19))
+
+
+def test_damaged_clog2_trace_is_packed_unchanged() -> None:
+    whole = solver(2, 40, block_bytes=2048)
+    damaged = {
+        "its last block is cut off": whole[:-3000],
+        "its preamble is not": whole[:900],
+        "its blocks are not": whole[:1024] + whole[1030:],
+    }
+    for reason, content in damaged.items():
+        Path("t.clog2").write_bytes(content)
+        said, codec, _ = packed("t.clog2")
+        assert codec == "zstd" and reason in said, said
+
+
+@given(st.data())
+def test_arbitrary_clog2_records_round_trip(data: st.DataObject) -> None:
+    from millrace.extensions.pack import trace_tables
+
+    whole = solver(2, 12, block_bytes=1024)
+    begin = data.draw(st.integers(1024, len(whole)))
+    mixed = whole[:begin] + data.draw(st.binary(max_size=40)) + whole[begin + data.draw(st.integers(0, 40)) :]
+    try:
+        tables = list(trace_tables.read_clog2_tables(BytesIO(mixed)))
+    except NotPackableError:
+        return
+    assert b"".join(each if isinstance(each, bytes) else trace_tables.encode_table(each) for each in tables) == mixed
+
+
+def test_period_within_a_period_makes_the_pack_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few iterations, each with loops: the first one is packed as the first turn of its loop and what others differ by."""
+    from millrace.extensions.pack import trace_codec
+
+    Path("t.clog2").write_bytes(solver(1, 4, inner=60))
+    _, codec, nested = packed("t.clog2")
+    assert codec == "trace"
+    monkeypatch.setattr(trace_codec, "MAX_NESTED", 1)
+    _, codec, flat = packed("t.clog2")
+    assert nested < 0.95 * flat
+
+
+def test_many_pieces_are_packed_in_their_order(trace: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    from millrace.extensions.pack import trace_tables
+
+    monkeypatch.setattr(trace_tables, "PIECE_BYTES", len(trace) // 4)
+    for name, whole in (("t.csv", trace), ("t.clog2", solver(2, 400, block_bytes=4096))):
+        Path(name).write_bytes(whole)
+        assert packed(name)[1] == "trace"
+        sections = list(layout.read_sections(Path("t.mrp")))
+        assert len(sections) > 4
 
 
 def test_aperiodic_trace_falls_back_with_the_reason(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class Case:
     outputs: tuple[str, ...]
     #: What differs between two serial runs.
     volatile: tuple[bytes, ...] = ()
+    verb: str = "run"
     expected: dict[str, bytes] = field(default_factory=dict)
 
     @property
@@ -85,7 +86,7 @@ class Case:
             sys.executable,
             "-m",
             "millrace",
-            "run",
+            self.verb,
             "--slots",
             "2",
             *self.options,

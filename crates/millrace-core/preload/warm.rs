@@ -9,10 +9,14 @@
 
 #![no_std]
 
+mod next;
+
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::mem::{size_of, zeroed};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use next::next;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -23,7 +27,6 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 #[link(name = "dl")]
 #[link(name = "c")]
 unsafe extern "C" {
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn getenv(name: *const c_char) -> *mut c_char;
     fn setenv(name: *const c_char, value: *const c_char, overwrite: c_int) -> c_int;
     fn unsetenv(name: *const c_char) -> c_int;
@@ -45,7 +48,6 @@ unsafe extern "C" {
 }
 
 /// What every kernel for these architectures has.
-const NEXT: *mut c_void = -1_isize as *mut c_void;
 const EINTR: c_int = 4;
 const SIGKILL: c_int = 9;
 const SIGCHLD: c_long = 17;
@@ -326,18 +328,6 @@ unsafe fn give_up() -> ! {
         kill(getpid(), SIGKILL);
         _exit(127)
     }
-}
-
-/// The function of this name that comes after ours.
-unsafe fn next(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
-    let found = place.load(Ordering::Relaxed);
-    if !found.is_null() {
-        return found;
-    }
-    // SAFETY: looks for a name; a tool calls only what its library has.
-    let found = unsafe { dlsym(NEXT, name.as_ptr()) };
-    place.store(found, Ordering::Relaxed);
-    found
 }
 
 /// Functions that do something with a path. A variable argument is passed like any other on these architectures.

@@ -12,3 +12,4 @@ pub mod pack;
 pub mod record;
 pub mod seal;
 pub mod slot;
+pub mod trace;

@@ -16,6 +16,7 @@ mod journal;
 mod node;
 mod parts;
 mod record;
+mod trace;
 mod writer;
 
 #[pymodule]
@@ -30,6 +31,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     node::register(module)?;
     parts::register(module)?;
     record::register(module)?;
+    trace::register(module)?;
     writer::register(module)?;
     module.add_function(wrap_pyfunction!(checksum, module)?)?;
     module.add_function(wrap_pyfunction!(pack, module)?)?;

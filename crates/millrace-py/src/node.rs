@@ -10,7 +10,7 @@ use millrace_core::candidates::Within;
 use millrace_core::commit::{JournalSink, Patch, Purpose, Stream};
 use millrace_core::journal as core_journal;
 use millrace_core::record::{Cutter, Form, Format, Packing, lengths};
-use millrace_core::slot::{self, Collect, Ending, Event, Failure, Lengths, Output, Pack, Placement, Task};
+use millrace_core::slot::{self, Collect, Ending, Event, Failure, IoCounts, Lengths, Output, Pack, Placement, Task};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -104,6 +104,16 @@ impl From<OutputPlace> for Collect {
             OutputPlace::Folder { path } => Self::Folder(path),
         }
     }
+}
+
+/// Calls, bytes, nanoseconds, jumps, and calls of each class of sizes.
+type Calls = (u64, u64, u64, u64, [u64; slot::SIZE_CLASSES]);
+
+/// A path, how often and how long it was opened, seeks, bytes mapped, and calls that read and that wrote.
+type FileCalls = (String, u64, u64, u64, u64, Calls, Calls);
+
+fn calls(counts: &slot::CallCounts) -> Calls {
+    (counts.calls, counts.bytes, counts.nanoseconds, counts.jumps, counts.sizes)
 }
 
 /// One thing that happened in a pool.
@@ -249,6 +259,35 @@ impl PoolEvent {
         self.outcome().map_or(0, |outcome| outcome.usage.peak_rss_bytes)
     }
 
+    /// Bytes read and written, calls for both, bytes from and to disks, page faults that waited for a disk, seconds of
+    /// waiting for disks, and processes of other users: of all its processes.
+    #[getter]
+    fn io(&self) -> (u64, u64, u64, u64, u64, u64, u64, f64, u64) {
+        let io = self.outcome().map_or_else(IoCounts::default, |outcome| outcome.usage.io);
+        let disk = (io.disk_read_bytes, io.disk_written_bytes, io.major_faults, io.disk_wait_seconds);
+        (io.read_bytes, io.written_bytes, io.reads, io.writes, disk.0, disk.1, disk.2, disk.3, io.n_hidden)
+    }
+
+    /// What it did with each file, and processes heard of, those without counts of their streams, and files not counted;
+    /// None: calls are not counted.
+    #[getter]
+    fn calls(&self) -> Option<(Vec<FileCalls>, u64, u64, u64)> {
+        let profile = self.outcome()?.files.as_ref()?;
+        let files = profile.files.iter().map(|file| {
+            let path = String::from_utf8_lossy(&file.path).into_owned();
+            (
+                path,
+                file.opens,
+                file.open_nanoseconds,
+                file.seeks,
+                file.mapped_bytes,
+                calls(&file.read),
+                calls(&file.written),
+            )
+        });
+        Some((files.collect(), profile.n_processes, profile.n_streamless, profile.n_lost))
+    }
+
     /// The beginning and the end of what the tool said.
     #[getter]
     fn stderr<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
@@ -319,7 +358,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], view=None, still_seconds=None, records=None))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], view=None, still_seconds=None, records=None, counts_calls=false))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -343,6 +382,7 @@ impl Pool {
         view: Option<ViewParts>,
         still_seconds: Option<f64>,
         records: Option<(String, String, String)>,
+        counts_calls: bool,
     ) -> PyResult<Self> {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
@@ -366,6 +406,7 @@ impl Pool {
             patience: PATIENCE,
             still_limit: duration(still_seconds)?,
             substitutions,
+            counts_calls,
             records: records.map(lengths_of).transpose()?,
         };
         let pool = slot::Pool::new(&settings, sink.clone()).map_err(io_error)?;

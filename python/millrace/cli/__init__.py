@@ -32,6 +32,7 @@ VERBS = (
     "send",
     "receive",
     "report",
+    "profile",
     "runs",
     "watch",
     "slurm",

@@ -117,6 +117,7 @@ def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--keep-run-dir", is_flag=True, help="Keep journal and events of a run that is done, for report and gather."),
         option("--atomic-output/--growing-output", default=None, help="Let an output have its name only when it is whole (default: in Snakemake, Nextflow, make and Galaxy)."),
         option("--grace", type=float, metavar="SECONDS", help="Longest time between a signal and the end of the run (default 10)."),
+        option("--profile-io", flag_value="tasks", help="Measure what each task reads and writes, and how long it waits, for events.jsonl and the report; millrace profile does so file by file."),
         option("--sync", type=float, metavar="SECONDS", help="Longest time that a result waits for the disk (default 1)."),
         option("--independent", is_flag=True, help="Say that a script treats each record by itself, where that is not certain."),
         option("--verify", type=float, metavar="FRACTION", help="Run this share of the input again, cut elsewhere, and compare the bytes (default: a sample if the tool is not known; 0: nothing)."),

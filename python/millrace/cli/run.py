@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
@@ -56,10 +56,8 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
 
     The same command again resumes a run that was stopped, killed or crashed.
     """
-    from millrace.core.errors import LostError, MillraceError, RefusedError
-    from millrace.launch import mpi_environment
+    from millrace.core.errors import RefusedError
     from millrace.launch.node_allocation import PHASE
-    from millrace.launch.supervisor_link import SupervisorLink
 
     lock_owner.remove_caller(os.environ)  # a tool may itself run Millrace
     phase: tuple[WorkflowDescription, Path, str] | None = None
@@ -76,6 +74,15 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
         sys.exit(finished.code)
     if with_queries:
         raise RefusedError("--with-queries belongs to --pack-to", "name the pack: --pack-to FILE.mrp")
+    run_job(job, as_json=as_json, phase=phase)
+
+
+def run_job(job: JobSpec, *, as_json: bool, phase: tuple[WorkflowDescription, Path, str] | None = None) -> NoReturn:
+    """Run a job, and exit with its code; see ``_plan_and_run``."""
+    from millrace.core.errors import LostError, MillraceError
+    from millrace.launch import mpi_environment
+    from millrace.launch.supervisor_link import SupervisorLink
+
     launched = mpi_environment.find_launched_process(os.environ)
     if (log := os.environ.get(debug_log.VARIABLE)) or job.verbosity > 1:
         debug_log.start_debug_log(log or "", launched.rank if launched and launched.size > 1 else None)

@@ -104,6 +104,7 @@ def _build_node_setups(
         journal=str(rundir.get_rank_journal(start, member.rank)), sync=plan.job.sync, slots=member.slots, first_slot=member.first_slot,
         name=member.name, staged=staged.get(member.hello.host, []), shared=shared,
         world=plan.world, view=plan.command.view, copies=dict(copies.get(member.hello.host, {})),
+        profile_io=plan.job.profile_io,
     ) for member in members[1:]]  # fmt: skip
 
 

@@ -61,6 +61,8 @@ class SetUpNode(TaggedMessage, frozen=True, tag=1):
     #: The view that shows files behind URLs, and their copies on the node, by name.
     view: RemoteFileView | None
     copies: dict[str, str]
+    #: What is measured of reads and writes: ``millrace.core.job.JobSpec.profile_io``.
+    profile_io: str = ""
 
 
 class TaskAssignment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

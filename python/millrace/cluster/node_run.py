@@ -84,7 +84,7 @@ class NodeRun:
         self._node = node = LocalSlots(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=work, slots=setup.slots, journal=self._journal,
             nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged, names=setup.copies, view=setup.view,
-            files=files, shared=RunDir(run_dir).names,
+            files=files, shared=RunDir(run_dir).names, profile_io=setup.profile_io,
         )  # fmt: skip
         self._commit = GroupCommit(self._journal, setup.sync, node.wake_waiter, self._guard)
         self._visibility = (

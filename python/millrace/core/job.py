@@ -78,6 +78,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     atomic_output: bool | None = None
     #: Most seconds between a signal and the end of the run.
     grace: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 10.0
+    #: What the event log has of reads and writes: nothing, totals of tasks, or calls on each file, too.
+    profile_io: Literal["", "tasks", "files"] = ""
     #: Longest time in seconds until a committed result is synced to the disk.
     sync: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
     #: The user asserts that the program treats each record by itself.

@@ -131,6 +131,97 @@ class TaskEnding(Enum):
     IO = "io"
 
 
+#: Upper limits of the classes of sizes in ``CallCounts.sizes``, in bytes; the last class has none.
+SIZE_LIMITS = (64, 1 << 10, 16 << 10, 256 << 10, 4 << 20)
+
+
+class IoCounts(FrozenValue, frozen=True, omit_defaults=True):
+    """Totals of a task: bytes, calls and waits, of its processes and of the children that these waited for."""
+
+    #: Bytes that calls read and wrote, from and to whatever it was.
+    read: int = 0
+    written: int = 0
+    #: Calls that read, and that wrote.
+    reads: int = 0
+    writes: int = 0
+    #: Bytes that came from a disk, also for mapped files, and that are to go to one.
+    disk_read: int = 0
+    disk_written: int = 0
+    #: Page faults that waited for a disk.
+    faults: int = 0
+    #: Seconds for which the main threads waited for a disk; 0 where the kernel does not count them.
+    disk_wait: float = 0.0
+    #: Processes of another user (setuid programs), of which the kernel does not tell: they are not in these figures.
+    hidden: int = 0
+
+
+class CallCounts(FrozenValue, frozen=True, omit_defaults=True):
+    """Calls on one file that read, or that wrote."""
+
+    calls: int = 0
+    bytes: int = 0
+    #: Seconds that the calls took.
+    seconds: float = 0.0
+    #: Calls that began elsewhere than where the one before had ended: random access.
+    jumps: int = 0
+    #: Number of calls of each class of sizes; see ``SIZE_LIMITS``.
+    sizes: tuple[int, ...] = ()
+
+    def __add__(self, other: CallCounts) -> CallCounts:
+        return CallCounts(
+            calls=self.calls + other.calls,
+            bytes=self.bytes + other.bytes,
+            seconds=self.seconds + other.seconds,
+            jumps=self.jumps + other.jumps,
+            sizes=tuple(map(sum, zip(self.sizes, other.sizes, strict=True))) if self.sizes else other.sizes,
+        )
+
+
+class FileCounts(FrozenValue, frozen=True, omit_defaults=True):
+    """What tasks did with one file."""
+
+    path: str
+    #: Tasks that touched it.
+    tasks: int = 1
+    opens: int = 0
+    #: Seconds that opening took.
+    open_seconds: float = 0.0
+    seeks: int = 0
+    #: Bytes that were mapped into memory: reading these is no call.
+    mapped: int = 0
+    read: CallCounts = CallCounts()
+    written: CallCounts = CallCounts()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in calls on the file."""
+        return self.open_seconds + self.read.seconds + self.written.seconds
+
+    def __add__(self, other: FileCounts) -> FileCounts:
+        return FileCounts(
+            path=self.path,
+            tasks=self.tasks + other.tasks,
+            opens=self.opens + other.opens,
+            open_seconds=self.open_seconds + other.open_seconds,
+            seeks=self.seeks + other.seeks,
+            mapped=self.mapped + other.mapped,
+            read=self.read + other.read,
+            written=self.written + other.written,
+        )
+
+
+class FileProfile(FrozenValue, frozen=True, array_like=True):
+    """What one task did with its files, as far as its processes were heard of."""
+
+    files: Sequence[FileCounts]
+    #: Processes that were heard of.
+    processes: int = 0
+    #: Of these, those whose standard streams are not counted.
+    streamless: int = 0
+    #: Files for which there was no room.
+    lost: int = 0
+
+
 class TaskStarted(FrozenValue, frozen=True, array_like=True, tag=1):
     """A slot started a task."""
 
@@ -170,6 +261,9 @@ class TaskEnded(FrozenValue, frozen=True, array_like=True, tag=2):
     cold: str = ""
     #: The blocks that are in the journal now.
     committed: _core.TaskRef | None = None
+    #: What it read and wrote, and file by file, in a run that profiles that.
+    io: IoCounts | None = None
+    files: FileProfile | None = None
 
     @property
     def is_done(self) -> bool:
@@ -198,8 +292,12 @@ class PoolWoken(FrozenValue, frozen=True):
 SlotEvent = TaskStarted | TaskEnded | TaskWithdrawn | SlotsChanged | PoolWoken
 
 
-def convert_pool_event(event: _core.PoolEvent) -> TaskStarted | TaskEnded | PoolWoken:
-    """Convert an event of a slot pool."""
+def convert_pool_event(event: _core.PoolEvent, *, with_io: bool = False) -> TaskStarted | TaskEnded | PoolWoken:
+    """Convert an event of a slot pool.
+
+    Args:
+        with_io: Include what the task read and wrote.
+    """
     task, slot = TaskId(event.id), SlotId(event.slot)
     if event.kind == _core.EventKind.Started:
         return TaskStarted(task, slot, event.ago_seconds)
@@ -211,7 +309,42 @@ def convert_pool_event(event: _core.PoolEvent) -> TaskStarted | TaskEnded | Pool
         wall_seconds=event.wall_seconds, peak_rss_bytes=event.peak_rss_bytes, out_of_memory=event.out_of_memory,
         side_by_side=event.side_by_side, stderr=event.stderr, extra=event.extra, committed=event.task,
         is_warm=event.is_warm, saved_seconds=event.saved_seconds, cold=event.cold,
+        io=convert_io(event) if with_io else None, files=convert_calls(event) if with_io else None,
     )  # fmt: skip
+
+
+#: Calls, bytes, nanoseconds, jumps, and calls of each class of sizes.
+_Calls = tuple[int, int, int, int, Sequence[int]]
+
+
+def convert_io(event: _core.PoolEvent) -> IoCounts:
+    """Convert the totals of a task that ended."""
+    read, written, reads, writes, disk_read, disk_written, faults, disk_wait, hidden = event.io
+    return IoCounts(
+        read=read, written=written, reads=reads, writes=writes, disk_read=disk_read, disk_written=disk_written,
+        faults=faults, disk_wait=disk_wait, hidden=hidden,
+    )  # fmt: skip
+
+
+def convert_calls(event: _core.PoolEvent) -> FileProfile | None:
+    """Convert what a task that ended did with its files; None: that was not counted."""
+    if event.calls is None:
+        return None
+    files, *counts = event.calls
+    return FileProfile([_convert_file(*each) for each in files], *counts)
+
+
+def _convert_file(
+    path: str, opens: int, open_ns: int, seeks: int, mapped: int, read: _Calls, written: _Calls
+) -> FileCounts:
+    return FileCounts(
+        path=path, opens=opens, open_seconds=open_ns / 1e9, seeks=seeks, mapped=mapped,
+        read=_convert_call_counts(*read), written=_convert_call_counts(*written),
+    )  # fmt: skip
+
+
+def _convert_call_counts(calls: int, n_bytes: int, ns: int, jumps: int, sizes: Sequence[int]) -> CallCounts:
+    return CallCounts(calls=calls, bytes=n_bytes, seconds=ns / 1e9, jumps=jumps, sizes=tuple(sizes) if calls else ())
 
 
 #: Bits of the number of a slice or share. The bit above says that it is a share; their total is above that.

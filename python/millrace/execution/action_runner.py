@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -71,6 +72,10 @@ from millrace.scheduler.protocol import (
 from millrace.scheduler.scheduler import BatchScheduler
 from millrace.scheduler.verification import RunPiece
 
+if TYPE_CHECKING:
+    from millrace.core.tasks import FileProfile
+    from millrace.report.io_profile import FileTally
+
 #: Endings that are logged under their own name; all others are logged as failures.
 TOLD_AS_THEY_ARE = (TaskEnding.DONE, TaskEnding.TIMEOUT, TaskEnding.KILLED, TaskEnding.MISPLACED)
 
@@ -85,6 +90,7 @@ class TaskLog:
     def __init__(self, events: EventLog, units_of: Callable[[SpooledBatch], int]) -> None:
         self._events, self._units_of = events, units_of
         self._started: dict[TaskId, float] = {}
+        self._files: FileTally | None = None
 
     def record_start(self, task: TaskId, at: float) -> None:
         """Record that a slot has started a task, ``at`` seconds after the start of the run."""
@@ -98,6 +104,8 @@ class TaskLog:
         Args:
             actions: The scheduler's actions for it.
         """
+        if ended.files:
+            self._add_files(ended.files)
         status = ended.ending.value if ended.ending in TOLD_AS_THEY_ARE else "failed"
         if ended.is_done and any(isinstance(action, VerificationDone) for action in actions):
             status = "verified"
@@ -108,10 +116,18 @@ class TaskLog:
                 t=at, start=self._started.pop(task.id, 0.0), slot=ended.slot, first=batch.first, last=batch.last,
                 units=self._units_of(batch), bytes=batch.bytes, cpu=ended.cpu_seconds, rss=ended.peak_rss_bytes,
                 out=written, attempt=task.attempt, fragment=0 if is_result else encode_task_kind(task.kind), status=status,
-                detail=ended.detail,
+                detail=ended.detail, io=ended.io or msgspec.UNSET,
             ),
             at,
         )  # fmt: skip
+
+    def _add_files(self, profile: FileProfile) -> None:
+        if not self._files:
+            from millrace.report.io_profile import FileTally  # few runs need it
+
+            self._files = FileTally()
+            self._events.add_totals(self._files.make_event)
+        self._files.add_profile(profile)
 
 
 class ActionRunner(msgspec.Struct, dict=True):
@@ -141,6 +157,8 @@ class ActionRunner(msgspec.Struct, dict=True):
     _pieces: dict[BatchId, RunPiece] = msgspec.field(default_factory=dict)
     #: Reasons why tasks do not run warm that were already reported.
     cold: set[str] = msgspec.field(default_factory=set)
+    #: Warnings of what a profile of files cannot see.
+    _unseen: set[str] = msgspec.field(default_factory=set)
 
     def __post_init__(self) -> None:
         use = self.plan.use
@@ -314,6 +332,7 @@ class ActionRunner(msgspec.Struct, dict=True):
         batch = self.batches[task.batch]
         self.counts.cpu += ended.cpu_seconds
         self._count_warm_task(batch, ended)
+        self._check_profile(ended)
         is_over = isinstance(task.kind, CompareTask) and task.kind.over
         if is_over and self._has_made_backup(ended):
             ended = msgspec.structs.replace(ended, committed=None)
@@ -346,6 +365,24 @@ class ActionRunner(msgspec.Struct, dict=True):
         if ended.cold and ended.cold not in self.cold:
             self.cold.add(ended.cold)
             self.warn_user(f"{self.said.tool} cannot stay warm, and is started for each task: {ended.cold}")
+
+    def _check_profile(self, ended: TaskEnded) -> None:
+        """Warn once of each thing that a profile of files cannot see."""
+        if not ended.files or not ended.is_done:
+            return
+        tool = self.said.tool
+        if not ended.files.processes:
+            why = (
+                f"the calls of {tool} on its files are not counted, as it is a static program, one of another user (setuid), "
+                "or refuses LD_PRELOAD; what it reads and writes in all is"
+            )
+        elif ended.files.streamless:
+            why = f"calls of {tool} by streams of its C library are not counted file by file, only in all"
+        else:
+            return
+        if why not in self._unseen:
+            self._unseen.add(why)
+            self.warn_user(why)
 
     def _handle_failure(self, task: SlotTask, batch: SpooledBatch, ended: TaskEnded) -> list[SchedulerAction]:
         failure = build_failure(task, ended, self.plan, self.quarantine.read_record_names(batch))

@@ -262,7 +262,7 @@ class RunWiring:
             slots=own.slots if own else plan.slots, journal=self._earlier.journal, nice=plan.job.nice,
             hidden=frozenset({plan.run_dir}), staged=self._processes.staged.get(host),
             names=self._processes.copies.get(host), lender=self._processes.chain, view=plan.command.view,
-            files=plan.world, shared=self._claim.rundir.names,
+            files=plan.world, shared=self._claim.rundir.names, profile_io=plan.job.profile_io,
         )  # fmt: skip
         stack.callback(node.close)
         return node

@@ -59,6 +59,7 @@ class LocalSlots:
         lender: Lender of the slots; None: they are this run's own.
         view: Says which parts of a database are fetched later.
         shared: Folder that all nodes see, for files that the coordinator's node makes for all.
+        profile_io: ``millrace.core.job.JobSpec.profile_io``.
         files: Files that the tools read; failures while the filesystem of one is not served are delayed.
 
     Raises:
@@ -72,10 +73,10 @@ class LocalSlots:
         journal: _core.Journal, nice: int, hidden: frozenset[Path],
         staged: Sequence[tuple[str, str]] | None = None, names: Mapping[str, str] | None = None,
         lender: SlotLender | None = None, view: RemoteFileView | None = None, files: Sequence[dependency_files.DependencyFile] = (),
-        shared: Path = Path(),
+        shared: Path = Path(), profile_io: str = "",
     ) -> None:  # fmt: skip
-        self._use = use
         hidden |= {cwd / output.part for output in use.outputs if output.part}
+        self._use, self._profile_io = use, profile_io
         seen = names
         if names and use.fragmented and use.fragmented.volumes:
             from millrace.node.node_volumes import drop_volume_files  # few runs need it
@@ -120,6 +121,7 @@ class LocalSlots:
             still_seconds=use.still_seconds, links=list(self._mirror.links), ignored=mirror_layout.list_own_paths(use, cwd, self._mirror, hidden),
             view=shown.opened.core if shown.opened else None,
             records=(use.inputs[0].format, use.served.record_start, use.served.record_end) if use.served else None,
+            counts_calls=profile_io == "files",
         )  # fmt: skip
         shown.close()  # the pool has copies
         if mounted:
@@ -227,7 +229,8 @@ class LocalSlots:
             MillraceError: The candidates of a batch could not be put together.
         """
         found: list[SlotEvent] = [
-            self._restore_typed_input(convert_pool_event(event)) for event in self._pool.events(timeout_seconds)
+            self._restore_typed_input(convert_pool_event(event, with_io=bool(self._profile_io)))
+            for event in self._pool.events(timeout_seconds)
         ]
         ended = [news for news in found if isinstance(news, TaskEnded)]
         if self._share:

@@ -6,15 +6,17 @@ at the end of the previous one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, log10
 from typing import Any
 
 from millrace.core import text_format
+from millrace.core.tasks import IoCounts
 from millrace.report.event_log import LoggedRun
 from millrace.report.events import TaskEvent
+from millrace.report.io_profile import compute_wait
 
 #: Maximum numbers of bars and slots in the timeline; beyond these, shares of time are shown instead.
 MAX_BARS, MAX_BAR_SLOTS = 3000, 64
@@ -68,6 +70,7 @@ def make_charts(runs: Sequence[LoggedRun]) -> dict[str, Any]:
         "throughput": make_throughput(runs, along),
         "load": make_load(runs, along),
         "cost": make_cost_classes([task for run in runs for task in run.done_tasks]),
+        "io": make_io(runs, along),
     }
 
 
@@ -167,6 +170,39 @@ def make_load(runs: Sequence[LoggedRun], along: TimeAxis) -> dict[str, Any]:
         "x": list_bin_edges(width, n, along),
         "busy": make_stair(busy, width),
         "cores": make_stair(cores, width),
+        "slots": max((run.head.slots for run in runs), default=1),
+    }
+
+
+def make_io(runs: Sequence[LoggedRun], along: TimeAxis) -> dict[str, Any] | None:
+    """Return bytes read and written per second, and slots that computed and that waited, over time.
+
+    None: reads and writes were not measured.
+    """
+    placed = [
+        (start + task.start, start + task.t, task, task.io)
+        for start, run in zip(along.starts, runs, strict=True)
+        for task in run.tasks
+        if isinstance(task.io, IoCounts)
+    ]
+    if not placed:
+        return None
+    width, n = _choose_bins(runs, along)
+
+    def make_steps(amount: Callable[[TaskEvent, IoCounts], float]) -> list[float]:
+        parts = ((start, end, amount(task, io)) for start, end, task, io in placed)
+        return make_stair(spread_amounts(parts, width, n), width)
+
+    compute = make_steps(lambda task, _: min(task.cpu, task.seconds))
+    wait = make_steps(lambda task, _: compute_wait(task))
+    return {
+        "x": list_bin_edges(width, n, along),
+        "read": make_steps(lambda _, io: io.read),
+        "written": make_steps(lambda _, io: io.written),
+        "disk": make_steps(lambda _, io: io.disk_read),
+        "compute": compute,
+        # Stacked: the upper line is both.
+        "both": [_round_digits(sum(each)) for each in zip(compute, wait, strict=True)],
         "slots": max((run.head.slots for run in runs), default=1),
     }
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappush, heappushpop
 from pathlib import Path
 
 import msgspec
 
 from millrace.core.errors import CorruptError
+from millrace.core.tasks import IoCounts
 from millrace.report.events import (
     AnyLogEvent,
     EndEvent,
+    FilesEvent,
     LogEvent,
     QuarantineEvent,
     RetryEvent,
@@ -85,11 +87,23 @@ def sum_tasks(tasks: list[TaskEvent]) -> TaskEvent:
         cpu=sum(task.cpu for task in tasks), rss=max(task.rss for task in tasks), out=sum(task.out for task in tasks),
         attempt=max(task.attempt for task in tasks), fragment=first.fragment, status=first.status,
         n=len(tasks), n_records=sum(task.records for task in tasks), busy=sum(task.seconds for task in tasks),
+        io=sum_task_io(tasks) or msgspec.UNSET,
     )  # fmt: skip
+
+
+def sum_task_io(tasks: Iterable[TaskEvent]) -> IoCounts | None:
+    """Add up what tasks read and wrote; None: that was not measured."""
+    counts = [task.io for task in tasks if isinstance(task.io, IoCounts)]
+    sums = {name: sum(getattr(each, name) for each in counts) for name in IoCounts.__struct_fields__}
+    return IoCounts(**sums) if counts else None
 
 
 #: Maximum time that an event waits in memory, in seconds.
 FLUSH_SECONDS = 1.0
+
+
+#: Least time between two events of totals, in seconds.
+TOTALS_SECONDS = 5.0
 
 
 class EventLog:
@@ -110,6 +124,9 @@ class EventLog:
         self._encoder = msgspec.json.Encoder()
         self._waiting = bytearray()
         self._flushed_at: float | None = None
+        #: Makes an event of totals so far.
+        self._make_totals: Callable[[float], AnyLogEvent | None] = lambda _: None
+        self._totals_at = 0.0
         try:
             self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except IsADirectoryError as error:
@@ -146,10 +163,22 @@ class EventLog:
             event = line
         elif isinstance(event, EndEvent):
             self._write_thinned()
+            self._append_totals(event.t)
+        elif not isinstance(event, RunEvent) and now - self._totals_at >= TOTALS_SECONDS:
+            self._totals_at = now
+            self._append_totals(event.t)
         self._append_event(event)
         if self._flushed_at is None or now - self._flushed_at >= FLUSH_SECONDS:
             self._flushed_at = now
             self.flush()
+
+    def add_totals(self, make: Callable[[float], AnyLogEvent | None]) -> None:
+        """Write what ``make`` returns for the time of the run, now and then, and before the end of the run."""
+        self._make_totals = make
+
+    def _append_totals(self, at: float) -> None:
+        if event := self._make_totals(at):
+            self._append_event(event)
 
     def _write_thinned(self) -> None:
         for line in self._thinner.pop_waiting_lines():
@@ -195,6 +224,7 @@ class LoggedRun(msgspec.Struct):
     quarantined: list[QuarantineEvent] = msgspec.field(default_factory=list)
     warnings: dict[str, int] = msgspec.field(default_factory=dict)
     volumes: VolumesEvent | None = None
+    files: FilesEvent | None = None
     end: EndEvent | None = None
     #: Time of the latest event: for a killed run, the best estimate of its end.
     seen: float = 0.0
@@ -264,6 +294,8 @@ def add_event(runs: list[LoggedRun], event: AnyLogEvent) -> None:
             run.warnings[event.text] = max(event.count, run.warnings.get(event.text, 0))
         case VolumesEvent():
             run.volumes = event
+        case FilesEvent():
+            run.files = event
         case EndEvent():
             run.end = event
 
@@ -294,6 +326,11 @@ class NodeFigures(msgspec.Struct, frozen=True):
     busy: float
     #: Seconds since its last task end, at the latest event of the run; None: no task has ended.
     silent: float | None
+    #: Seconds of its tasks, and their CPU.
+    seconds: float = 0.0
+    cpu: float = 0.0
+    #: What its tasks read and wrote; None: that was not measured.
+    io: IoCounts | None = None
 
 
 def summarise_nodes(run: LoggedRun) -> list[NodeFigures]:
@@ -323,4 +360,7 @@ def _summarise_node(host: str, n_slots: int, tasks: Sequence[TaskEvent], wall: f
         records=sum(task.records for task in tasks if task.status == "done" and not task.fragment),
         busy=min(sum(task.seconds for task in tasks) / (wall * n_slots), 1.0) if wall and n_slots else 0.0,
         silent=wall - max(task.t for task in tasks) if tasks else None,
+        seconds=sum(task.seconds for task in tasks),
+        cpu=sum(task.cpu for task in tasks),
+        io=sum_task_io(tasks),
     )

@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from millrace.core.tasks import FileCounts, IoCounts
 from millrace.core.text_format import format_size
+from millrace.core.tool_use import FrozenValue
 
 
 class LogEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
@@ -64,6 +66,8 @@ class TaskEvent(LogEvent, frozen=True, kw_only=True, tag="task"):
     #: cannot be used: another task writes the record).
     status: str = "done"
     detail: str = ""
+    #: What it read and wrote; missing in a run that does not profile that.
+    io: IoCounts | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def is_failure(self) -> bool:
@@ -178,6 +182,33 @@ class VolumesEvent(LogEvent, frozen=True, kw_only=True, tag="volumes"):
         )
 
 
+class FilesEvent(LogEvent, frozen=True, kw_only=True, tag="files"):
+    """What the tasks of this start have done with each file so far; the latest such event has all."""
+
+    t: float = 0.0
+    files: tuple[FileCounts, ...] = ()
+    #: Processes of which calls were counted; of these, those without their standard streams.
+    processes: int = 0
+    streamless: int = 0
+    #: Files that were not counted, as there were too many.
+    lost: int = 0
+
+
+class IoSummary(FrozenValue, frozen=True):
+    """What a job read and wrote, over all its runs. Seconds and bytes."""
+
+    totals: IoCounts
+    #: Seconds of tasks that computed, and those in which they waited.
+    compute: float
+    wait: float
+    #: Files with the most bytes first; empty: calls were not counted.
+    files: tuple[FileCounts, ...] = ()
+    #: Share of the bytes read and written that calls on files account for; the rest was not seen. None: not counted.
+    seen: float | None = None
+    #: Files that are not among ``files``.
+    lost: int = 0
+
+
 class EndEvent(LogEvent, frozen=True, kw_only=True, tag="end"):
     """The end of the run, and its status; missing if the run was killed."""
 
@@ -189,7 +220,17 @@ class EndEvent(LogEvent, frozen=True, kw_only=True, tag="end"):
     message: str = ""
 
 
-AnyLogEvent = RunEvent | TaskEvent | TasksEvent | RetryEvent | QuarantineEvent | WarningEvent | VolumesEvent | EndEvent
+AnyLogEvent = (
+    RunEvent
+    | TaskEvent
+    | TasksEvent
+    | RetryEvent
+    | QuarantineEvent
+    | WarningEvent
+    | VolumesEvent
+    | FilesEvent
+    | EndEvent
+)
 
 
 def escape_surrogates(value: Any) -> Any:

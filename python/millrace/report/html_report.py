@@ -21,6 +21,7 @@ from millrace.host.permissions import replace_file
 from millrace.report.charts import compute_costliest_share, make_charts
 from millrace.report.event_log import LoggedRun, load_runs, summarise_nodes
 from millrace.report.events import read_events
+from millrace.report.io_profile import FILE_HEADS, describe_totals, make_file_rows, make_node_rows
 from millrace.report.summary import RunSummary, list_slowest_batches, summarise_runs
 
 
@@ -38,6 +39,11 @@ def make_remarks(runs: Sequence[LoggedRun], summary: RunSummary) -> list[str]:
             f"While a task ran, its tool had a core only {text_format.format_percent(summary.cpu / busy)} of the time. "
             "Other programs on the machine, slow storage, or more slots than cores hold it up."
         )
+    if summary.io and summary.io.wait > 0.2 * (summary.io.compute + summary.io.wait):
+        said.append(
+            f"Tasks waited {text_format.format_percent(summary.io.wait / (summary.io.compute + summary.io.wait))} of their "
+            "time; the tables of reads and writes show for what."
+        )
     if summary.tail > max(0.1 * summary.wall, 1.0):
         said.append(
             f"In the last {text_format.format_duration(summary.tail)} some slots had nothing left to do. A few records "
@@ -54,7 +60,7 @@ def make_remarks(runs: Sequence[LoggedRun], summary: RunSummary) -> list[str]:
 
 
 #: Maximum rows of the tables; further ones are only counted.
-MAX_SLOWEST, MAX_QUARANTINED, MAX_RUNS, MAX_NODES = 20, 200, 50, 1024
+MAX_SLOWEST, MAX_QUARANTINED, MAX_RUNS, MAX_NODES, MAX_FILE_ROWS = 20, 200, 50, 1024, 200
 
 
 #: The chart library that the pages contain: its files, unchanged, and their licence.
@@ -110,7 +116,12 @@ def render_page(runs: Sequence[LoggedRun], run_dir: Path, live: LivePageMode | N
         cards=make_cards(summary),
         remarks=make_remarks(runs, summary),
         runs=list(enumerate(runs, 1))[-MAX_RUNS:],
-        nodes=summarise_nodes(runs[-1])[:MAX_NODES],
+        nodes=(nodes := summarise_nodes(runs[-1])[:MAX_NODES]),
+        io=summary.io,
+        io_nodes=make_node_rows(nodes),
+        io_lines=describe_totals(summary.io) if summary.io else [],
+        file_heads=FILE_HEADS,
+        files=make_file_rows(summary.io.files, MAX_FILE_ROWS) if summary.io else [],
         slowest=list_slowest_batches(list(runs), MAX_SLOWEST),
         quarantined=summary.quarantined[:MAX_QUARANTINED],
         message=runs[-1].message,
@@ -139,6 +150,7 @@ def render_template(
     )
     environment.filters["duration"] = text_format.format_duration
     environment.filters["percent"] = text_format.format_percent
+    environment.filters["size"] = text_format.format_size
     environment.globals["records"] = text_format.format_records
     # "<" is escaped so that no name or path can close the script element.
     data = msgspec.json.encode(figures).decode().replace("<", "\\u003c")

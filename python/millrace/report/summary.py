@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from heapq import nlargest
 
 from millrace.core import text_format
+from millrace.core.tasks import IoCounts
 from millrace.core.tool_use import FrozenValue
 from millrace.report.event_log import LoggedRun, list_still_quarantined, load_runs
-from millrace.report.events import AnyLogEvent, TaskEvent
+from millrace.report.events import AnyLogEvent, IoSummary, TaskEvent
 
 #: Number of slowest batches that are named.
 N_SLOWEST = 5
@@ -77,6 +78,8 @@ class RunSummary(FrozenValue, frozen=True):
     slowest: tuple[SlowBatch, ...]
     quarantined: tuple[QuarantinedRecord, ...]
     warnings: dict[str, int]
+    #: What it read and wrote; None: that was not measured.
+    io: IoSummary | None = None
 
 
 def summarise_events(events: Iterable[AnyLogEvent]) -> RunSummary:
@@ -126,7 +129,16 @@ def summarise_runs(runs: list[LoggedRun]) -> RunSummary:
             for event in list_still_quarantined(runs)
         ),
         warnings=_count_warnings(runs),
+        io=_summarise_io(runs),
     )
+
+
+def _summarise_io(runs: list[LoggedRun]) -> IoSummary | None:
+    if not any(isinstance(task.io, IoCounts) for run in runs for task in run.tasks):
+        return None
+    from millrace.report import io_profile  # few runs need it
+
+    return io_profile.summarise_io(runs)
 
 
 def list_slowest_batches(runs: list[LoggedRun], n: int) -> tuple[SlowBatch, ...]:
@@ -186,7 +198,20 @@ def format_summary(summary: RunSummary) -> str:
     """Format a summary for people: aligned lines, the last ending in a newline."""
     rows = [(head, words_) for head, words_ in _make_rows(summary) if words_]
     width = max(len(head) for head, _ in rows)
-    return "".join(f"{head:<{width}}  {words_}\n" for head, words_ in rows)
+    lines = "".join(f"{head:<{width}}  {words_}\n" for head, words_ in rows)
+    if not summary.io or not summary.io.files:
+        return lines
+    from millrace.report.io_profile import format_file_table  # as above
+
+    return f"{lines}\n{format_file_table(summary.io)}"
+
+
+def _describe_io(io: IoSummary | None) -> list[str]:
+    if not io:
+        return []
+    from millrace.report.io_profile import describe_totals  # as above
+
+    return describe_totals(io)
 
 
 def _make_rows(s: RunSummary) -> list[tuple[str, str]]:
@@ -210,6 +235,7 @@ def _make_rows(s: RunSummary) -> list[tuple[str, str]]:
             f"tool CPU {text_format.format_percent(s.efficiency)} of slots x {'threads x ' if s.threads > 1 else ''}time",
         ),
         ("memory", f"{text_format.format_size(s.rss)} at most in one task" if s.rss else ""),
+        *(("I/O" if not i else "", line) for i, line in enumerate(_describe_io(s.io))),
         ("retries", text_format.format_count(s.n_retries, "retry") if s.n_retries else ""),
         *(
             (

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 
+use super::io_counts::IoCounts;
 use super::spawn::{Process, Usage};
 use super::talk::Talk;
 
@@ -14,6 +15,8 @@ pub(super) struct Live {
     pub(super) stderr: File,
     /// CPU seconds that earlier tasks had.
     pub(super) cpu_seconds: f64,
+    /// What earlier tasks read and wrote.
+    pub(super) io: IoCounts,
     pub(super) is_new: bool,
 }
 
@@ -23,7 +26,9 @@ impl Live {
         let total = cpu_seconds_of(self.process.pid)?;
         let cpu_seconds = (total - self.cpu_seconds).max(0.0);
         self.cpu_seconds = total;
-        Ok(Usage { cpu_seconds, peak_rss_bytes: peak_of(self.process.pid) })
+        let io = IoCounts::of_process(self.process.pid);
+        let earlier = std::mem::replace(&mut self.io, io);
+        Ok(Usage { cpu_seconds, peak_rss_bytes: peak_of(self.process.pid), io: io - earlier })
     }
 }
 

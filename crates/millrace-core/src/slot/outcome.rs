@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::file_profile::FileProfile;
 use super::spawn::{Ending, Usage};
 use super::task::Task;
 
@@ -49,6 +50,8 @@ pub struct Outcome<R> {
     pub ending: Option<Ending>,
     /// What the tool used.
     pub usage: Usage,
+    /// What it did with each file; None: that is not counted, see [`super::Settings::counts_calls`].
+    pub files: Option<FileProfile>,
     /// The kernel killed a process of it because memory ran out.
     pub out_of_memory: bool,
     /// Seconds from the start of the process to its end.
@@ -67,11 +70,12 @@ pub struct Outcome<R> {
 
 impl<R> Outcome<R> {
     /// Of a task that has not run.
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             result: Err(Failure::Killed),
             ending: None,
-            usage: Usage { cpu_seconds: 0.0, peak_rss_bytes: 0 },
+            usage: Usage::default(),
+            files: None,
             out_of_memory: false,
             wall_seconds: 0.0,
             stderr: vec![],

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::area::Area;
 use super::family::Family;
+use super::file_profile::CallTable;
 use super::lengths::Lengths;
 use super::links::Watch;
 use super::live::Live;
@@ -71,6 +72,8 @@ pub(super) struct Place {
     pub(super) skeleton: HashSet<PathBuf>,
     pub(super) exe: CString,
     pub(super) environ: Vec<CString>,
+    /// Where its calls are counted; None: nowhere.
+    pub(super) table: Option<CallTable>,
     pub(super) namespaces: Arc<Vec<OwnedFd>>,
     pub(super) nice: i32,
     pub(super) ok_statuses: Vec<i32>,

@@ -12,6 +12,7 @@ use super::area::Area;
 use super::control::Control;
 use super::descriptors;
 use super::family::{self, Family};
+use super::file_profile::{CallTable, Library};
 use super::lengths::Lengths;
 use super::links::{Links, Watch};
 use super::mark::Mark;
@@ -59,6 +60,8 @@ pub struct Settings {
     pub still_limit: Option<Duration>,
     /// (private text, the user's text): put back where the tool printed the former.
     pub substitutions: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What tools do with each file is counted, by a library that is preloaded into them.
+    pub counts_calls: bool,
     /// The program stays alive, and gets the records of its standard input one by one.
     pub records: Option<Arc<dyn Lengths>>,
 }
@@ -210,12 +213,13 @@ impl<R: Send + 'static> Pool<R> {
             closing: Condvar::new(),
         });
         let kills = Arc::new(Kills::new(settings.kills.as_ref()));
+        let library = settings.counts_calls.then(|| Library::place(base)).transpose()?.map(Arc::new);
         let mut pool = Self { shared, places: vec![], threads: vec![] };
         let (shared, family) = (pool.shared.clone(), Family::of(mark));
         pool.threads.push(std::thread::Builder::new().name("minder".into()).spawn(move || mind(&shared, &family))?);
         for slot in 0..settings.roots.len() {
             let (shared, sink) = (pool.shared.clone(), sink.clone());
-            let place = Arc::new(place(settings, slot, &shared, kills.clone())?);
+            let place = Arc::new(place(settings, slot, &shared, kills.clone(), library.clone())?);
             pool.places.push(place.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("slot {slot}"))
@@ -378,7 +382,13 @@ fn next<R>(slot: usize, ended: Option<(u64, Instant, Outcome<R>)>, shared: &Shar
     }
 }
 
-fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kills>) -> std::io::Result<Place> {
+fn place<R>(
+    settings: &Settings,
+    slot: usize,
+    shared: &Shared<R>,
+    kills: Arc<Kills>,
+    library: Option<Arc<Library>>,
+) -> std::io::Result<Place> {
     use std::os::unix::ffi::OsStrExt;
     let root = &settings.roots[slot];
     let in_slot = |text: &[u8]| text::in_slot(text, &settings.slot_mark, root);
@@ -389,12 +399,17 @@ fn place<R>(settings: &Settings, slot: usize, shared: &Shared<R>, kills: Arc<Kil
     if let Some(view) = &view {
         view.refresh(root)?;
     }
+    let environ =
+        settings.environ.iter().map(|entry| in_slot(entry)).map(CString::new).collect::<Result<Vec<_>, _>>()?;
+    let table = library.map(|library| CallTable::create(root, library)).transpose()?;
+    let environ = table.as_ref().map_or_else(|| Ok(environ.clone()), |table| table.add_to(&environ))?;
     Ok(Place {
         directory: CString::new(root.join(&settings.directory).as_os_str().as_bytes())?,
         root: root.clone(),
         skeleton: settings.skeleton.clone(),
         exe: settings.exe.clone(),
-        environ: settings.environ.iter().map(|entry| in_slot(entry)).map(CString::new).collect::<Result<_, _>>()?,
+        environ,
+        table,
         namespaces: settings.namespaces.clone(),
         nice: settings.nice,
         ok_statuses: settings.ok_statuses.clone(),

@@ -57,6 +57,8 @@ impl Place {
         if let Err(failure) = done {
             outcome.result = Err(failure);
         }
+        let is_alone = !self.is_served() && !task.warm;
+        outcome.files = self.table.as_ref().map(|table| table.take(&self.substitutions_of(task), is_alone));
         if self.is_served() {
             return outcome; // what lies in its folder is its own as long as it lives
         }

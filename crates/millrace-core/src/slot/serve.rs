@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::attempt::{Attempt, Outputs};
 use super::control::Control;
+use super::io_counts::IoCounts;
 use super::lengths::Lengths;
 use super::live::Live;
 use super::outcome::{Failure, Outcome, Sink};
@@ -85,7 +86,7 @@ impl Place {
         let (talk, stdin, stdout) = Talk::begin().map_err(Failure::Io)?;
         let stderr = appending(&self.scratch().map_err(Failure::Io)?).map_err(Failure::Io)?;
         let process = self.start(task, control, &stdin, &stdout, &stderr)?;
-        Ok(Live { process, talk, stderr, cpu_seconds: 0.0, is_new: true })
+        Ok(Live { process, talk, stderr, cpu_seconds: 0.0, io: IoCounts::default(), is_new: true })
     }
 
     fn exchange<S: Sink>(

@@ -12,6 +12,7 @@ use std::ptr;
 use std::time::Duration;
 
 use super::descriptors;
+use super::io_counts::IoCounts;
 use super::mark::Mark;
 use super::view::ViewCalls;
 
@@ -47,6 +48,8 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Peak resident memory, in bytes.
     pub peak_rss_bytes: u64,
+    /// What it read and wrote.
+    pub io: IoCounts,
 }
 
 /// A program ready to start any number of times.
@@ -267,9 +270,23 @@ pub(super) enum Reaped {
     Gone,
 }
 
+/// Whether a child of ours, which stays unreaped, has ended.
+fn look_for_end(pid: libc::pid_t) -> io::Result<bool> {
+    // SAFETY: plain data, filled by waitid.
+    let (result, ended) = unsafe {
+        let mut about: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
+        let result = libc::waitid(libc::P_PID, pid as libc::id_t, &mut about, options);
+        (result, about.si_pid() == pid)
+    };
+    if result == 0 { Ok(ended) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Reaps a child of ours if it has ended, and counts what it used.
 pub(super) fn reap_if_ended(pid: libc::pid_t, usage: &mut Usage) -> Reaped {
     let mut status = 0;
+    // Before it is reaped: then the kernel forgets.
+    let io = if look_for_end(pid).unwrap_or(false) { IoCounts::of_process(pid) } else { IoCounts::default() };
     // SAFETY: plain data, filled by wait4. Whatever is not our child has nothing to be waited for.
     let (number, used) = unsafe {
         let mut used: libc::rusage = std::mem::zeroed();
@@ -278,7 +295,7 @@ pub(super) fn reap_if_ended(pid: libc::pid_t, usage: &mut Usage) -> Reaped {
     match number {
         0 => Reaped::Lives,
         number if number == pid => {
-            usage.add(Usage::of(&used));
+            usage.add(Usage::of(&used, io));
             Reaped::Ended(Ending::of(status))
         }
         _ => Reaped::Gone,
@@ -286,17 +303,19 @@ pub(super) fn reap_if_ended(pid: libc::pid_t, usage: &mut Usage) -> Reaped {
 }
 
 impl Usage {
-    fn of(used: &libc::rusage) -> Self {
+    fn of(used: &libc::rusage, io: IoCounts) -> Self {
         let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
         Self {
             cpu_seconds: seconds(used.ru_utime) + seconds(used.ru_stime),
             peak_rss_bytes: u64::try_from(used.ru_maxrss).unwrap_or(0) * 1024,
+            io: IoCounts { major_faults: u64::try_from(used.ru_majflt).unwrap_or(0), ..io },
         }
     }
 
     pub(super) fn add(&mut self, other: Self) {
         self.cpu_seconds += other.cpu_seconds;
         self.peak_rss_bytes = self.peak_rss_bytes.max(other.peak_rss_bytes);
+        self.io += other.io;
     }
 }
 
@@ -328,16 +347,7 @@ impl Process {
     fn has_ended_by(&self, deadline: std::time::Instant) -> io::Result<bool> {
         let mut pause = Duration::from_micros(200);
         loop {
-            // SAFETY: plain data, filled by waitid; our unreaped child, which stays unreaped.
-            let (result, ended) = unsafe {
-                let mut about: libc::siginfo_t = std::mem::zeroed();
-                let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
-                let result = libc::waitid(libc::P_PID, self.pid as libc::id_t, &mut about, options);
-                (result, about.si_pid() == self.pid)
-            };
-            if result != 0 {
-                return Err(io::Error::last_os_error());
-            }
+            let ended = look_for_end(self.pid)?;
             let left = deadline.saturating_duration_since(std::time::Instant::now());
             if ended || left.is_zero() {
                 return Ok(ended);
@@ -369,9 +379,11 @@ impl Process {
         }
     }
 
-    /// Reaps the ended process.
+    /// Waits for the end of the process, and reaps it.
     pub(super) fn reap(self) -> io::Result<(Ending, Usage)> {
         let mut status = 0;
+        self.ending()?;
+        let io = IoCounts::of_process(self.pid);
         // SAFETY: plain data, filled by wait4.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         loop {
@@ -384,6 +396,6 @@ impl Process {
                 return Err(error);
             }
         }
-        Ok((Ending::of(status), Usage::of(&usage)))
+        Ok((Ending::of(status), Usage::of(&usage, io)))
     }
 }

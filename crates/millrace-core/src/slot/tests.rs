@@ -70,6 +70,7 @@ impl Bench {
             patience: Duration::from_millis(300),
             still_limit: None,
             substitutions: vec![(b"\0slot\0/cwd".to_vec(), b"/home/me".to_vec())],
+            counts_calls: false,
             records: None,
         };
         Self { folder, settings }
@@ -174,6 +175,46 @@ fn a_task_that_computes_for_too_long_is_ended_and_one_that_waits_is_not() {
     assert!(matches!(outcome.result, Err(Failure::TimedOut)), "{:?}", outcome.result);
     let outcome = bench.run(Task { outputs: vec![], cpu_limit, ..script_task("sleep 3") });
     assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+}
+
+#[test]
+fn reads_and_writes_of_children_are_counted_and_of_what_outlives_the_tool() {
+    let bench = Bench::new();
+    let script = "head -c 300000 /dev/zero | cat > /dev/null; (sleep 0.3; head -c 500000 /dev/zero > /dev/null) &";
+    let outcome = bench.run(Task { outputs: vec![], ..script_task(script) });
+    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+    let io = outcome.usage.io;
+    assert!((1_100_000..1_300_000).contains(&io.read_bytes), "{io:?}");
+    assert!((1_100_000..1_200_000).contains(&io.written_bytes), "{io:?}");
+    assert_eq!((io.n_hidden, outcome.files), (0, None));
+}
+
+#[test]
+fn calls_are_counted_for_each_file_by_the_name_that_the_user_knows() {
+    let mut bench = Bench::new();
+    bench.settings.counts_calls = true;
+    let read = bench.file("read", &"line\n".repeat(20_000));
+    // sort reads and writes by streams of the C library, dd by calls of a size.
+    let script = format!(
+        "sort {0} > kept/sorted; dd if={0} of=kept/copy bs=1000 2> /dev/null; dd if={0} bs=100 skip=5 count=1 2> /dev/null",
+        read.display()
+    );
+    let outcome = bench.shell(&script);
+    let profile = outcome.files.unwrap();
+    let of = |name: &str| {
+        let found = profile.files.iter().find(|file| file.path.ends_with(name.as_bytes()));
+        found.unwrap_or_else(|| panic!("{name}: {:?}", profile.files)).clone()
+    };
+    let copy = of("/home/me/kept/copy");
+    assert_eq!((copy.written.calls, copy.written.bytes, copy.written.jumps, copy.opens), (100, 100_000, 0, 1));
+    assert_eq!(copy.written.sizes, [0, 100, 0, 0, 0, 0]);
+    let input = of("/read");
+    assert_eq!(input.read.bytes, 200_100, "{input:?}");
+    assert!(input.opens == 3 && input.seeks >= 1 && input.read.calls > 100 && input.read.nanoseconds > 0, "{input:?}");
+    assert_eq!(of("/home/me/kept/sorted").written.bytes, 100_000);
+    assert!(profile.n_processes >= 4 && profile.n_streamless == 0 && profile.n_lost == 0, "{profile:?}");
+    let again = bench.shell("echo out").files.unwrap();
+    assert!(again.files.iter().all(|file| !file.path.ends_with(b"copy")), "each task has its own: {again:?}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -24,7 +25,14 @@ from typing import BinaryIO, Protocol, runtime_checkable
 
 from millrace import _core
 from millrace.core.errors import CorruptError, RefusedError
-from millrace.extensions.pack.layout import MAX_SECTION_BYTES, PackSection, SectionKind
+from millrace.extensions.pack.layout import (
+    MAX_SECTION_BYTES,
+    PackSection,
+    PackWriter,
+    SectionKind,
+    map_in_threads,
+    pack_section,
+)
 from millrace.extensions.pack.result_codec import ResultCodec
 from millrace.planning.run_plan import RunPlan
 
@@ -36,6 +44,10 @@ SAMPLE_BYTES = 8 << 20
 
 #: Level of that compression: fast, and at most twice the size that the highest level gives.
 QUICK_LEVEL = 3
+
+
+#: Level of the compression of what a ``FileCodec`` has encoded.
+CODED_LEVEL = 9
 
 
 @runtime_checkable
@@ -240,10 +252,9 @@ def restore_outputs(
             _RestoredOutput(stack.enter_context(_open_new_file(path)), size)
             for path, size in zip(dests, most, strict=True)
         ]
-        for section in sections:
-            if section.kind is SectionKind.PLAIN:
-                output = _get_output_index(section, len(outs))
-                outs[output].append_bytes(codec.decode(section.unpack_bytes()))
+        for section, content in _decode_pieces(sections, codec):
+            if content is not None:
+                outs[_get_output_index(section, len(outs))].append_bytes(content)
                 continue
             if len(section.note) != _NOTE.size or section.note[0] >= min(len(dests), len(theirs)):
                 raise CorruptError("the pack has a difference of an output that it does not name")
@@ -257,6 +268,15 @@ def restore_outputs(
                 outs[output].append_bytes(ours[at : min(at + READ_BYTES, known + same)])
             outs[output].append_bytes(section.unpack_bytes(ours[begin : begin + length]))
         return [each.get_size_and_digest() for each in outs]
+
+
+def _decode_pieces(sections: Iterable[PackSection], codec: FileCodec) -> Iterator[tuple[PackSection, bytes | None]]:
+    """Yield each section with the bytes of the file that it encodes; None: it is a difference."""
+
+    def decode(section: PackSection) -> tuple[PackSection, bytes | None]:
+        return section, codec.decode(section.unpack_bytes()) if section.kind is SectionKind.PLAIN else None
+
+    return map(decode, sections) if codec is AS_IT_IS else map_in_threads(decode, sections)
 
 
 def _open_new_file(path: Path) -> BinaryIO:
@@ -293,14 +313,20 @@ class _RestoredOutput:
         return self._size, self._digest.hexdigest()
 
 
-def write_plain_pieces(writer: SectionSink, output: int, original: Path, codec: FileCodec = AS_IT_IS) -> None:
+def write_plain_pieces(writer: PackWriter, output: int, original: Path, codec: FileCodec = AS_IT_IS) -> None:
     """Append an output as the pieces that ``codec`` makes of it, compressed.
 
     Raises:
         NotPackableError: The codec does not accept it.
     """
-    for piece in codec.encode(original):
-        writer.add(SectionKind.PLAIN, piece, note=bytes([output]))
+    note = bytes([output])
+    if codec is AS_IT_IS:  # large pieces, of which one needs much memory
+        for piece in codec.encode(original):
+            writer.add(SectionKind.PLAIN, piece, note=note)
+        return
+    pack = partial(pack_section, SectionKind.PLAIN, note=note, level=CODED_LEVEL)
+    for section in map_in_threads(pack, codec.encode(original)):
+        writer.add_packed(section)
 
 
 def strip_outputs(codec: ResultCodec, plan: RunPlan, paths: Sequence[Path]) -> list[Path]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, TypeVar
 
 import msgspec
 
@@ -22,6 +24,10 @@ from millrace import _core
 from millrace.core.errors import CorruptError, RefusedError
 from millrace.core.text_format import escape_unprintable
 from millrace.core.tool_use import ArgumentToken, FrozenValue
+from millrace.host.core_allocation import count_usable_cores
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -125,6 +131,30 @@ def decode_recipe(data: bytes) -> PackRecipe:
         raise CorruptError(f"the pack does not say what a pack says: {escape_unprintable(str(error))}") from error
 
 
+#: Most threads that encode, compress or decode pieces of one file: each holds some hundred megabytes.
+MAX_THREADS = 8
+
+
+def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield ``function(item)`` for each item, in order, computed on as many threads as there are cores for us.
+
+    No more items are taken than are at work. An error of an item is raised in its turn.
+    """
+    threads = min(count_usable_cores(os.environ)[0], MAX_THREADS)
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for each in waiting:
+                each.cancel()
+
+
 MAGIC = b"MRPACK\r\n"
 
 #: Layout version; a reader refuses any other.
@@ -190,6 +220,13 @@ class PackSection:
             raise CorruptError(f"a section of the pack cannot be unpacked: {error}") from error
 
 
+def pack_section(
+    kind: SectionKind, data: bytes, reference: bytes = b"", note: bytes = b"", level: int = LEVEL
+) -> PackSection:
+    """Compress the data of a section."""
+    return PackSection(kind, _core.squeeze(data, level, reference) if data else b"", len(data), note)
+
+
 def make_temporary_path(dest: Path) -> Path:
     """Return an unused path beside ``dest``, for a file that is incomplete."""
     return dest.with_name(f".{dest.name}.{os.urandom(4).hex()}.new")
@@ -212,9 +249,13 @@ class PackWriter:
 
     def add(self, kind: SectionKind, data: bytes, reference: bytes = b"", note: bytes = b"") -> int:
         """Append a section and return its bytes in the file; the reader needs the same ``reference``."""
+        return self.add_packed(pack_section(kind, data, reference, note))
+
+    def add_packed(self, section: PackSection) -> int:
+        """Append a section that is compressed already; see ``PackWriter.add``."""
         before = self.size
-        packed = _core.squeeze(data, LEVEL, reference) if data else b""
-        head = _HEAD.pack(_MARK, kind, len(note), len(packed), len(data))
+        kind, packed, note = section.kind, section.packed, section.note
+        head = _HEAD.pack(_MARK, kind, len(note), len(packed), section.length)
         self._write_bytes(head + _CRC.pack(_core.crc32c(head)))
         self._write_bytes(note + packed + _CRC.pack(_core.crc32c(note + packed)))
         self._file.flush()

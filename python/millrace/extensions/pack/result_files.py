@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from millrace import __version__
@@ -20,7 +20,7 @@ from millrace.core.job import JobSpec
 from millrace.core.replica_rules import has_url_arguments
 from millrace.core.text_format import format_size
 from millrace.extensions.pack import difference, layout, result_codec
-from millrace.extensions.pack.difference import AS_IT_IS, FileCodec
+from millrace.extensions.pack.difference import AS_IT_IS, FileCodec, estimate_zstd_bytes
 from millrace.extensions.pack.layout import OriginalOutput, PackRecipe, PackWriter, SectionKind, read_sections
 from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.host.permissions import find_trust_problem
@@ -230,16 +230,16 @@ def pack_traces_or_plain(paths: Sequence[Path], dest: Path) -> PackSummary:
     originals = describe_originals(paths)
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}.", dir=dest.parent) as name:
         plain, trace = Path(name) / "plain", Path(name) / "trace"
-        best, packed = plain, pack_plain(paths, originals, plain, "")
         try:
             size = _pack_traces(paths, originals, trace)
-            if size >= packed.packed:
+            # The highest level of zstd takes long, and gives at least half of what the estimate is.
+            if 2 * size >= estimate_zstd_bytes(paths) and pack_plain(paths, originals, plain, "").packed <= size:
                 raise NotPackableError("as a periodic trace it takes more bytes than by zstd")
-            best, packed = trace, PackSummary(packed.original, size, how="as a periodic trace")
-        except (NotPackableError, RefusedError) as error:
-            packed = replace(packed, why_plain=error.message)
-        except CorruptError:
-            packed = replace(packed, why_plain="what is read of its columns is not all that it says")
+            best, packed = trace, PackSummary(sum(each.bytes for each in originals), size, how="as a periodic trace")
+        except (NotPackableError, RefusedError, CorruptError) as error:
+            is_misread = isinstance(error, CorruptError)
+            why = "what is read of its columns is not all that it says" if is_misread else error.message
+            best, packed = plain, pack_plain(paths, originals, plain, why)
         os.replace(best, dest)
     return packed
 

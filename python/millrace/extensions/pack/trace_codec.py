@@ -1,9 +1,9 @@
 """The codec of periodic event traces: it stores one period, and the differences of the later ones.
 
-A trace is an event log in text columns, an array of NumPy, or the events of a location in the Open Trace Format 2,
-and is encoded in pieces. Columns become integers; events of one rank or thread are grouped if that helps; each column
-becomes differences from period to period, whose bytes are grouped by weight for zstd. The period is found by FFT. The
-packer checks all.
+A trace is an event log in text columns, an array of NumPy, the events of a location in the Open Trace Format 2, or a
+file of MPE (CLOG-2), and is encoded in pieces, on several threads. Columns become integers; events of one rank or thread
+are grouped if that helps; each column becomes differences from period to period, whose bytes are grouped by weight for
+zstd. The period is found by FFT, and within the first one a shorter period in the same way. The packer checks all.
 
 Source: ParaMEDIC's packing of MPE traces (Balaji, Feng, Archuleta, Lin, 2007).
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ import numpy as np
 from millrace.core.errors import CorruptError
 from millrace.core.tool_use import FrozenValue
 from millrace.extensions.pack import trace_tables
-from millrace.extensions.pack.layout import MAX_SECTION_BYTES
+from millrace.extensions.pack.layout import MAX_SECTION_BYTES, map_in_threads
 from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.extensions.pack.trace_tables import (
     MAX_COLUMNS,
@@ -34,6 +35,15 @@ from millrace.extensions.pack.trace_tables import (
 
 #: Events from which the period is found.
 SAMPLE_EVENTS = 1 << 18
+
+#: Events from which a grouping is chosen; all of ``SAMPLE_EVENTS`` if no period is seen in these.
+GROUPING_EVENTS = 1 << 15
+
+#: Last numbers of a column from which its differences are chosen.
+WAY_EVENTS = 1 << 16
+
+#: Fewest events of a period in which a shorter one is looked for, and most periods within periods.
+MIN_OUTER_EVENTS, MAX_NESTED = 16, 8
 
 #: Least autocorrelation of the columns at the period.
 MIN_RECURRING_SHARE = 0.3
@@ -84,36 +94,57 @@ def _make_signal(column: TraceColumn) -> Any:
     return signal / spread if spread > 0 else None
 
 
+def find_periods(columns: Sequence[TraceColumn]) -> tuple[int, ...]:
+    """Return the period of the columns, then the shorter one within its first occurrence, and so on; empty: none.
+
+    >>> import numpy as np
+    >>> inner = [5, 1, 1, 9] * 5
+    >>> find_periods([TraceColumn(np.array((inner + [70, 80, 90, 0]) * 30))])
+    (24, 4)
+    """
+    found: list[int] = []
+    while len(found) < MAX_NESTED and (period := find_period(columns)):
+        found.append(period)
+        if period < MIN_OUTER_EVENTS:
+            break
+        columns = [TraceColumn(each.values[:period], each.decimals, each.words) for each in columns]
+    return tuple(found)
+
+
 def find_groupings(columns: Sequence[TraceColumn]) -> Iterator[int]:
     """Yield the indices of columns by which events may be grouped, after -1 for no grouping."""
     yield -1
     for index, column in enumerate(columns):
-        if 2 <= len(np.unique(column.values[:SAMPLE_EVENTS])) <= min(MAX_GROUPS, len(column.values) // 8):
+        if 2 <= len(np.unique(column.values)) <= min(MAX_GROUPS, len(column.values) // 8):
             yield index
 
 
-def compute_differences(values: Numbers, period: int, *, by_steps: bool) -> Numbers:
-    """Return the first ``period`` values, then the difference of each from the value a period before, modulo 2**64.
+def compute_differences(values: Numbers, periods: Sequence[int], *, by_steps: bool) -> Numbers:
+    """Return the differences of values from those a period before, modulo 2**64.
+
+    The values of the first period are differences by the next of ``periods``, which is shorter, and so on; those of the
+    last one stay.
 
     Args:
         by_steps: Take differences of the steps from value to value, not of the values.
     """
     with np.errstate(over="ignore"):
         base = np.diff(values, prepend=np.int64(0)) if by_steps else values
-        out = base.copy()
-        if period:
-            out[period:] -= base[:-period]
+        out, end = base.copy(), len(base)
+        for period in periods:
+            out[period:end] -= base[: end - period]
+            end = period
     return out
 
 
-def sum_differences(found: Numbers, period: int, *, by_steps: bool) -> Numbers:
+def sum_differences(found: Numbers, periods: Sequence[int], *, by_steps: bool) -> Numbers:
     """Restore the values from which ``compute_differences`` has made ``found``."""
-    n, out = len(found), found
+    out = found
     with np.errstate(over="ignore"):
-        if period:
-            padded = np.zeros(-(-n // period) * period, dtype=np.int64)
-            padded[:n] = found
-            out = padded.reshape(-1, period).cumsum(axis=0).ravel()[:n]
+        for period, end in reversed(list(zip(periods, (len(found), *periods), strict=False))):
+            padded = np.zeros(-(-end // period) * period, dtype=np.int64)
+            padded[:end] = out[:end]
+            out = np.concatenate((padded.reshape(-1, period).cumsum(axis=0).ravel()[:end], out[end:]))
         return out.cumsum() if by_steps else out
 
 
@@ -130,7 +161,7 @@ class ColumnHeader(FrozenValue, frozen=True):
     width: Annotated[int, msgspec.Meta(ge=0, le=8)]
     by_steps: bool
     by_period: bool
-    decimals: Annotated[int, msgspec.Meta(ge=-1, le=9)]
+    decimals: Annotated[int, msgspec.Meta(ge=-64, le=9)]
     #: Bytes of each word; None: a column of numbers.
     words: tuple[Count, ...] | None = None
 
@@ -148,6 +179,12 @@ class PieceHeader(FrozenValue, frozen=True):
     separator: Annotated[str, msgspec.Meta(max_length=1)]
     ended: bool
     dtype: Annotated[str, msgspec.Meta(max_length=MAX_DTYPE_LETTERS)]
+    #: Shorter periods within the first one, each within the one before it.
+    within: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MAX_NESTED)] = ()
+
+    @property
+    def periods(self) -> tuple[int, ...]:
+        return (self.period, *self.within) if self.period else ()
 
 
 #: Fields of a piece at most, as each takes a byte or more of the log: it bounds the memory that a pack can demand.
@@ -161,12 +198,7 @@ class TraceCodec:
 
     def encode(self, path: Path) -> Iterator[bytes]:
         """Implement ``FileCodec.encode``."""
-        for table in _read_tables(path):
-            piece = max(
-                (_group_table(table, group) for group in _list_groupings(table)),
-                key=lambda each: -_estimate_table_bits(each),
-            )
-            yield _encode_piece(table, piece)
+        yield from map_in_threads(_encode_table, _read_tables(path))
 
     def decode(self, piece: bytes) -> bytes:
         """Implement ``FileCodec.decode``."""
@@ -191,8 +223,8 @@ class VerbatimCodec:
         return piece[_LENGTH.size :]
 
 
-def _read_tables(path: Path) -> Iterator[TraceTable]:
-    """Yield the tables of a trace, one for each piece."""
+def _read_tables(path: Path) -> Iterator[TraceTable | bytes]:
+    """Yield the tables of a trace, one for each piece; bytes that belong to none as they are."""
     with path.open("rb") as file:
         magic = file.read(len(np.lib.format.MAGIC_PREFIX))
         file.seek(0)
@@ -200,42 +232,57 @@ def _read_tables(path: Path) -> Iterator[TraceTable]:
             yield from trace_tables.read_array_tables(file)
         elif magic.startswith(trace_tables.MAGIC):
             yield from trace_tables.read_otf2_tables(file)
+        elif file.read(len(trace_tables.CLOG2_MAGIC)) == trace_tables.CLOG2_MAGIC:
+            file.seek(0)
+            yield from trace_tables.read_clog2_tables(file)
         else:
+            file.seek(0)
             yield from trace_tables.read_text_tables(file)
 
 
-def _list_groupings(table: TraceTable) -> list[int]:
-    return list(find_groupings(table.columns))
+def _encode_table(table: TraceTable | bytes) -> bytes:
+    if isinstance(table, bytes):
+        return _LENGTH.pack(0) + table
+    return _encode_piece(table, _group_table(table.columns, _choose_grouping(table.columns)))
+
+
+def _choose_grouping(columns: Sequence[TraceColumn]) -> int:
+    """Return the index of the column by which to group events, from the first of them; -1: none."""
+    n_rows = len(columns[0].values)
+    for n_events in (GROUPING_EVENTS, SAMPLE_EVENTS):
+        sample = [TraceColumn(each.values[:n_events], each.decimals, each.words) for each in columns]
+        sizes = {group: _estimate_table_bits(_group_table(sample, group)) for group in find_groupings(sample)}
+        best = min(sizes, key=lambda group: sizes[group])
+        if sizes[best] < float("inf") or n_rows <= n_events:
+            break
+    return best
 
 
 class _GroupedTable:
     """A table whose events are grouped by a column, as differences."""
 
-    def __init__(self, group: int, period: int, columns: list[tuple[ColumnHeader, Unsigned]]) -> None:
-        self.group, self.period, self.columns = group, period, columns
+    def __init__(self, group: int, periods: tuple[int, ...], columns: list[tuple[ColumnHeader, Unsigned]]) -> None:
+        self.group, self.periods, self.columns = group, periods, columns
 
 
-def _group_table(table: TraceTable, group: int) -> _GroupedTable:
-    order = (
-        np.argsort(table.columns[group].values, kind="stable")
-        if group >= 0
-        else np.arange(len(table.columns[0].values))
-    )
-    columns = [
-        each if index == group else TraceColumn(each.values[order], each.decimals, each.words)
-        for index, each in enumerate(table.columns)
-    ]
-    period = find_period([each for index, each in enumerate(columns) if index != group])
-    return _GroupedTable(group, period, [_encode_column(each, period) for each in columns])
+def _group_table(columns: Sequence[TraceColumn], group: int) -> _GroupedTable:
+    if group >= 0:
+        order = np.argsort(columns[group].values, kind="stable")
+        columns = [
+            each if index == group else TraceColumn(each.values[order], each.decimals, each.words)
+            for index, each in enumerate(columns)
+        ]
+    periods = find_periods([each for index, each in enumerate(columns) if index != group])
+    return _GroupedTable(group, periods, [_encode_column(each, periods) for each in columns])
 
 
-def _encode_column(column: TraceColumn, period: int) -> tuple[ColumnHeader, Unsigned]:
+def _encode_column(column: TraceColumn, periods: tuple[int, ...]) -> tuple[ColumnHeader, Unsigned]:
     """Encode a column by the differences that take fewest bytes."""
     ways = [
-        (by_steps, by_period, compute_differences(column.values, period if by_period else 0, by_steps=by_steps))
-        for by_steps in (False, True) for by_period in ((False, True) if period else (False,))
+        (by_steps, by_period, compute_differences(column.values, periods if by_period else (), by_steps=by_steps))
+        for by_steps in (False, True) for by_period in ((False, True) if periods else (False,))
     ]  # fmt: skip
-    by_steps, by_period, best = min(ways, key=lambda way: _measure_entropy_bits(_encode_zigzag(way[2])))
+    by_steps, by_period, best = min(ways, key=lambda way: _measure_entropy_bits(_encode_zigzag(way[2][-WAY_EVENTS:])))
     numbers = _encode_zigzag(best)
     width = (int(numbers.max()).bit_length() + 7) // 8 if len(numbers) else 0
     lengths = tuple(map(len, column.words)) if column.words is not None else None
@@ -244,7 +291,7 @@ def _encode_column(column: TraceColumn, period: int) -> tuple[ColumnHeader, Unsi
 
 
 def _estimate_table_bits(grouped: _GroupedTable) -> float:
-    if not grouped.period:
+    if not grouped.periods:
         return float("inf")
     return sum(_measure_entropy_bits(numbers) for _, numbers in grouped.columns)
 
@@ -274,10 +321,10 @@ def _decode_zigzag(numbers: Unsigned) -> Numbers:
 
 
 def _encode_piece(table: TraceTable, found: _GroupedTable) -> bytes:
-    if not found.period:
+    if not found.periods:
         raise NotPackableError("no period is seen in its events")
     head = PieceHeader(
-        rows=len(table.columns[0].values), period=found.period, group=found.group, columns=tuple(told for told, _ in found.columns),
+        rows=len(table.columns[0].values), period=found.periods[0], within=found.periods[1:], group=found.group, columns=tuple(told for told, _ in found.columns),
         head=len(table.head), separator=table.separator.decode(), ended=table.ended, dtype=table.dtype,
     )  # fmt: skip
     if head.rows * len(head.columns) > MAX_PIECE_FIELDS or len(head.dtype) > MAX_DTYPE_LETTERS:
@@ -316,6 +363,8 @@ def _decode_piece(piece: bytes) -> bytes:
     head = msgspec.json.decode(parts.read_bytes(_LENGTH.unpack(parts.read_bytes(_LENGTH.size))[0]), type=PieceHeader)
     if head.rows * len(head.columns) > MAX_PIECE_FIELDS or head.period > head.rows:
         raise ValueError("more than any piece has")
+    if not all(0 < inner < outer for outer, inner in pairwise(head.periods)):
+        raise ValueError("no period within another")
     if any(len(each.words or ()) > head.rows for each in head.columns):
         raise ValueError("words that do not come")
     start = parts.read_bytes(head.head)
@@ -323,15 +372,14 @@ def _decode_piece(piece: bytes) -> bytes:
     numbers = [_read_numbers(parts, head.rows, each.width) for each in head.columns]
     parts.check_end()
     columns = [
-        TraceColumn(sum_differences(_decode_zigzag(each), head.period if told.by_period else 0, by_steps=told.by_steps), told.decimals, known)
+        TraceColumn(sum_differences(_decode_zigzag(each), head.periods if told.by_period else (), by_steps=told.by_steps), told.decimals, known)
         for told, known, each in zip(head.columns, words, numbers, strict=True)
     ]  # fmt: skip
     _check_word_bytes(columns)
     if head.group >= 0:
         order = np.argsort(columns[head.group].values, kind="stable")
         columns = [each if index == head.group else _restore_order(each, order) for index, each in enumerate(columns)]
-    write = trace_tables.encode_otf2_table if head.dtype == trace_tables.NAME else trace_tables.encode_table
-    return write(TraceTable(start, columns, head.separator.encode(), head.ended, head.dtype))
+    return trace_tables.encode_table(TraceTable(start, columns, head.separator.encode(), head.ended, head.dtype))
 
 
 def _read_numbers(parts: _TracePieceReader, rows: int, width: int) -> Unsigned:

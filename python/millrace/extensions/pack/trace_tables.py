@@ -1,26 +1,23 @@
-"""Event logs as columns of integers, and back: text with separators, arrays of NumPy, and OTF2.
+"""Event logs as columns of integers, and back: text with separators, arrays of NumPy, OTF2 and CLOG-2.
 
 A column is of numbers, all with as many decimals, or of words, numbered in the order of their first occurrence. The
 caller compares, as a log may not be restored exactly. Events of the Open Trace Format 2, the file of one location
-(``.evt``), have two columns: timestamps and records.
-
-An OTF2 file is a sequence of chunks of records: a byte for the kind, a byte for the length (255: it is in the next
-eight bytes), and the data. A timestamp of eight bytes may precede a record; a chunk begins with 18 bytes and ends
-with one. Source: OTF2 3.0, ``OTF2_Buffer.c`` and ``OTF2_buffer.h``. Words keep their bytes: a misread file is
+(``.evt``), have two columns: timestamps and records. Records of CLOG-2, which MPE writes, have three: time, rank and
+the rest. Their bytes are parsed and written by ``millrace_core::trace``; words keep theirs, so a misread file is
 restored, too.
 """
 
 from __future__ import annotations
 
 import ast
-import re
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from millrace import _core
 from millrace.extensions.pack.layout import MAX_SECTION_BYTES
 from millrace.extensions.pack.result_codec import NotPackableError
 
@@ -36,12 +33,15 @@ MAX_COLUMNS = 256
 #: Letters at most of NumPy's description of a row: parsing takes hundreds of bytes of memory for each.
 MAX_DTYPE_LETTERS = 1 << 16
 
-#: Rows that are encoded as text or events at a time.
-ROWS = 1 << 16
-
 _SEPARATORS = b",;\t "
-_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,9})?")
 _MAX_DECIMALS = 9
+
+#: See ``TraceColumn.decimals``.
+FLOAT_BITS = -1
+_MAX_BINARY_DIGITS = 52
+
+#: Values from which the decimals of a column are guessed.
+_TRIED = 4096
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class TraceColumn:
     """One column of a piece."""
 
     values: Numbers
-    #: Decimals of each number; -1: the values are the bits of floats. 0 for words.
+    #: Decimals of each number; 0 for words. ``FLOAT_BITS``: the values are the bits of floats; below it: so many less
+    #: than that are the binary digits after the point, as of clocks that count in such steps.
     decimals: int = 0
     #: Words by number; None: a column of numbers.
     words: tuple[bytes, ...] | None = None
@@ -66,7 +67,7 @@ class TraceTable:
     separator: bytes = b""
     #: Whether the last row has an end of line.
     ended: bool = True
-    #: NumPy's description of a row of an array, or ``NAME``; empty: text.
+    #: NumPy's description of a row of an array, ``OTF2``, or ``CLOG2`` and its form; empty: text.
     dtype: str = ""
 
 
@@ -89,29 +90,22 @@ def read_text_tables(file: Any) -> Iterator[TraceTable]:
 
 
 def _parse_text(head: bytes, block: bytes, separator: bytes, n_fields: int) -> TraceTable:
-    lines = block.split(b"\n")
-    ended = not lines[-1]
-    rows = [line.split(separator) for line in (lines[:-1] if ended else lines)]
-    if n_fields > MAX_COLUMNS or any(len(row) != n_fields for row in rows):
-        raise NotPackableError("its lines do not all have the same columns")
-    return TraceTable(head, [_parse_column(fields) for fields in zip(*rows, strict=True)], separator, ended)
+    if n_fields > MAX_COLUMNS:
+        raise NotPackableError("its lines have too many columns")
+    try:
+        columns = _core.parse_trace_text(block, separator[0], n_fields)
+    except ValueError as error:
+        raise NotPackableError(str(error)) from error
+    return TraceTable(head, [_make_column(*each) for each in columns], separator, block.endswith(b"\n"))
 
 
-def _parse_column(fields: Sequence[bytes]) -> TraceColumn:
-    """Return the column of these fields: of numbers if possible, else of words."""
-    if all(map(_NUMBER.fullmatch, fields)):
-        decimals = {len(field.partition(b".")[2]) for field in fields}
-        whole = [int(field.replace(b".", b"")) for field in fields]
-        signed_zero = any(field[:1] == b"-" and not number for field, number in zip(fields, whole, strict=True))
-        if (
-            not signed_zero
-            and len(decimals) == 1
-            and all(-(1 << 63) <= number < 1 << 63 for number in (min(whole), max(whole)))
-        ):
-            return TraceColumn(np.array(whole, dtype=np.int64), decimals.pop())
-    numbers: dict[bytes, int] = {}
-    values = np.array([numbers.setdefault(field, len(numbers)) for field in fields], dtype=np.int64)
-    return TraceColumn(values, words=tuple(numbers))
+def _make_column(values: bytes, decimals: int, words: Sequence[bytes] | None) -> TraceColumn:
+    return TraceColumn(np.frombuffer(values, dtype=np.int64), decimals, None if words is None else tuple(words))
+
+
+def _list_columns(table: TraceTable) -> list[tuple[bytes, int, Sequence[bytes] | None]]:
+    """Return the columns of a table as the functions of ``_core`` take them."""
+    return [(each.values.tobytes(), max(each.decimals, 0), each.words) for each in table.columns]
 
 
 def read_array_tables(file: Any) -> Iterator[TraceTable]:
@@ -155,46 +149,39 @@ def _make_number_column(values: Any) -> TraceColumn:
     if values.dtype.kind != "f":
         return TraceColumn(values.astype(np.int64))
     if np.isfinite(values).all() and (np.abs(values) < 1 << 52).all():
-        for decimals in range(_MAX_DECIMALS + 1):
-            whole = np.rint(values.astype(np.float64) * 10.0**decimals)
-            if (np.abs(whole) < 1 << 62).all():
-                numbers = whole.astype(np.int64)
-                if _restore_floats(numbers, decimals, values.dtype).tobytes() == values.tobytes():
+        for decimals in (*range(_MAX_DECIMALS + 1), *range(FLOAT_BITS - 1, FLOAT_BITS - 1 - _MAX_BINARY_DIGITS, -1)):
+            if _make_integers(values[:_TRIED], decimals) is not None:
+                numbers = _make_integers(values, decimals)
+                if numbers is not None:
                     return TraceColumn(numbers, decimals)
     bits = np.ascontiguousarray(values).view(f"{values.dtype.byteorder}i{values.dtype.itemsize}").astype(np.int64)
-    return TraceColumn(bits, -1)
+    return TraceColumn(bits, FLOAT_BITS)
+
+
+def _make_integers(values: Any, decimals: int) -> Numbers | None:
+    """Return floats as integers from which ``_restore_floats`` restores them; None: it would not."""
+    floats = values.astype(np.float64)
+    whole = np.rint(floats * 10.0**decimals if decimals >= 0 else np.ldexp(floats, FLOAT_BITS - decimals))
+    if not (np.abs(whole) < 1 << 62).all():
+        return None
+    numbers: Numbers = whole.astype(np.int64)
+    return numbers if _restore_floats(numbers, decimals, values.dtype).tobytes() == values.tobytes() else None
 
 
 def _restore_floats(numbers: Numbers, decimals: int, dtype: Any) -> Any:
-    return (numbers.astype(np.float64) / 10.0**decimals).astype(dtype)
+    floats = numbers.astype(np.float64)
+    return (floats / 10.0**decimals if decimals >= 0 else np.ldexp(floats, decimals - FLOAT_BITS)).astype(dtype)
 
 
 def encode_table(table: TraceTable) -> bytes:
-    """Encode a table that ``read_text_tables`` or ``read_array_tables`` has read; raise ValueError or the like for any other table."""
-    return table.head + (_encode_array(table) if table.dtype else _encode_text(table))
-
-
-def _encode_text(table: TraceTable) -> bytes:
-    text = bytearray()
-    for at in range(0, len(table.columns[0].values), ROWS):
-        fields = [_format_fields(column, at) for column in table.columns]
-        text += b"\n" * bool(at) + b"\n".join(map(table.separator.join, zip(*fields, strict=True)))
-        if len(text) > MAX_SECTION_BYTES:
-            raise ValueError("more than any piece has")
-    return bytes(text) + b"\n" * table.ended
-
-
-def _format_fields(column: TraceColumn, at: int) -> list[bytes]:
-    """Format the fields of the ``ROWS`` rows from ``at`` on: as Python numbers all of them would take much memory."""
-    values: list[int] = column.values[at : at + ROWS].tolist()
-    if column.words is not None:
-        if values and min(values) < 0:
-            raise ValueError("a word that is not there")
-        return [column.words[each] for each in values]
-    if not column.decimals:
-        return [b"%d" % each for each in values]
-    one = 10**column.decimals
-    return [b"%s%d.%0*d" % (b"-" * (each < 0), abs(each) // one, column.decimals, abs(each) % one) for each in values]
+    """Encode a table that a function of this module has read; raise ValueError or the like for any other table."""
+    if table.dtype == OTF2:
+        return _core.format_otf2(_list_columns(table), MAX_SECTION_BYTES)
+    if table.dtype.startswith(CLOG2):
+        return table.head + _encode_clog2(table)
+    if table.dtype:
+        return table.head + _encode_array(table)
+    return table.head + _core.format_trace_text(_list_columns(table), table.separator, table.ended, MAX_SECTION_BYTES)
 
 
 def _encode_array(table: TraceTable) -> bytes:
@@ -205,7 +192,7 @@ def _encode_array(table: TraceTable) -> bytes:
     rows = np.empty(len(table.columns[0].values), dtype=row)
     for name, column in zip(row.names or (), table.columns, strict=True):
         kind = row[name]
-        if kind.kind == "f" and column.decimals >= 0:
+        if kind.kind == "f" and column.decimals != FLOAT_BITS:
             rows[name] = _restore_floats(column.values, column.decimals, kind)
         elif kind.kind == "f":
             rows[name] = column.values.astype(f"{kind.byteorder}i{kind.itemsize}").view(kind)
@@ -215,21 +202,11 @@ def _encode_array(table: TraceTable) -> bytes:
     return written
 
 
-#: The value of ``TraceTable.dtype``.
-NAME = "otf2"
+#: The value of ``TraceTable.dtype`` for events of OTF2.
+OTF2 = "otf2"
 
 #: First bytes of a file: a chunk, and the byte order of its numbers (``B``: lowest byte first).
 MAGIC = b"\x03B"
-
-_CHUNK_HEADER, _TIMESTAMP, _FIRST_WITH_LENGTH = 3, 5, 10
-_CHUNK_BYTES, _TIME, _STAMP = 18, struct.Struct("<Q"), bytes([_TIMESTAMP])
-_LONG = 255
-
-#: Bytes of one record at most; a file with longer ones is not a trace.
-_MAX_RECORD_BYTES = 1 << 16
-
-#: Different words at most; with more of them nothing recurs.
-_MAX_WORDS = 1 << 20
 
 
 def read_otf2_tables(file: BinaryIO) -> Iterator[TraceTable]:
@@ -240,74 +217,65 @@ def read_otf2_tables(file: BinaryIO) -> Iterator[TraceTable]:
     """
     block, rest = file.read(PIECE_BYTES), b""
     while block:
-        table, rest = _parse_table(rest + block)
+        try:
+            columns, length = _core.parse_otf2(rest + block)
+        except ValueError as error:
+            raise NotPackableError(str(error)) from error
+        rest = (rest + block)[length:]
         block = file.read(PIECE_BYTES)
         if rest and not block:
             raise NotPackableError("its last event is cut off")
-        yield table
+        yield TraceTable(b"", [_make_column(*each) for each in columns], dtype=OTF2)
 
 
-def _parse_table(block: bytes) -> tuple[TraceTable, bytes]:
-    """Parse the complete records of a block; return them, and the remaining bytes."""
-    numbers: dict[bytes, int] = {}
-    times, words, now, at = [], [], 0, 0
-    while (end := _find_record_end(block, at)) <= len(block):
-        begin = at
-        word = block[at:end]
-        if block[at] == _TIMESTAMP:
-            begin = at + 1 + _TIME.size
-            (now,) = _TIME.unpack_from(block, at + 1)
-            word = block[at : at + 1] + block[begin:end]
-        times.append(now)
-        words.append(numbers.setdefault(word, len(numbers)))
-        at = end
-        if at == len(block):
-            break
-    if not times or len(numbers) > _MAX_WORDS or max(times) >= 1 << 63:
-        raise NotPackableError("its events are not as those of OTF2")
-    columns = [
-        TraceColumn(np.array(times, dtype=np.int64)),
-        TraceColumn(np.array(words, dtype=np.int64), words=tuple(numbers)),
-    ]
-    return TraceTable(b"", columns, dtype=NAME), block[at:]
+#: Begin of ``TraceTable.dtype`` for records of CLOG-2; after it ``>`` or ``<``, the byte order, and the bytes of a block.
+CLOG2 = "clog2"
+
+#: First bytes of a file of MPE.
+CLOG2_MAGIC = b"CLOG-02."
+
+#: Bytes of the preamble: texts with a zero byte after each.
+_PREAMBLE_BYTES = 1024
 
 
-def _find_record_end(block: bytes, at: int) -> int:
-    """Return the end of the record that begins at ``at``; a position behind the block if it is incomplete."""
-    beyond = len(block) + 1
-    if at < len(block) and block[at] == _TIMESTAMP:
-        at += 1 + _TIME.size
-    if at >= len(block):
-        return beyond
-    if block[at] == _CHUNK_HEADER:
-        return at + _CHUNK_BYTES
-    if block[at] < _FIRST_WITH_LENGTH:
-        return at + 1
-    if at + 1 >= len(block):
-        return beyond
-    if block[at + 1] != _LONG:
-        return at + 2 + block[at + 1]
-    if at + 2 + _TIME.size > len(block):
-        return beyond
-    (length,) = _TIME.unpack_from(block, at + 2)
-    if length > _MAX_RECORD_BYTES:
-        raise NotPackableError("its events are not as those of OTF2")
-    return at + 2 + _TIME.size + int(length)
+def read_clog2_tables(file: BinaryIO) -> Iterator[TraceTable | bytes]:
+    """Yield the records of a file, one table for each piece, and the bytes that follow the last one.
+
+    Raises:
+        NotPackableError: The file is not as MPE writes it.
+    """
+    preamble = file.read(_PREAMBLE_BYTES)
+    texts = preamble.split(b"\0")
+    named = dict(pairwise(texts))
+    size, order = named.get(b"block_size=", b""), named.get(b"is_big_endian=", b"").strip()
+    if len(preamble) < _PREAMBLE_BYTES or not size.isdigit() or order not in (b"TRUE", b"FALSE"):
+        raise NotPackableError("its preamble is not as MPE writes it")
+    block_bytes = int(size)
+    dtype = f"{CLOG2}{'>' if order == b'TRUE' else '<'}{block_bytes}"
+    if not 0 < block_bytes <= PIECE_BYTES:
+        raise NotPackableError("its blocks are too large")
+    head, is_over = preamble, False
+    while not is_over:
+        blocks = file.read(PIECE_BYTES // block_bytes * block_bytes)
+        try:
+            columns, length, is_over = _core.parse_clog2(blocks, block_bytes, order == b"TRUE")
+        except ValueError as error:
+            raise NotPackableError(str(error)) from error
+        times, *others = [_make_column(*each) for each in columns]
+        yield TraceTable(head, [_make_number_column(times.values.view(np.float64)), *others], dtype=dtype)
+        head, rest = b"", blocks[length:]
+        if rest and not is_over:
+            raise NotPackableError("its last block is cut off")
+    while rest:  # the communicators
+        yield rest
+        rest = file.read(PIECE_BYTES)
 
 
-def encode_otf2_table(table: TraceTable) -> bytes:
-    """Encode a table that ``read_otf2_tables`` has read; raise ValueError or the like for any other table."""
-    times, words = table.columns
-    if words.words is None or len(times.values) != len(words.values):
-        raise ValueError("no events")
-    known, events = words.words, bytearray()
-    for at in range(0, len(words.values), ROWS):
-        values: list[int] = words.values[at : at + ROWS].tolist()
-        if min(values) < 0:
-            raise ValueError("a word that is not there")
-        for when, number in zip(times.values[at : at + ROWS].view(np.uint64).tolist(), values, strict=True):
-            word = known[number]
-            events += word[:1] + _TIME.pack(when) + word[1:] if word[:1] == _STAMP else word
-        if len(events) > MAX_SECTION_BYTES:
-            raise ValueError("more than any piece has")
-    return bytes(events)
+def _encode_clog2(table: TraceTable) -> bytes:
+    times, *others = _list_columns(table)
+    bits = times
+    if table.columns[0].decimals != FLOAT_BITS:
+        floats = _restore_floats(table.columns[0].values, table.columns[0].decimals, np.dtype(np.float64))
+        bits = (floats.tobytes(), 0, None)
+    order, block_bytes = table.dtype[len(CLOG2)], int(table.dtype[len(CLOG2) + 1 :])
+    return _core.format_clog2([bits, *others], block_bytes, order == ">", MAX_SECTION_BYTES)

@@ -15,6 +15,7 @@ use super::super::control::Control;
 use super::super::live::cpu_seconds_of;
 use super::super::outcome::Failure;
 use super::super::place::Place;
+use super::super::preloaded;
 use super::super::spawn::{Process, Start, Usage, spawn};
 use super::super::task::{Placement, Task};
 use super::greet::greet;
@@ -127,19 +128,6 @@ impl Place {
 
     /// The tool's environment, with our library and what that is to know.
     fn warm_environ(&self, name: &str, inputs: &[PathBuf]) -> io::Result<Vec<CString>> {
-        const PRELOAD: &[u8] = b"LD_PRELOAD=";
-        let (mut before, mut environ) = (vec![], vec![]);
-        for entry in &self.environ {
-            match entry.to_bytes().strip_prefix(PRELOAD) {
-                Some(text) => before = text.to_vec(),
-                None => environ.push(entry.clone()),
-            }
-        }
-        let mut preload = [PRELOAD, self.warmth.library()?.as_bytes()].concat();
-        if !before.is_empty() {
-            preload.push(b':');
-            preload.extend(before);
-        }
         let mut told = format!("MILLRACE_WARM={}/{name}", std::process::id()).into_bytes();
         for input in inputs {
             let about = fs_err::metadata(input.parent().unwrap_or(Path::new("/")))?;
@@ -148,8 +136,7 @@ impl Place {
             told.extend(folder.into_bytes());
             told.extend(input.file_name().map_or(&b""[..], OsStr::as_bytes));
         }
-        environ.extend([CString::new(preload)?, CString::new(told)?]);
-        Ok(environ)
+        preloaded::environ(&self.environ, self.warmth.library()?.as_bytes(), told)
     }
 
     /// Whether the tool may be forked, and what it has open.
