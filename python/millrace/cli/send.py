@@ -158,7 +158,7 @@ def receive_command(
     made = pack_receiver.PackReceiver(place, dests, there, confirm_command)
     try:
         with pack_destinations.explain_write_errors(dests[0]):
-            pack_receiver.receive_pack(made, place, sys.stdin.buffer, sys.stdout.buffer)
+            why = pack_receiver.receive_pack(made, place, sys.stdin.buffer, sys.stdout.buffer)
     except (RefusedError, ToolError):
         if is_new:  # else the same command can resume an earlier start
             place.remove()
@@ -166,4 +166,4 @@ def receive_command(
     finally:
         held.close()
         pack_destinations.remove_emptied_folder(place.folder)
-    click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)
+    click.echo(f"millrace: {', '.join(map(str, outputs))}: {why}", err=True)

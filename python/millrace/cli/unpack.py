@@ -59,8 +59,10 @@ def command(
         settings = RegenerationSettings(remove_mpi_variables(os.environ), slots, work_dir)
         place = pack_unpacker.UnpackOptions(settings, cwd, db, cwd / queries if queries else None, any_version)
         with pack_destinations.explain_write_errors(dests[0]):
-            pack_unpacker.unpack_outputs(source, made, dests, place, lambda _, argv: yes or _ask_confirmation(argv))
-    click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)
+            why = pack_unpacker.unpack_outputs(
+                source, made, dests, place, lambda _, argv: yes or _ask_confirmation(argv)
+            )
+    click.echo(f"millrace: {', '.join(map(str, outputs))}: {why}", err=True)
 
 
 def _check_output_count(made: PackRecipe, outputs: Sequence[Path]) -> None:
@@ -86,8 +88,14 @@ def _ask_confirmation(argv: Sequence[str]) -> bool:
 def _list_contents(made: PackRecipe) -> str:
     """Describe the contents of a pack, in lines."""
     from millrace.core.text_format import escape_unprintable, format_size
+    from millrace.extensions.pack.layout import UNKNOWN
 
-    lines = [f"output {each.name}: {format_size(each.bytes)}, SHA-256 {each.sha256}" for each in made.outputs]
+    lines = [
+        f"output {each.name}: {format_size(each.bytes)}, SHA-256 {each.sha256}"
+        if each.sha256 != UNKNOWN
+        else f"output {each.name}: was not computed before it was packed"
+        for each in made.outputs
+    ]
     if made.queries and made.database:
         arguments = [each if isinstance(each, str) else _format_placeholder(each) for each in made.arguments]
         lines += [

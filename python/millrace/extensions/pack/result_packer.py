@@ -7,6 +7,7 @@ folder.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from millrace.extensions.pack import (
     difference,
     hits,
     layout,
+    output_texts,
     pack_destinations,
     regeneration_run,
     regeneration_trial,
@@ -32,8 +34,14 @@ from millrace.extensions.pack import (
 from millrace.extensions.pack import result_codec as codecs
 from millrace.extensions.pack.difference import SectionSink, estimate_zstd_bytes, strip_outputs
 from millrace.extensions.pack.hits import BatchHits
-from millrace.extensions.pack.layout import MAX_SECTION_BYTES, OriginalOutput, PackRecipe, PackWriter, SectionKind
-from millrace.extensions.pack.pack_destinations import PipeEnds, redirect_to_pipes
+from millrace.extensions.pack.layout import (
+    MAX_SECTION_BYTES,
+    OriginalOutput,
+    PackedTexts,
+    PackRecipe,
+    PackWriter,
+    SectionKind,
+)
 from millrace.extensions.pack.regeneration_run import NOWHERE, RegenerationSettings, is_plain_argument
 from millrace.extensions.pack.regeneration_trial import RegenerationTrial
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, ResultCodec
@@ -112,6 +120,8 @@ class PackOptions:
     trust: bool = False
     #: Most seconds that a regeneration may take; None: no limit.
     effort: float | None = None
+    #: Share of the batches that are regenerated and compared with the command itself, if it was not run.
+    verify: float = 0.0
 
 
 def pack_result(
@@ -269,24 +279,52 @@ class ResultPacker:
         return strip_outputs(self.codec, plan, regeneration_run.run_regeneration(plan))
 
     def plan_regeneration(
-        self, folder: Path, source: Path, made: PackRecipe, batches: Sequence[QueryBatch], found: Sequence[BatchHits], pipes: Sequence[PipeEnds] = (),
+        self, folder: Path, source: Path, made: PackRecipe, batches: Sequence[QueryBatch], found: Sequence[BatchHits], key: str = "",
     ) -> RunPlan:  # fmt: skip
         """Plan the run that regenerates the outputs for the queries of ``source``, which are ``batches``.
 
         Args:
-            pipes: Pipes for the outputs; none: they are files.
+            key: See ``regeneration_run.get_output_name``.
         """
-        settings, command = self._wishes.settings, self._plan.command
-        argv = regeneration_run.build_command_line(
-            command.argv[0] if "/" not in command.argv[0] else str(command.exe), made.arguments,
-            self.codec.format_database_argument(self._use, command),
-        )  # fmt: skip
-        plan = regeneration_run.plan_regeneration_run(folder, source, argv, self.codec, settings, made.database)
-        plan = redirect_to_pipes(plan, pipes) if pipes else plan
+        settings, argv = self._wishes.settings, self.build_command_line(made, key)
+        plan = regeneration_run.plan_regeneration_run(folder, source, argv, self.codec, settings, made.database, key)
         if not regeneration_run.has_current_hits(plan):
             blocks = self.codec.format_search_blocks(plan.use, plan.command, found)
             regeneration_run.write_search_journal(plan, zip(batches, blocks, strict=True))
         return plan
+
+    def collect_texts(self, folder: Path, made: PackRecipe) -> PackedTexts:
+        """Collect the texts of the outputs from a regeneration of the first query without hits, in the new ``folder``.
+
+        Raises:
+            NotPackableError: There is no query.
+        """
+        folder.mkdir()
+        sample = folder / "sample"
+        first = next(result_codec.cut_query_batches(self.queries, self.item, [1], sample), None)
+        if first is None:
+            raise NotPackableError("there are no queries")
+        plan = self.plan_regeneration(folder, sample, made, [first], [BatchHits(1, [])])
+        outputs, command = regeneration_run.run_regeneration(plan), self._plan.command
+        return output_texts.collect_texts(self.codec, self._plan.use, command.cwd, outputs, folder)
+
+    def search_whole(self, folder: Path, source: Path, made: PackRecipe) -> list[Path]:
+        """Run the command itself for the queries of ``source``; return the outputs as ``regenerate_outputs`` does."""
+        folder.mkdir()
+        plan = regeneration_run.search_whole(folder, source, self.build_command_line(made), self._wishes.settings)
+        outputs = strip_outputs(self.codec, plan, regeneration_run.list_written_outputs(plan))
+        assert self._use.fragmented  # see ``regeneration_run.treat_as_one_fragment``
+        given, typed = self.codec.format_database_argument(self._use, self._plan.command), self._use.fragmented.database
+        for path in outputs:
+            path.write_bytes(path.read_bytes().replace(os.fsencode(given), os.fsencode(typed)))
+        return outputs
+
+    def build_command_line(self, made: PackRecipe, key: str = "") -> tuple[str, ...]:
+        """Build the command of a regeneration here; ``key`` as in ``plan_regeneration``."""
+        command = self._plan.command
+        tool = command.argv[0] if "/" not in command.argv[0] else str(command.exe)
+        database = self.codec.format_database_argument(self._use, command)
+        return regeneration_run.build_command_line(tool, made.arguments, database, key)
 
     def _write_pack(
         self,

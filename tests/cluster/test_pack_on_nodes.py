@@ -1,0 +1,60 @@
+"""``run --pack-to`` on several nodes: each lists the hits of its batches, and the coordinator joins them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import harness
+import pytest
+from cluster_site import NAMES, Cluster, Site
+from private_slurm import Slurm
+from tool_batches import need
+
+COMMAND = "blastp -query q3.faa -db prot -outfmt 0 -num_descriptions 50 -num_alignments 50 -out out"
+
+
+@pytest.fixture
+def expected(bench_of: Path, site: Site) -> bytes:
+    """The serial result, in the folder of the run."""
+    for pattern in ("prot.*", "q3.faa"):
+        for path in bench_of.glob(pattern):
+            (site.folder / path.name).symlink_to(path)
+    subprocess.run([need("blastp"), *COMMAND.split()[1:]], cwd=site.folder, check=True)
+    (site.folder / "out").rename(site.folder / "expected")
+    return (site.folder / "expected").read_bytes()
+
+
+def unpack(millrace: str, site: Site) -> bytes:
+    words = [millrace, "unpack", "r.mrp", "--yes", "-o", "again"]
+    told = subprocess.run(words, cwd=site.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=540)
+    assert told.returncode == 0, told.stderr
+    return (site.folder / "again").read_bytes()
+
+
+def left_over(site: Site) -> set[str]:
+    return {path.name for path in site.folder.iterdir() if path.name.startswith((".r.mrp", "r.mrp.", "out"))}
+
+
+def test_pack_is_made_by_all_nodes(cluster: Cluster, expected: bytes) -> None:
+    nodes = ",".join(NAMES[1:4])
+    options = "--slots 1 --batch 1 --progress none --pack-to r.mrp --with-queries --verify-pack 0.1"
+    process = cluster.start_command(f"{cluster.millrace} run -v --hosts {nodes} {options} -- {COMMAND}")
+    assert process.wait(harness.LONGEST_SECONDS) == 0, cluster.said
+    assert "slots: 3 in 3 processes on 3 nodes" in cluster.said
+    assert "by the command itself" in cluster.said
+    assert unpack(cluster.millrace, cluster.site) == expected
+    assert left_over(cluster.site) == set()
+
+
+@pytest.mark.slow
+def test_pack_is_made_in_a_job_of_slurm(slurm: Slurm, site: Site, millrace: str, expected: bytes) -> None:
+    words = ["run", "-v", "--slots", "1", "--batch", "1", "--progress", "none", "--pack-to", "r.mrp", "--with-queries"]
+    done = subprocess.run(
+        ["salloc", "-N2", millrace, *words, "--", *COMMAND.split()], cwd=site.folder, env=slurm.environ,
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=harness.LONGEST_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "on 2 nodes" in done.stderr
+    assert unpack(millrace, site) == expected
+    assert left_over(site) == set()
