@@ -55,6 +55,6 @@ def test_pack_is_made_in_a_job_of_slurm(slurm: Slurm, site: Site, millrace: str,
         capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=harness.LONGEST_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "on 2 nodes" in done.stderr
+    assert "2 nodes of the Slurm job" in done.stderr
     assert unpack(millrace, site) == expected
     assert left_over(site) == set()
