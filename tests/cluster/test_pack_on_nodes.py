@@ -8,8 +8,11 @@ from pathlib import Path
 import harness
 import pytest
 from cluster_site import NAMES, Cluster, Site
+from harness import wait_until
 from private_slurm import Slurm
 from tool_batches import need
+
+from millrace.extensions.pack import pack_transfer
 
 COMMAND = "blastp -query q3.faa -db prot -outfmt 0 -num_descriptions 50 -num_alignments 50 -out out"
 
@@ -23,6 +26,41 @@ def expected(bench_of: Path, site: Site) -> bytes:
     subprocess.run([need("blastp"), *COMMAND.split()[1:]], cwd=site.folder, check=True)
     (site.folder / "out").rename(site.folder / "expected")
     return (site.folder / "expected").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_pack_is_unpacked_by_all_nodes(cluster: Cluster, expected: bytes, is_lost: bool) -> None:
+    words = [cluster.millrace, "run", "--pack-to", "r.mrp", "--with-queries", "--batch", "1", "--", *COMMAND.split()]
+    subprocess.run(words, cwd=cluster.site.folder, check=True, stdin=subprocess.DEVNULL, timeout=540)
+    nodes = ",".join(NAMES[1:4])
+    process = cluster.start_command(f"{cluster.millrace} unpack r.mrp --yes --hosts {nodes} --slots 1 -o again")
+    for name in NAMES[1:4]:
+        assert wait_until(lambda name=name: cluster.find(name, "unpack --rank"), process), cluster.said
+    if is_lost:
+        cluster.nodes.kill("node2")
+    assert process.wait(harness.LONGEST_SECONDS) == 0, cluster.said
+    assert (cluster.site.folder / "again").read_bytes() == expected
+    assert not list(cluster.site.folder.glob("*.unpack"))
+
+
+@pytest.mark.slow
+def test_received_pack_is_regenerated_by_all_nodes(cluster: Cluster, expected: bytes) -> None:
+    folder = cluster.site.folder
+    words = [cluster.millrace, "run", "--pack-to", "r.mrp", "--with-queries", "--batch", "1", "--", *COMMAND.split()]
+    subprocess.run(words, cwd=folder, check=True, stdin=subprocess.DEVNULL, timeout=540)
+    pack = (folder / "r.mrp").read_bytes()
+    with (folder / "sent").open("wb") as sent:
+        pack_transfer.write_line(sent, pack_transfer.ResumePosition(bytes=0))
+        for piece in (pack, b""):
+            pack_transfer.write_piece(sent, piece)
+    receive = f"{cluster.millrace} receive --hosts {','.join(NAMES[1:4])} --slots 1 -o again"
+    process = cluster.start_command(f"sh -c 'cat sent | {receive} > heard'")
+    assert wait_until(lambda: cluster.find("node3", "unpack --rank"), process), cluster.said
+    assert process.wait(harness.LONGEST_SECONDS) == 0, cluster.said
+    assert (folder / "again").read_bytes() == expected
+    assert (folder / "heard").read_bytes().count(b"\n") == 1  # the ranks wrote nothing into the protocol
+    assert not list(folder.glob(".again*"))
 
 
 def unpack(millrace: str, site: Site) -> bytes:

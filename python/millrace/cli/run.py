@@ -63,7 +63,7 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool, 
 
     The same command again resumes a run that was stopped, killed or crashed.
     """
-    from millrace.core.errors import LostError, MillraceError, RefusedError
+    from millrace.core.errors import MillraceError, RefusedError
     from millrace.launch import mpi_environment
     from millrace.launch.node_allocation import PHASE
     from millrace.launch.supervisor_link import SupervisorLink
@@ -90,10 +90,7 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool, 
     try:
         code = _plan_and_run(job, launched, supervision, as_json=as_json, phase=phase, packing=packing)
     except MillraceError as error:
-        if isinstance(error, LostError):
-            supervision.request_restart()
-        else:
-            supervision.report_exit_code(error.status)
+        supervision.report_error(error)
         raise
     sys.stdout.flush()
     supervision.report_exit_code(code)

@@ -36,10 +36,11 @@ _SSH_FAILED = 255
 @click.option("--queries", default="", metavar="FILE", help="The queries there (default: those that travel along).")
 @click.option("--any-version", is_flag=True, help="Try another version of the tool there, too.")
 @click.option("--slots", type=int, metavar="N", help="Tool processes side by side, there.")
+@click.option("--hosts", default="", metavar="A,B,...", help="Nodes there that regenerate.")
 @click.option("--ssh", default="ssh", metavar="COMMAND", help="What connects, with options: 'ssh -p 2222'.")
 @click.option("--millrace", "program", default="millrace", metavar="PATH", help="Millrace there, if not on the PATH.")
 def command(
-    source: Path, place: str, more: tuple[str, ...], db: str, queries: str, any_version: bool, slots: int | None, ssh: str, program: str,
+    source: Path, place: str, more: tuple[str, ...], db: str, queries: str, any_version: bool, slots: int | None, hosts: str, ssh: str, program: str,
 ) -> None:  # fmt: skip
     """Send a packed result to another machine, where it is regenerated as it arrives.
 
@@ -61,7 +62,7 @@ def command(
     if again := next((path for path in more if path.startswith(f"{found[1]}:")), ""):
         raise RefusedError(f"{again}: names the machine again", "write only the paths of further outputs")
     words = [program, "receive", *(word for path in (found[2], *more) for word in ("-o", path))]
-    for option, value in (("--db", db), ("--queries", queries), ("--slots", str(slots or ""))):
+    for option, value in (("--db", db), ("--queries", queries), ("--slots", str(slots or "")), ("--hosts", hosts)):
         words += [option, value] if value else []
     words += ["--any-version"] if any_version else []
     pack, is_ours = get_working_folder() / source, False
@@ -127,7 +128,13 @@ def _send_pack(pack: Path, connect: list[str]) -> int:
 @click.command("receive", short_help="Write a result that millrace send sends.")
 @add_regenerating_options(required=True)
 def receive_command(
-    outputs: tuple[Path, ...], db: str, queries: Path | None, any_version: bool, slots: int | None, work_dir: str
+    outputs: tuple[Path, ...],
+    db: str,
+    queries: Path | None,
+    any_version: bool,
+    hosts: str,
+    slots: int | None,
+    work_dir: str,
 ) -> None:
     """Regenerate a result while its pack arrives on standard input. Started by ``millrace send``, by ssh."""
     from millrace.cli.run import get_working_folder
@@ -137,6 +144,7 @@ def receive_command(
     from millrace.extensions.pack.pack_receiver import ReceivingFolder
     from millrace.extensions.pack.regeneration_run import RegenerationSettings
     from millrace.launch.mpi_environment import remove_mpi_variables
+    from millrace.launch.node_allocation import find_node_allocation
 
     cwd = get_working_folder()
     dests = [cwd / each for each in outputs]
@@ -145,7 +153,8 @@ def receive_command(
     held = place.acquire_lock(MAX_WAIT_SECONDS, lambda text: click.echo(f"millrace: {text}", err=True))
     is_new = not (place.pack.exists() or place.work.exists())
     settings = RegenerationSettings(remove_mpi_variables(os.environ), slots, work_dir)
-    there = pack_unpacker.UnpackOptions(settings, cwd, db, cwd / queries if queries else None, any_version)
+    nodes = find_node_allocation([hosts] if hosts else [], os.environ)
+    there = pack_unpacker.UnpackOptions(settings, cwd, db, cwd / queries if queries else None, any_version, nodes)
 
     told: list[Sequence[str]] = []
 

@@ -233,7 +233,7 @@ class PackReceiver:
         regeneration_run.extend_search_journal(plan, zip(batches, blocks, strict=True))
         self.busy = True
         try:
-            regeneration_run.run_regeneration(plan)
+            begin.run_regeneration(plan, part)
         finally:
             self.busy = False
 

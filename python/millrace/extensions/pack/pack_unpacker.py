@@ -36,6 +36,7 @@ from millrace.extensions.pack.layout import (
 from millrace.extensions.pack.regeneration_run import RegenerationSettings
 from millrace.extensions.pack.result_codec import NotPackableError, ResultCodec
 from millrace.extensions.pack.result_files import compute_sha256
+from millrace.launch.node_allocation import NodeAllocation
 from millrace.planning.run_plan import RunPlan
 
 #: Bytes of hits at most: it bounds the memory that a pack can demand.
@@ -56,6 +57,8 @@ class UnpackOptions:
     queries: Path | None = None
     #: Whether another version of the tool may be tried.
     any_version: bool = False
+    #: The nodes that regenerate; None: this machine alone.
+    nodes: NodeAllocation | None = None
 
 
 def read_recipe(pack: Path) -> PackRecipe:
@@ -207,6 +210,24 @@ class PreparedRegeneration:
         check_output_names(made.outputs, [each.name for each in plan.use.outputs])
         return plan
 
+    def run_regeneration(self, plan: RunPlan, source: Path) -> None:
+        """Complete ``plan``, the run for the queries in ``source``, on all nodes.
+
+        Raises:
+            MillraceError: The run was not completed.
+        """
+        made, settings = self.made, self.here.settings
+        if self.here.nodes is None:
+            regeneration_run.run_regeneration(plan)
+            return
+        from millrace.extensions.pack import node_regeneration  # few use several nodes, and it imports much
+
+        order = node_regeneration.RegenerationOrder(
+            queries=str(source), argv=self.argv, codec=made.codec, database=made.database, key=self.key, slots=settings.slots,
+            work_dir=settings.work_dir, in_journal=all(each.to == os.devnull for each in plan.use.outputs),
+        )  # fmt: skip
+        node_regeneration.run_on_nodes(self.folder, order, plan, self.here.nodes)
+
 
 def prepare_regeneration(
     found: Iterator[PackSection],
@@ -258,7 +279,7 @@ def _regenerate_outputs(begin: PreparedRegeneration, found: Sequence[BatchHits],
         (regeneration_run.write_search_journal if put_all else regeneration_run.extend_search_journal)(
             plan, zip(batches, blocks, strict=True)
         )
-    regeneration_run.run_regeneration(plan)
+    begin.run_regeneration(plan, begin.queries)
     return plan
 
 
