@@ -178,15 +178,13 @@ def _plan_in_folder(
     return msgspec.structs.replace(made, use=msgspec.structs.replace(made.use, outputs=outputs), listed=False)
 
 
-def search_whole(folder: Path, queries: Path, argv: Sequence[str], settings: RegenerationSettings) -> RunPlan:
-    """Run the command of a regeneration in the existing ``folder``, with the whole database; return its plan.
+def plan_whole_search(folder: Path, queries: Path, argv: Sequence[str], settings: RegenerationSettings) -> RunPlan:
+    """Plan the command of a regeneration in the existing ``folder``, with the whole database.
 
     Raises:
-        MillraceError: The run was not completed.
+        MillraceError: The command is refused, or a file is missing.
     """
-    plan = _plan_in_folder(folder, queries, argv, settings, fragments="1")
-    run_regeneration(plan)
-    return plan
+    return _plan_in_folder(folder, queries, argv, settings, fragments="1")
 
 
 def _link_queries(link: Path, queries: Path) -> None:

@@ -166,7 +166,7 @@ class ResultPacker:
         self, plan: RunPlan, outputs: Sequence[Path], originals: tuple[OriginalOutput, ...], dest: Path, wishes: PackOptions,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._plan, self.codec, self._wishes, self._say = plan, get_result_codec(plan), wishes, say
+        self._plan, self.codec, self.wishes, self._say = plan, get_result_codec(plan), wishes, say
         self._outputs, self._originals, self._dest = outputs, originals, dest
         if len(plan.use.inputs) != 1 or plan.use.inputs[0].path == "-" or plan.use.inputs[0].format == "files":
             raise NotPackableError("the queries are not one file")
@@ -178,7 +178,7 @@ class ResultPacker:
     def pack(self) -> PackSummary:
         begun = time.monotonic()
         made = self.make_recipe()
-        key = hashlib.sha256(layout.encode_recipe(made) + b"%d" % self._wishes.batch).hexdigest()[:12]
+        key = hashlib.sha256(layout.encode_recipe(made) + b"%d" % self.wishes.batch).hexdigest()[:12]
         with open_packing_folder(self._dest, key) as folder:
             batches = self.cut_queries(folder)
             found = self.find_hits(folder, batches)
@@ -215,7 +215,7 @@ class ResultPacker:
     def cut_queries(self, folder: Path) -> list[QueryBatch]:
         """Cut the queries into batches."""
         return list(
-            result_codec.cut_query_batches(self.queries, self.item, repeat(self._wishes.batch), folder / "batch")
+            result_codec.cut_query_batches(self.queries, self.item, repeat(self.wishes.batch), folder / "batch")
         )
 
     def find_hits(self, folder: Path, batches: Sequence[QueryBatch]) -> list[BatchHits]:
@@ -230,7 +230,7 @@ class ResultPacker:
         if argv is None:
             raise NotPackableError("it cannot be told which query a line of the result is of")
         self._say("the result does not tell which query hit which entry: searching once more")
-        plan = regeneration_run.run_search(argv, command.cwd, folder, self._wishes.settings)
+        plan = regeneration_run.run_search(argv, command.cwd, folder, self.wishes.settings)
         found = self.codec.read_result_hits(self._use, plan.command, [place], batches)
         if found is None:
             raise NotPackableError("it cannot be told which query a hit is of")
@@ -244,7 +244,7 @@ class ResultPacker:
         Raises:
             NotPackableError: Regenerating would take longer than the user's limit.
         """
-        effort, trust = self._wishes.effort, self._wishes.trust
+        effort, trust = self.wishes.effort, self.wishes.trust
         if effort is None and not (trust and len(batches) > regeneration_trial.BATCHES):
             return None
         tried = self.run_trial(folder / "trial", made, batches, found)
@@ -286,7 +286,7 @@ class ResultPacker:
         Args:
             key: See ``regeneration_run.get_output_name``.
         """
-        settings, argv = self._wishes.settings, self.build_command_line(made, key)
+        settings, argv = self.wishes.settings, self.build_command_line(made, key)
         plan = regeneration_run.plan_regeneration_run(folder, source, argv, self.codec, settings, made.database, key)
         if not regeneration_run.has_current_hits(plan):
             blocks = self.codec.format_search_blocks(plan.use, plan.command, found)
@@ -311,8 +311,8 @@ class ResultPacker:
     def search_whole(self, folder: Path, source: Path, made: PackRecipe) -> list[Path]:
         """Run the command itself for the queries of ``source``; return the outputs as ``regenerate_outputs`` does."""
         folder.mkdir()
-        plan = regeneration_run.search_whole(folder, source, self.build_command_line(made), self._wishes.settings)
-        outputs = strip_outputs(self.codec, plan, regeneration_run.list_written_outputs(plan))
+        plan = regeneration_run.plan_whole_search(folder, source, self.build_command_line(made), self.wishes.settings)
+        outputs = strip_outputs(self.codec, plan, regeneration_run.run_regeneration(plan))
         assert self._use.fragmented  # see ``regeneration_run.treat_as_one_fragment``
         given, typed = self.codec.format_database_argument(self._use, self._plan.command), self._use.fragmented.database
         for path in outputs:
@@ -342,7 +342,7 @@ class ResultPacker:
         try:
             writer.add(SectionKind.RECIPE, layout.encode_recipe(made))
             before = writer.size
-            if self._wishes.with_queries:
+            if self.wishes.with_queries:
                 pack_queries(writer, self.queries)
             of_queries, before = writer.size - before, writer.size
             for at in range(0, len(found), MAX_SECTION_BATCHES):
