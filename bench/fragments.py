@@ -263,7 +263,7 @@ def _choose(folder: Path, size: int, repeats: int) -> None:
             found = [text[begin : begin + length] for begin, length in blocks]
             for view in found:
                 _core.crc32c(view)  # as `millrace.core.journal_blocks.map_blocks` does
-            kind.make_candidates(use.fragmented, folder / f"chosen{number}", folder, os.environ, found)
+            kind.make_candidates(use.fragmented, folder / f"chosen{number}", folder, os.environ, found, 1)
             for view in found:
                 view.release()
         best = min(best, time.process_time() - begun)

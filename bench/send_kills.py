@@ -1,4 +1,4 @@
-"""Kill sender, receiver and link of ``millrace send`` at moments by chance, again and again: it goes on, and the result is the same."""
+"""Kill sender, receiver and link of ``millrace send``, or a run that packs, at moments by chance: each goes on, and the result is the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--part", type=int, default=60, help="so many queries")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--packing", action="store_true", help="kill runs with --pack-to instead")
     options = parser.parse_args(arguments)
+    if options.packing:
+        return kill_packing_runs(options.kills, options.part, random.Random(options.seed))
     chance, killed, sent = random.Random(options.seed), Counter[str](), 0
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         ends = _Ends(Path(name), options.part)
@@ -44,6 +47,40 @@ def main(arguments: list[str]) -> int:
                 return 1
             sent += 1
             print(f"{sent} results, all the same; killed: {dict(killed)}", flush=True)
+    return 0
+
+
+def kill_packing_runs(kills: int, part: int, chance: random.Random) -> int:
+    """Kill runs with ``--pack-to``, each so often until it is done, and unpack what they have packed; 1 if a result is another one."""
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
+        folder, killed, packed = Path(name), 0, 0
+        pack.prepare(folder, part)
+        subprocess.run(COMMAND.split(), cwd=folder, check=True)
+        run = [pack.MILLRACE, "run", "--pack-to", "hits.mrp", "--with-queries", "--batch", "3", "--", *COMMAND.split()]
+        unpack = [pack.MILLRACE, "unpack", "hits.mrp", "--yes", "-o", "again"]
+        begun = time.monotonic()
+        with (folder / "log").open("ab") as log:
+            subprocess.run(run, cwd=folder, check=True, stderr=log)
+            usual = time.monotonic() - begun
+            while killed < kills:
+                (folder / "hits.mrp").unlink(missing_ok=True)
+                status: int | None = None
+                while status != 0:
+                    process = subprocess.Popen(run, cwd=folder, stderr=log, start_new_session=True)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(chance.uniform(0, usual) if killed < kills else LONG)
+                    if process.poll() is None:
+                        killed += 1
+                        # The process alone, or all of it at once.
+                        (os.kill if chance.random() < 0.5 else os.killpg)(process.pid, signal.SIGKILL)
+                    status = process.wait(LONG)
+                packed += 1
+                subprocess.run(unpack, cwd=folder, check=True, stderr=log)
+                left = [path.name for path in folder.glob("*hits.mrp*") if path.name != "hits.mrp"]
+                if left or not filecmp.cmp(folder / "again", folder / "hits", shallow=False):
+                    print(f"another result, or left over: {left}, after {killed} kills")
+                    return 1
+                print(f"{packed} packs, all with the same result; {killed} kills", flush=True)
     return 0
 
 

@@ -95,7 +95,7 @@ def in_fragments(use: ToolUse, size: int, cwd: Path, folder: Path) -> dict[str, 
             execute(fragment.argv, use, database, slot)
             for fragment, database in zip(use.fragmented.fragments, databases, strict=True)
         ]
-        name = kind.make_candidates(use.fragmented, slot / ".candidates", cwd, ENVIRON, found)
+        name = kind.make_candidates(use.fragmented, slot / ".candidates", cwd, ENVIRON, found, len(batch))
         stdout = execute(use.fragmented.finish, use, f".candidates/{name}", slot)
         patches = {index: (how, side) for index, how, side in kind.list_patches(use.fragmented, slot / ".candidates")}
         for index, output in enumerate(use.outputs):

@@ -1,8 +1,9 @@
-"""`run --pack-to`: the result is packed while it is made, and never lies in a file."""
+"""`run --pack-to`: the hits are packed as they are found, and the result is never computed there."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -42,8 +43,12 @@ def names(folder: Path) -> set[str]:
 def test_result_is_packed_during_the_run(place: Path) -> None:
     expected = serial(place, "blastp -query q3.faa -db prot -outfmt 0")
     command = "blastp -query q3.faa -db prot -outfmt 0 -num_threads 2 -out out"
-    told = ask(place, "run", "--pack-to", "r.mrp", "--with-queries", "--fragments", "2", "--", *command.split())
+    told = ask(
+        place, "run", "--pack-to", "r.mrp", "--with-queries", "--fragments", "2", "--verify-pack", "0.1", "--",
+        *command.split(),
+    )  # fmt: skip
     assert told.returncode == 0, told.stderr
+    assert "by the command itself" in told.stderr
     assert names(place) == {"r.mrp"}
     assert pack_unpacker.read_recipe(place / "r.mrp").codec == "blast"
     told = ask(place, "unpack", "r.mrp", "--yes", "-o", "again")
@@ -51,19 +56,58 @@ def test_result_is_packed_during_the_run(place: Path) -> None:
     assert (place / "again").read_bytes() == expected
 
 
-def test_reports_name_the_paths_as_typed(place: Path) -> None:
-    command = "hmmscan -o out --tblout t --domtblout d p.hmm q.faa"
+#: What HMMER measures at each search, and where another one ran: lines of reports, and at the end of tables.
+MEASURED = re.compile(rb"^# (CPU time|Mc/sec|Date):.*$", re.MULTILINE)
+
+
+def test_outputs_are_those_of_the_command_where_it_was_typed(place: Path) -> None:
+    """Paths as typed and the working folder, although another name was searched elsewhere on another day."""
+    (place / "in").mkdir()
+    (place / "in" / "q.faa").symlink_to((place / "q.faa").readlink())
+    command = f"hmmscan -o out --tblout {place}/t --domtblout ./d p.hmm in/q.faa"
     serial(place, command)
-    told = ask(place, "run", "--pack-to", "r.mrp", "--keep-run-dir", "--", *command.split())
+    expected = {name: (place / name).read_bytes() for name in ("out", "t", "d")}
+    elsewhere = place / "else where"
+    elsewhere.mkdir()
+    told = ask(place, "run", "--pack-to", "r.mrp", "--keep-run-dir", "--verify-pack", "0.1", "--", *command.split())
     assert told.returncode == 0, told.stderr
-    # What it has written is known from the run that was kept.
-    for name in ("out", "tblout", "domtblout"):
-        assert ask(place, "gather", "r.mrp.millrace", "--stream", name, "-o", f"written-{name}").returncode == 0
-    told = ask(place, "unpack", "r.mrp", "--yes", "--queries", "q.faa", "-o", "again", "-o", "again-t", "-o", "again-d")
+    told = ask(
+        elsewhere, "unpack", "../r.mrp", "--yes", "--db", "../p.hmm", "--queries", "../q.faa", "-o", "out", "-o", "t", "-o", "d"
+    )  # fmt: skip
     assert told.returncode == 0, told.stderr
-    for name, again in (("out", "again"), ("tblout", "again-t"), ("domtblout", "again-d")):
-        assert (place / again).read_bytes() == (place / f"written-{name}").read_bytes()
-    assert b"output directed to file:         out\n" in (place / "again").read_bytes()
+    assert "by the same version, queries and database" in told.stderr
+    for name, before in expected.items():
+        assert MEASURED.sub(b"", (elsewhere / name).read_bytes()) == MEASURED.sub(b"", before)
+    assert f"# Current dir:     {place}\n".encode() in (elsewhere / "t").read_bytes()
+    # The directory of such a run has no result to pack or gather.
+    for arguments in (["pack", "r.mrp.millrace", "-o", "other.mrp"], ["gather", "r.mrp.millrace", "--stream", "out"]):
+        told = ask(place, *arguments)
+        assert told.returncode == 2, told.stderr
+
+
+def test_another_database_or_version_is_refused(place: Path, tmp_path: Path) -> None:
+    """Nothing else shows that the result is that of the command."""
+    command = "blastp -query q3.faa -db prot -outfmt 6 -out out"
+    told = ask(place, "run", "--pack-to", "r.mrp", "--with-queries", "--", *command.split())
+    assert told.returncode == 0, told.stderr
+    (place / "other").mkdir()
+    made = ["makeblastdb", "-in", "q.faa", "-dbtype", "prot", "-out", "other/prot"]
+    subprocess.run(made, cwd=place, check=True, stdout=subprocess.DEVNULL)
+    for words, arguments in (("that one had", ["--db", "other/prot"]), ("here is blastp", ["--any-version"])):
+        if arguments == ["--any-version"]:
+            wrapper = place / "bin" / "blastp"
+            wrapper.parent.mkdir()
+            wrapper.write_text(
+                f'#!/bin/sh\n[ "$1" != -version ] || {{ echo "blastp: 9.9.9+"; exit; }}\nexec {need("blastp")} "$@"\n'
+            )
+            wrapper.chmod(0o755)
+        path = f"{place}/bin:{os.environ['PATH']}"
+        told = subprocess.run(
+            [*MILLRACE, "unpack", "r.mrp", "--yes", "-o", "again", *arguments], cwd=place, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path}, timeout=540,
+        )  # fmt: skip
+        assert (told.returncode, words in told.stderr) == (2, True), told.stderr
+        assert not (place / "again").exists()
 
 
 def held(folder: Path) -> Path:
@@ -123,8 +167,9 @@ def test_unpackable_run_is_refused_before_the_start(place: Path) -> None:
     for words, arguments in (
         ("is no pack", ["--pack-to", "notes.txt", "--", *command]),
         ("is a link", ["--pack-to", "q.faa", "--", *command]),
-        ("one machine", ["--pack-to", "r.mrp", "--hosts", "a,b", "--", *command]),
         ("belongs to --pack-to", ["--with-queries", "--", *command]),
+        ("belongs to --pack-to", ["--verify-pack", "0.5", "--", *command]),
+        ("--verify-pack", ["--pack-to", "r.mrp", "--verify-pack", "1", "--", *command, "-seqidlist", "q.faa"]),
     ):
         told = ask(place, "run", *arguments)
         assert told.returncode == 2, told.stderr

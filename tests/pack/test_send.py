@@ -228,3 +228,24 @@ def test_receiving_in_user_space_leaves_no_folder(ends: Ends) -> None:
         subprocess.run([*ssh, f"umount {there}"], check=True, stdin=subprocess.DEVNULL, timeout=LONG)
     assert ends.result.stat().st_size > 0
     assert [path.name for path in ends.there.glob(".*")] == []
+
+
+def test_plan_before_the_search_finds_the_crossover(bench_of: Path, tmp_path: Path) -> None:
+    for name in ("q3.faa", *(path.name for path in bench_of.glob("prot.*"))):
+        (tmp_path / name).symlink_to(bench_of / name)
+    command = ["blastp", "-query", "q3.faa", "-db", "prot", "-outfmt", "0", "-out", "out"]
+
+    def plan(*options: str) -> str:
+        told = ask(tmp_path, "send", "--plan", *options, "--", *command)
+        assert told.returncode == 0, told.stderr
+        return told.stdout
+
+    # A link that is slower than all these cores, and one that is faster than a single core that is slow.
+    slow = plan("--bandwidth", "1K", "--cores", "1000")
+    assert "best: packed\n" in slow and "packed is sooner than zstd below" in slow
+    fast = plan("--bandwidth", "100G", "--cores", "1000", "--cores-there", "1", "--speed-there", "0.1")
+    assert "packing does not pay at 100G" in fast
+    assert [path.name for path in tmp_path.iterdir() if not path.is_symlink()] == []
+    for words, arguments in (("--bandwidth", ["--plan", "--", *command]), ("what to send", ["--slots", "1"])):
+        told = ask(tmp_path, "send", *arguments)
+        assert (told.returncode, words in told.stderr) == (2, True), told.stderr

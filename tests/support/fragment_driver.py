@@ -67,7 +67,8 @@ def in_fragments(
     for first in range(0, len(records), size):
         place = folder / f"batch{first}"
         (place / "database").mkdir(parents=True)
-        batch = b"".join(records[first : first + size])
+        part = records[first : first + size]
+        batch = b"".join(part)
         query = place / Path(use.inputs[0].path).name
         query.write_bytes(batch)
         key = (batch, tuple((fragment.argv, fragment.first, fragment.last) for fragment in fragmented.fragments))
@@ -77,10 +78,10 @@ def in_fragments(
                 out = place / f"found{number}"
                 _call(_filled(fragment.argv, query, database, out), command)
                 found[key].append(out.read_bytes())
-        name = kind.make_candidates(fragmented, place / "database", command.cwd, command.environ, found[key])
+        name = kind.make_candidates(fragmented, place / "database", command.cwd, command.environ, found[key], len(part))
         path = str(place / "database" / name)
         stdout = _call(_filled(fragmented.finish, query, path, place / "out"), command)
-        blocks.append((len(records[first : first + size]), stdout.replace(path.encode(), fragmented.database.encode())))
+        blocks.append((len(part), stdout.replace(path.encode(), fragmented.database.encode())))
     assert not kind.list_patches(fragmented, folder), "patches are the engine's"
     return _core.join(use.outputs[0].join, blocks)
 

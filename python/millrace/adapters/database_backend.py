@@ -45,6 +45,7 @@ class DatabaseBackend(Protocol):
         cwd: Path,
         environ: Mapping[str, str],
         found: Sequence[FragmentOutput],
+        n_records: int,
     ) -> str:
         """Make a database of the candidates of one batch in the empty ``folder``.
 
@@ -52,6 +53,7 @@ class DatabaseBackend(Protocol):
 
         Args:
             found: Outputs of the searches of the fragments, in the order of the fragments.
+            n_records: Number of the batch's records.
 
         Returns:
             Its path, relative to ``folder``.
@@ -124,8 +126,8 @@ class VolumeBackend(DatabaseBackend, Protocol):
 
 
 def find_backend(fragmented: FragmentPlan) -> DatabaseBackend:
-    """Return the backend of the database: that of the family of tools named by the tag of ``FragmentPlan.about``."""
+    """Return the backend of the database: the plan's own, or that of the family named by the tag of ``FragmentPlan.about``."""
     assert fragmented.about is not None  # it is to be searched
     family = fragmented.about.__struct_config__.tag
-    backend: DatabaseBackend = import_module(f"millrace.adapters.{family}.backend").BACKEND
+    backend: DatabaseBackend = import_module(fragmented.backend or f"millrace.adapters.{family}.backend").BACKEND
     return backend

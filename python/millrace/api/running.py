@@ -71,6 +71,7 @@ class RunOptions(TypedDict, total=False):
     verbose: bool
     pack_to: StrPath
     with_queries: bool
+    verify_pack: float
 
 
 def format_option(name: str, value: object) -> list[str]:

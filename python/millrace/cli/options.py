@@ -165,6 +165,7 @@ def add_regenerating_options(*, required: bool) -> Decorator:
         option("--db", default="", metavar="DB", help="The database here (default: the name that the result has of it)."),
         option("--queries", metavar="FILE", type=path, help="The queries, if they did not travel along."),
         option("--any-version", is_flag=True, help="Try another version of the tool, too."),
+        option("--hosts", metavar="A,B,...", default="", help="Regenerate on these nodes, reached by ssh, which all see the folder of the result (default: those of the batch job)."),
         add_packing_options,
     ]  # fmt: skip
 

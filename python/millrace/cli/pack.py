@@ -262,10 +262,10 @@ def _print_plan(plan: RunPlan, outputs: list[Path], wishes: PackOptions, bandwid
         return
     for other in ways[:-1]:
         click.echo(
-            f"packed is sooner than {other.name} below {_format_bandwidth(regeneration_trial.compute_break_even_bandwidth(other, ways[-1]))}"
+            f"packed is sooner than {other.name} below {format_bandwidth(regeneration_trial.compute_break_even_bandwidth(other, ways[-1]))}"
         )
 
 
-def _format_bandwidth(bandwidth: float) -> str:
+def format_bandwidth(bandwidth: float) -> str:
     """Format a bandwidth in bytes a second as Mbit/s."""
     return "any bandwidth" if bandwidth == float("inf") else f"{bandwidth * 8 / 1e6:,.1f} Mbit/s"

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 import msgspec
@@ -40,10 +40,17 @@ if TYPE_CHECKING:
     "pack",
     metavar="FILE.mrp",
     type=click.Path(path_type=Path),
-    help="Pack the result while it is made (see millrace pack), and write nothing else, on this machine alone.",
+    help="Pack the hits as they are found (see millrace pack), and compute and write nothing else.",
 )
 @click.option("--with-queries", is_flag=True, help="With --pack-to: let the queries travel along.")
-def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) -> None:
+@click.option(
+    "--verify-pack",
+    metavar="SHARE",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="With --pack-to: make this share of the result here, and compare it with what the command writes.",
+)
+def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool, verify_pack: float) -> None:
     """Run a serial command on every core; the output is the serial command's, byte for byte.
 
     \b
@@ -67,19 +74,19 @@ def command(job: JobSpec, as_json: bool, pack: Path | None, with_queries: bool) 
         if not (name := os.environ.pop(PHASE, "").partition(":")[0]):  # a tool may itself run Millrace
             sys.exit(_run_phases(*flow))
         phase, job = (*flow, name), flow[0].get_phase(name).job
-    if pack:
-        finished = run_and_pack(job, get_working_folder(), get_working_folder() / pack, with_queries=with_queries)
-        if as_json:
-            print_json(finished.summary)
-        sys.exit(finished.code)
-    if with_queries:
-        raise RefusedError("--with-queries belongs to --pack-to", "name the pack: --pack-to FILE.mrp")
-    run_job(job, as_json=as_json, phase=phase)
+    if (with_queries or verify_pack) and not pack:
+        option = "--with-queries" if with_queries else "--verify-pack"
+        raise RefusedError(f"{option} belongs to --pack-to", "name the pack: --pack-to FILE.mrp")
+    packing = PackRequest(get_working_folder() / pack, with_queries, verify_pack, job.keep_run_dir) if pack else None
+    run_job(job, as_json=as_json, phase=phase, packing=packing)
 
 
-def run_job(job: JobSpec, *, as_json: bool, phase: tuple[WorkflowDescription, Path, str] | None = None) -> NoReturn:
+def run_job(
+    job: JobSpec, *, as_json: bool, phase: tuple[WorkflowDescription, Path, str] | None = None,
+    packing: PackRequest | None = None,
+) -> NoReturn:  # fmt: skip
     """Run a job, and exit with its code; see ``_plan_and_run``."""
-    from millrace.core.errors import LostError, MillraceError
+    from millrace.core.errors import MillraceError
     from millrace.launch import mpi_environment
     from millrace.launch.supervisor_link import SupervisorLink
 
@@ -91,12 +98,9 @@ def run_job(job: JobSpec, *, as_json: bool, phase: tuple[WorkflowDescription, Pa
     supervision = SupervisorLink(os.environ, coordinator=not (launched and launched.rank))
     supervision.redirect_standard_streams()
     try:
-        code = _plan_and_run(job, launched, supervision, as_json=as_json, phase=phase)
+        code = _plan_and_run(job, launched, supervision, as_json=as_json, phase=phase, packing=packing)
     except MillraceError as error:
-        if isinstance(error, LostError):
-            supervision.request_restart()
-        else:
-            supervision.report_exit_code(error.status)
+        supervision.report_error(error)
         raise
     sys.stdout.flush()
     supervision.report_exit_code(code)
@@ -137,12 +141,13 @@ def _is_alone(launched: LaunchedProcess | None) -> bool:
 
 def _plan_and_run(
     job: JobSpec, launched: LaunchedProcess | None, supervision: SupervisorLink, *,
-    as_json: bool, phase: tuple[WorkflowDescription, Path, str] | None,
+    as_json: bool, phase: tuple[WorkflowDescription, Path, str] | None, packing: PackRequest | None,
 ) -> int:  # fmt: skip
     """Plan, run and report a job, and return its exit code.
 
     Args:
         phase: Workflow, its file and the name of the phase of which this process is a rank; None: no phase.
+        packing: How the result is packed; None: it is written.
     """
     from millrace.cli import options
     from millrace.launch import node_allocation
@@ -156,6 +161,7 @@ def _plan_and_run(
     if supervision.active:
         job = msgspec.structs.replace(job, fresh=False)  # only the first start begins afresh
     in_job = launched is not None or supervision.active
+    job = packing.prepare_job(job) if packing else job
     outbox = options.find_outbox(job, get_working_folder())
     job = outbox.job if outbox else job
     nodes = node_allocation.find_node_allocation(job.hosts, os.environ) if _is_alone(launched) else None
@@ -171,14 +177,23 @@ def _plan_and_run(
     if outbox:
         outbox.check_uploads(plan.use.outputs, plan.command.argv[0], plan.run_dir)
     _print_plan_notes(plan.notes, job, others=crew is not None)
+    if packing:
+        packing.check_plan(plan)
     if nodes:
         from millrace.launch import run_supervisor
 
-        return run_supervisor.run_supervised(plan, nodes, os.environ)
-    finished = _run_with_store(plan, lambda plan: _run_plan(plan, supervision, crew, behind, outbox))
+        return run_supervisor.run_supervised(packing.hide_outputs(plan) if packing else plan, nodes, os.environ)
+
+    def run_made_plan(made: RunPlan) -> FinishedRun:
+        return _run_plan(made, supervision, crew, behind, outbox)
+
+    if packing:
+        finished = packing.run_and_pack(plan, supervision.active, run_made_plan)
+    else:
+        finished = _run_with_store(plan, run_made_plan)
     _print_ending(finished, job, behind)
     if as_json and not phase:
-        print_json(finished.summary, err=any(output.stdout for output in plan.use.outputs))
+        print_json(finished.summary, err=not packing and any(output.stdout for output in plan.use.outputs))
     if crew:
         crew.exit_code = finished.code
     return finished.code
@@ -271,42 +286,68 @@ def print_json(value: Any, *, err: bool = False) -> None:
     click.echo(encode_json(value).decode(), err=err)
 
 
-def run_and_pack(job: JobSpec, cwd: Path, dest: Path, *, with_queries: bool) -> FinishedRun:
-    """Run a job in ``cwd``, pack its outputs into ``dest``, and return how the run ended."""
-    from millrace.core.errors import ExitCode, RefusedError
-    from millrace.core.replica_rules import has_url_arguments
-    from millrace.extensions.pack import live_packing, pack_destinations
-    from millrace.extensions.pack.regeneration_run import RegenerationSettings
-    from millrace.extensions.pack.result_packer import QUERIES_PER_BATCH, PackOptions
-    from millrace.launch import mpi_environment
-    from millrace.planning import run_plan as planner
-    from millrace.report import summary
+class PackRequest(NamedTuple):
+    """The options of a run that is packed."""
 
-    if mpi_environment.find_launched_process(os.environ) or job.hosts:
-        raise RefusedError("--pack-to: a run is packed on one machine", "pack its run directory when it is done")
-    if has_url_arguments((*job.command[1:], *job.input, *job.shared, *job.output)):
-        raise RefusedError("the command names files by URLs, which do not travel", "name copies of them")
-    pack_destinations.check_destinations([dest])
-    pack_destinations.check_replaced_file(dest)
-    keep, environ = job.keep_run_dir, dict(os.environ)
-    job = live_packing.make_packable_job(job, dest)
-    plan = planner.make_plan(job, cwd, environ)
-    pack_destinations.refuse_overwritten_inputs(
-        [dest], [*(cwd / item.path for item in plan.use.inputs), *plan.use.databases]
-    )
-    settings = RegenerationSettings(environ, job.slots, job.work_dir)
-    wishes = PackOptions(settings, min(job.batch_size[0] or QUERIES_PER_BATCH, QUERIES_PER_BATCH), with_queries)
+    dest: Path
+    with_queries: bool
+    #: Share of the queries to verify.
+    verify: float
+    #: Whether the user wants the run directory kept.
+    keep: bool
 
-    def print_message(text: str) -> None:
-        if job.verbosity >= 0:
-            click.echo(f"millrace: {text}", err=True)
+    def prepare_job(self, job: JobSpec) -> JobSpec:
+        """Return ``job`` as it is run for packing.
 
-    with pack_destinations.explain_write_errors(dest):
-        finished, packed = live_packing.run_and_pack(plan, dest, wishes, print_message, keep=keep)
-    if finished.summary and job.verbosity >= 0:
-        click.echo(summary.format_summary(finished.summary), err=True)
-    if finished.text and finished.code != ExitCode.DONE:
-        print_message(finished.text)
-    if packed:
-        print_message(packed.describe_packing(dest))
-    return finished
+        Raises:
+            RefusedError: It cannot be packed, or not into this file.
+        """
+        from millrace.core.errors import RefusedError
+        from millrace.core.replica_rules import has_url_arguments
+        from millrace.extensions.pack import live_packing, pack_destinations
+
+        if has_url_arguments((*job.command[1:], *job.input, *job.shared, *job.output)):
+            raise RefusedError("the command names files by URLs, which do not travel", "name copies of them")
+        pack_destinations.check_destinations([self.dest])
+        pack_destinations.check_replaced_file(self.dest)
+        return live_packing.make_packable_job(job, self.dest)
+
+    def check_plan(self, plan: RunPlan) -> None:
+        """Check that the pack replaces no file that the command reads.
+
+        Raises:
+            RefusedError: It does.
+        """
+        from millrace.extensions.pack import pack_destinations
+
+        inputs = [plan.command.cwd / item.path for item in plan.use.inputs]
+        pack_destinations.refuse_overwritten_inputs([self.dest], [*inputs, *plan.use.databases])
+
+    def hide_outputs(self, plan: RunPlan) -> RunPlan:
+        """Return ``plan`` for a supervisor: without outputs, as the coordinator packs them."""
+        job, use = msgspec.structs.replace(plan.job, keep_run_dir=self.keep), plan.use
+        return msgspec.structs.replace(plan, job=job, use=msgspec.structs.replace(use, outputs=()))
+
+    def run_and_pack(self, plan: RunPlan, supervised: bool, carry_out: Callable[[RunPlan], FinishedRun]) -> FinishedRun:
+        """Run a plan by ``carry_out``, and pack its outputs; a supervisor removes the run directory itself."""
+        from millrace.core.errors import ExitCode
+        from millrace.extensions.pack import live_packing, pack_destinations
+        from millrace.extensions.pack.regeneration_run import RegenerationSettings
+        from millrace.extensions.pack.result_packer import QUERIES_PER_BATCH, PackOptions
+
+        job = plan.job
+        settings = RegenerationSettings(plan.command.environ, job.slots, job.work_dir)
+        most = min(job.batch_size[0] or QUERIES_PER_BATCH, QUERIES_PER_BATCH)
+        wishes = PackOptions(settings, most, self.with_queries, verify=self.verify)
+
+        def print_message(text: str) -> None:
+            if job.verbosity >= 0:
+                click.echo(f"millrace: {text}", err=True)
+
+        keep = self.keep or supervised
+        with pack_destinations.explain_write_errors(self.dest):
+            finished, packed = live_packing.run_and_pack(plan, self.dest, wishes, print_message, carry_out, keep=keep)
+        if packed:
+            print_message(packed.describe_packing(self.dest))
+        # The run directory, of which the text tells, is gone or of no use to the user.
+        return msgspec.structs.replace(finished, text="") if finished.code == ExitCode.DONE else finished

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("unpack", short_help="Write a packed result again, exactly.")
 @click.argument("pack", metavar="FILE.mrp", type=click.Path(path_type=Path))
+@click.option("--rank", is_flag=True, hidden=True, help="Take part in the regeneration in the folder FILE.mrp.")
 @add_regenerating_options(required=False)
 @click.option(
     "--identity",
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Run the command that the pack says without asking.")
 @click.option("--list", "only_list", is_flag=True, help="Only say what the pack holds.")
 def command(
-    pack: Path, outputs: tuple[Path, ...], db: str, queries: Path | None, identity: Path | None, yes: bool, any_version: bool,
-    only_list: bool, slots: int | None, work_dir: str,
+    pack: Path, rank: bool, outputs: tuple[Path, ...], db: str, queries: Path | None, identity: Path | None, yes: bool, any_version: bool,
+    hosts: str, only_list: bool, slots: int | None, work_dir: str,
 ) -> None:  # fmt: skip
     """Regenerate a packed result: the same bytes as were packed, or nothing is written.
 
@@ -45,7 +46,12 @@ def command(
     from millrace.extensions.pack import age_encryption, pack_destinations, pack_unpacker
     from millrace.extensions.pack.regeneration_run import RegenerationSettings
     from millrace.launch.mpi_environment import remove_mpi_variables
+    from millrace.launch.node_allocation import find_node_allocation
 
+    if rank:
+        from millrace.extensions.pack import node_regeneration
+
+        sys.exit(node_regeneration.run_rank(pack))
     cwd = get_working_folder()
     folder = (cwd / outputs[0]).parent if outputs else cwd
     with age_encryption.decrypt_for_reading(pack, identity, folder if folder.is_dir() else cwd) as source:
@@ -57,10 +63,15 @@ def command(
         dests = [cwd / each for each in outputs]
         pack_destinations.check_destinations(dests, [cwd / each for each in (pack, queries, identity) if each])
         settings = RegenerationSettings(remove_mpi_variables(os.environ), slots, work_dir)
-        place = pack_unpacker.UnpackOptions(settings, cwd, db, cwd / queries if queries else None, any_version)
+        place = pack_unpacker.UnpackOptions(
+            settings, cwd, db, cwd / queries if queries else None, any_version,
+            find_node_allocation([hosts] if hosts else [], os.environ),
+        )  # fmt: skip
         with pack_destinations.explain_write_errors(dests[0]):
-            pack_unpacker.unpack_outputs(source, made, dests, place, lambda _, argv: yes or _ask_confirmation(argv))
-    click.echo(f"millrace: {', '.join(map(str, outputs))}: as packed, SHA-256 compared", err=True)
+            why = pack_unpacker.unpack_outputs(
+                source, made, dests, place, lambda _, argv: yes or _ask_confirmation(argv)
+            )
+    click.echo(f"millrace: {', '.join(map(str, outputs))}: {why}", err=True)
 
 
 def _check_output_count(made: PackRecipe, outputs: Sequence[Path]) -> None:
@@ -86,8 +97,14 @@ def _ask_confirmation(argv: Sequence[str]) -> bool:
 def _list_contents(made: PackRecipe) -> str:
     """Describe the contents of a pack, in lines."""
     from millrace.core.text_format import escape_unprintable, format_size
+    from millrace.extensions.pack.layout import UNKNOWN
 
-    lines = [f"output {each.name}: {format_size(each.bytes)}, SHA-256 {each.sha256}" for each in made.outputs]
+    lines = [
+        f"output {each.name}: {format_size(each.bytes)}, SHA-256 {each.sha256}"
+        if each.sha256 != UNKNOWN
+        else f"output {each.name}: was not computed before it was packed"
+        for each in made.outputs
+    ]
     if made.queries and made.database:
         arguments = [each if isinstance(each, str) else _format_placeholder(each) for each in made.arguments]
         lines += [

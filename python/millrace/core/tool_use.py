@@ -337,6 +337,8 @@ class FragmentPlan(FrozenValue, frozen=True):
     indices: tuple[VolumeIndex, ...] = ()
     #: Small files of the database, which no node fetches.
     carried: tuple[InlineFile, ...] = ()
+    #: Module whose ``BACKEND`` makes fragments and candidates; empty: that of ``about``.
+    backend: str = ""
 
 
 #: A tool that only computes, and has made no progress for this long, will never make any.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from millrace.core.errors import RefusedError
+from millrace.core.errors import LostError, MillraceError, RefusedError
 from millrace.core.wait_loop import wait_until
 from millrace.host import file_lock
 from millrace.host.file_lock import FileLock
@@ -152,6 +152,13 @@ class SupervisorLink:
     def report_exit_code(self, code: int) -> None:
         """Report the exit code: the run is at its end, and a restart would change nothing."""
         self._write_done_file(str(code))
+
+    def report_error(self, error: MillraceError) -> None:
+        """Report the end by an error: a restart helps where a part of the job is lost."""
+        if isinstance(error, LostError):
+            self.request_restart()
+        else:
+            self.report_exit_code(error.status)
 
     def request_restart(self) -> None:
         """Request a restart: a part of the job is lost."""

@@ -154,19 +154,21 @@ class FragmentSearcher:
         task: SlotTask,
         whole: ToolExecution,
         files: list[str],
+        n_records: int,
         queue: Callable[[ToolExecution], None],
         wake: Callable[[], None],
     ) -> None:
         """Make the candidates in a thread, then pass their search, with the outputs of ``whole``, to ``queue``."""
         with self._lock:
             self._waiting.add(task.id)
-        self._threads.submit(self._prepare_finish, task, whole, files, queue, wake)
+        self._threads.submit(self._prepare_finish, task, whole, files, n_records, queue, wake)
 
     def _prepare_finish(
         self,
         task: SlotTask,
         whole: ToolExecution,
         files: list[str],
+        n_records: int,
         queue: Callable[[ToolExecution], None],
         wake: Callable[[], None],
     ) -> None:
@@ -181,7 +183,9 @@ class FragmentSearcher:
                 if isinstance(task.kind, RankTask | SliceTask):
                     execution = self._build_slice_search(task.kind, folder, whole, files, texts)
                 else:
-                    name = self._backend.make_candidates(self._fragmented, folder, self._cwd, self._environ, texts)
+                    name = self._backend.make_candidates(
+                        self._fragmented, folder, self._cwd, self._environ, texts, n_records
+                    )
                     execution = self._build_candidate_search(folder, name, whole, files, self._fragmented.finish, {})
             if self._volumes and isinstance(self._backend, VolumeBackend):
                 self._volumes.fill_ranges(self._backend.list_search_ranges(folder))

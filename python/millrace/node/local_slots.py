@@ -214,7 +214,12 @@ class LocalSlots:
                 )
             case _:
                 self._fragments.queue_finish(
-                    task, self._executions.build_execution(batch), list(batch.files), queue, self.wake_waiter
+                    task,
+                    self._executions.build_execution(batch),
+                    list(batch.files),
+                    batch.last - batch.first,
+                    queue,
+                    self.wake_waiter,
                 )
 
     @property

@@ -55,6 +55,7 @@ class BlastBackend:
         cwd: Path,
         environ: Mapping[str, str],
         found: Sequence[FragmentOutput],
+        n_records: int,
     ) -> str:
         """See ``DatabaseBackend.make_candidates``: an alias with a mask of one bit for each entry.
 

@@ -92,6 +92,7 @@ class HmmerBackend:
         cwd: Path,
         environ: Mapping[str, str],
         found: Sequence[FragmentOutput],
+        n_records: int,
     ) -> str:
         """Write a database of all targets, in which targets that no fragment reports are empty."""
         targets = _get_targets(fragmented)

@@ -29,7 +29,12 @@ from millrace.extensions.pack import known_databases
 from millrace.extensions.pack.hits import BatchHits
 from millrace.extensions.pack.known_databases import DatabaseEntries, digest_entries
 from millrace.extensions.pack.layout import PackedDatabase
-from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, collect_named_ordinals
+from millrace.extensions.pack.result_codec import (
+    CandidateReader,
+    NotPackableError,
+    QueryBatch,
+    collect_named_ordinals,
+)
 
 #: The name of an entry without an id: its position in its volume.
 _NUMBERED = re.compile(rb"^(?:gnl\|)?BL_ORD_ID[|:]\d+$")
@@ -301,15 +306,10 @@ class BlastCodec:
             BatchHits(batch.last - batch.first, sorted(entries)) for batch, entries in zip(batches, found, strict=True)
         ]
 
-    def make_candidate_reader(
-        self, use: ToolUse, command: UserCommand
-    ) -> Callable[[int, Sequence[memoryview]], BatchHits]:
+    def make_candidate_reader(self, fragmented: FragmentPlan, cwd: Path, environ: Mapping[str, str]) -> CandidateReader:
         """Implement ``ResultCodec.make_candidate_reader``, by the same code that makes a database of candidates."""
-        _require_blast_database(use)
-        fragmented = use.fragmented
-        assert fragmented  # it is to be searched
         return lambda queries, found: BatchHits(
-            queries, BACKEND.list_candidate_ordinals(fragmented, command.cwd, command.environ, found)
+            queries, BACKEND.list_candidate_ordinals(fragmented, cwd, environ, found)
         )
 
     def format_search_blocks(self, use: ToolUse, command: UserCommand, batches: Sequence[BatchHits]) -> Iterator[bytes]:

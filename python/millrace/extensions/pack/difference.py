@@ -155,7 +155,7 @@ def strip_file(path: Path, volatile: Sequence[str], dest: Path) -> None:
     """Copy ``path`` to ``dest`` without text that matches ``volatile``; see ``millrace.core.tool_use.OutputUse.volatile``."""
     patterns = compile_patterns(volatile)
     with path.open("rb") as source, dest.open("wb") as out:
-        for lines in _read_line_blocks(source):
+        for lines in read_line_blocks(source):
             out.write(strip_lines(lines, patterns))
 
 
@@ -171,10 +171,11 @@ def strip_lines(lines: bytes, patterns: Sequence[re.Pattern[bytes]]) -> bytes:
     return lines
 
 
-def _read_line_blocks(source: BinaryIO) -> Iterator[bytes]:
-    """Yield blocks of whole lines."""
-    rest = b""
-    while block := source.read(READ_BYTES):
+def read_line_blocks(source: BinaryIO, most: int | None = None) -> Iterator[bytes]:
+    """Yield blocks of whole lines, up to the end or to ``most`` bytes."""
+    rest, left = b"", most
+    while block := source.read(READ_BYTES if left is None else min(READ_BYTES, left)):
+        left = None if left is None else left - len(block)
         lines, end, rest_of_block = (rest + block).rpartition(b"\n")
         rest = rest_of_block
         if end:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from millrace.adapters.database_backend import FragmentOutput
 from millrace.adapters.hmmer.command_line import OUTPUTS, add_dashes
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FragmentPlan, HmmerTargets, OutputUse, ToolUse, UserCommand
@@ -19,7 +20,12 @@ from millrace.extensions.pack import hits, known_databases
 from millrace.extensions.pack.hits import BatchHits
 from millrace.extensions.pack.known_databases import DatabaseEntries, digest_entries
 from millrace.extensions.pack.layout import PackedDatabase
-from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, collect_named_ordinals
+from millrace.extensions.pack.result_codec import (
+    CandidateReader,
+    NotPackableError,
+    QueryBatch,
+    collect_named_ordinals,
+)
 
 #: Columns of the target and of the query, by the name of a table.
 _TABLES = {"tblout": (0, 2), "domtblout": (0, 3)}
@@ -149,8 +155,8 @@ class HmmerCodec:
         """Implement ``ResultCodec.build_search_command``: every result names its hits."""
 
     def list_volatile_patterns(self, output: OutputUse) -> Sequence[str]:
-        """Implement ``ResultCodec.list_volatile_patterns``: the folder; the adapter lists all other volatile text."""
-        return (r"^# Current dir: .*$",)
+        """Implement ``ResultCodec.list_volatile_patterns``: the folder, and the day of the search."""
+        return (r"^# Current dir: .*$", r"^# Date: .*$")
 
     def describe_database(
         self, use: ToolUse, command: UserCommand, *, like: PackedDatabase | None = None
@@ -180,14 +186,12 @@ class HmmerCodec:
             for batch, entries, passed in zip(batches, found, words.passed, strict=True)
         ]
 
-    def make_candidate_reader(
-        self, use: ToolUse, command: UserCommand
-    ) -> Callable[[int, Sequence[memoryview]], BatchHits]:
+    def make_candidate_reader(self, fragmented: FragmentPlan, cwd: Path, environ: Mapping[str, str]) -> CandidateReader:
         """Implement ``ResultCodec.make_candidate_reader``, from the report of each fragment."""
-        about = _require_hmmer_targets(use)
-        names = _index_targets_by_name(about)
+        assert isinstance(fragmented.about, HmmerTargets)  # by which this codec was found
+        names = _index_targets_by_name(fragmented.about)
 
-        def hits_of(queries: int, found: Sequence[memoryview]) -> BatchHits:
+        def read_hits(queries: int, found: Sequence[FragmentOutput]) -> BatchHits:
             told = [read_report(bytes(report).splitlines(keepends=True), queries) for report in found]
             if None in told:
                 raise MillraceError("HMMER has written a report that is not understood", "run it without --pack-to")
@@ -196,7 +200,7 @@ class HmmerCodec:
             passed = [sum(counts) for counts in zip(*(each.passed[0] for each in reports), strict=True)]
             return BatchHits(queries, sorted(entries), hits.encode_numbers(passed))
 
-        return hits_of
+        return read_hits
 
     def format_search_blocks(self, use: ToolUse, command: UserCommand, batches: Sequence[BatchHits]) -> Iterator[bytes]:
         """Implement ``ResultCodec.format_search_blocks``: a report."""

@@ -48,7 +48,7 @@ MAX_OUTPUTS = 16
 
 Outputs = Annotated[tuple[OriginalOutput, ...], msgspec.Meta(min_length=1, max_length=MAX_OUTPUTS)]
 
-#: The digest of an output that is unknown yet.
+#: The digest of an output that is unknown: yet, or for ever where the pack has ``PackedTexts``.
 UNKNOWN = "0" * 64
 
 
@@ -94,9 +94,53 @@ class PackRecipe(FrozenValue, frozen=True):
     database: PackedDatabase | None = None
 
 
+class EndingText(FrozenValue, frozen=True):
+    """The last match of a pattern in an output, as the machine that packed would have written it."""
+
+    output: Count
+    #: Index in ``millrace.extensions.pack.result_codec.ResultCodec.list_volatile_patterns`` of the output.
+    pattern: Count
+    text: Short
+
+
+class PackedTexts(FrozenValue, frozen=True):
+    """Text of outputs that no other machine gives, of a result that was never computed where it was packed."""
+
+    #: The paths of the queries and of the outputs, as typed; empty: it is standard output.
+    queries: Short
+    outputs: Annotated[tuple[Short, ...], msgspec.Meta(min_length=1, max_length=MAX_OUTPUTS)]
+    endings: Annotated[tuple[EndingText, ...], msgspec.Meta(max_length=256)] = ()
+
+
+def encode_texts(texts: PackedTexts) -> bytes:
+    """Encode texts as the JSON of their section."""
+    return msgspec.json.encode(texts)
+
+
+def decode_texts(recipe: PackRecipe, data: bytes) -> PackedTexts:
+    """Decode the texts that ``encode_texts`` has encoded.
+
+    Raises:
+        CorruptError: The data is malformed, or of other outputs than those of ``recipe``.
+    """
+    try:
+        texts = msgspec.json.decode(data, type=PackedTexts)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptError(f"the pack does not say how its outputs end: {escape_unprintable(str(error))}") from error
+    n = len(recipe.outputs)
+    if len(texts.outputs) != n or any(each.output >= n for each in texts.endings):
+        raise CorruptError("the pack has texts of other outputs than it names")
+    return texts
+
+
 def encode_recipe(recipe: PackRecipe) -> bytes:
     """Encode a recipe as the JSON of its section."""
     return msgspec.json.encode(recipe)
+
+
+def digest_recipe(recipe: PackRecipe) -> str:
+    """Return the SHA-256 of a recipe."""
+    return hashlib.sha256(encode_recipe(recipe)).hexdigest()
 
 
 def encode_outputs(outputs: tuple[OriginalOutput, ...]) -> bytes:
@@ -190,6 +234,8 @@ class SectionKind(IntEnum):
     PLAIN = 5
     #: Bytes and SHA-256 of the outputs, as JSON, if unknown when the recipe was written.
     OUTPUTS = 6
+    #: The ``PackedTexts``, as JSON: the outputs follow from the hits alone, and their sizes and digests are unknown.
+    TEXTS = 7
     #: SHA-256 of all bytes before it.
     END = 255
 

@@ -1,139 +1,114 @@
-"""Packing of a result while its run goes on: the result itself is never written to a file.
+"""Packing of a result while its run goes on: the result itself is never computed here.
 
-The database is searched in one or more fragments for candidates, which are packed as they are found: a follower reads
-the journals of the run. At the end the result is regenerated from the pack and compared with the journals: both go
-through pipes, and only the differences are stored. The same command resumes a stopped run and makes the pack again
-from the journals: no partial pack is kept.
+The database is searched in one or more fragments for candidates. The nodes list them (``hit_lists``), and the coordinator joins the
+lists into sections of the pack, in input order, as they come. A finish elsewhere gives the result from these, as it
+would here. So the pack has neither its size nor its digest, but the texts that no other machine gives. The same command resumes
+a stopped run and makes the pack again from the journals: no partial pack is kept.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import filecmp
 import hashlib
+import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
-from millrace import __version__, _core
+from millrace import __version__
 from millrace.adapters import registry
-from millrace.core.errors import CorruptError, ExitCode, RefusedError
+from millrace.core.errors import CorruptError, ExitCode, RefusedError, ToolError
 from millrace.core.job import JobSpec
-from millrace.core.journal_blocks import map_blocks
-from millrace.core.tasks import SearchTask, decode_task_kind
-from millrace.execution import plan_execution
+from millrace.core.text_format import format_count
 from millrace.execution.resume import FinishedRun
-from millrace.extensions.pack import hits, layout, pack_destinations, pack_unpacker, regeneration_run, replay_diff
+from millrace.extensions.pack import (
+    hit_lists,
+    hits,
+    layout,
+    pack_destinations,
+    pack_unpacker,
+    regeneration_run,
+    result_codec,
+)
 from millrace.extensions.pack import result_codec as codecs
 from millrace.extensions.pack.difference import SectionSink
 from millrace.extensions.pack.hits import BatchHits
 from millrace.extensions.pack.layout import MAX_SECTION_BYTES, OriginalOutput, PackRecipe, PackWriter, SectionKind
 from millrace.extensions.pack.pack_destinations import PipeEnds, forward_pipes, redirect_to_pipes
-from millrace.extensions.pack.result_codec import NotPackableError, ResultCodec
+from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.extensions.pack.result_files import PackSummary
 from millrace.extensions.pack.result_packer import PackOptions, ResultPacker, pack_queries
 from millrace.host import file_lock
-from millrace.launch.supervisor_link import SupervisorLink
-from millrace.output.output_parts import select_effective_tasks
+from millrace.launch.sweep import NAME as JOB
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir import ownership
 from millrace.rundir.paths import RunDir
 
-#: The journals are read at intervals of at least so many seconds, and of this share of the elapsed time: a long run is
-#: read about as often as a short one, so its hits make few sections.
-POLL_INTERVAL_SECONDS, POLL_INTERVAL_SHARE = 0.5, 0.02
+#: Hits are written at intervals of at least so many seconds, and of this share of the elapsed time: those of a long run
+#: make about as many sections as those of a short one.
+WRITE_INTERVAL_SECONDS, WRITE_INTERVAL_SHARE = 0.5, 0.02
 
 #: Batches in one section.
 MAX_SECTION_BATCHES = 4096
 
 
-class JournalFollower:
-    """A thread that writes the hits of finished batches to a pack, in input order, while the run goes on.
+class HitCollector:
+    """A writer of the hits that arrive from the run, in input order, to a pack.
 
     Args:
+        entries: Entries of the database.
         most: Queries up to which neighbours are merged into one batch.
+        verified: Share of the batches that are kept, to verify them.
     """
 
-    def __init__(self, plan: RunPlan, codec: ResultCodec, writer: SectionSink, most: int) -> None:
-        assert plan.use.fragmented  # what has no candidates is not followed
-        self._rundir, self._writer, self._most = RunDir(plan.run_dir), writer, most
-        self._fragments = range(1, plan.use.n_fragments + 1)
-        self._hits_of = codec.make_candidate_reader(plan.use, plan.command)
-        #: Records whose hits are written, or wait to be merged.
-        self.reached = 0
+    def __init__(self, writer: SectionSink, entries: int, most: int, verified: float) -> None:
+        self._writer, self._most, self._verified = writer, most, verified
+        self._blocks = hit_lists.BlockReader(entries)
+        self._started = self._written = time.monotonic()
+        #: Batches that no section has yet; the last may still become larger.
         self._waiting: list[BatchHits] = []
-        #: The batches that are written.
-        self.batches: list[BatchHits] = []
-        #: Set once the journals are those of this run.
-        self.begun = threading.Event()
-        self.error: BaseException | None = None
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._poll_journals, name="pack", daemon=True)
-        self._thread.start()
+        #: Number of queries of each batch that is written.
+        self.sizes: list[int] = []
+        #: The batches to verify, by their index.
+        self.kept: dict[int, BatchHits] = {}
+        self.bytes = 0
 
-    def write_remaining_hits(self) -> None:
-        """Write the remaining hits, after the end of the run.
+    def add_bytes(self, data: bytes) -> None:
+        """Add bytes of the run's output; empty bytes mark the end.
 
         Raises:
-            MillraceError: The journals cannot be read, or are incomplete.
+            NotPackableError: There are too many batches.
+            CorruptError: The bytes are not hits.
         """
-        self.close()
-        if self.error:
-            raise self.error
-        self._write_new_hits(last=True)
+        self.bytes += len(data)
+        self._waiting = merge_small_batches([*self._waiting, *self._blocks.read_batches(data)], self._most)
+        if not data:
+            self._blocks.check_end()
+        now = time.monotonic()
+        interval = max(WRITE_INTERVAL_SECONDS, WRITE_INTERVAL_SHARE * (now - self._started))
+        if not data or now - self._written > interval or len(self._waiting) > MAX_SECTION_BATCHES:
+            self._written = now
+            self._write_hits(self._waiting if not data else self._waiting[:-1])
+            self._waiting = self._waiting[-1:] if data else []
 
-    def close(self) -> None:
-        """End the thread."""
-        self._end.set()
-        self._thread.join()
-
-    def _poll_journals(self) -> None:
-        started = time.monotonic()
-        try:
-            while not self._end.wait(max(POLL_INTERVAL_SECONDS, POLL_INTERVAL_SHARE * (time.monotonic() - started))):
-                if self.begun.is_set():
-                    self._write_new_hits()
-        except BaseException as error:
-            self.error = error
-
-    def _write_new_hits(self, *, last: bool = False) -> None:
-        tasks = [task for path in self._rundir.list_journals() for task in _core.scan(str(path), False).tasks]
-        found: dict[tuple[int, int], dict[int, _core.BlockRef]] = {}
-        for task in tasks:
-            if isinstance(kind := decode_task_kind(task.fragment), SearchTask):
-                found.setdefault((task.first, task.last), {}).setdefault(kind.fragment, task.blocks[0])
-        fresh: list[BatchHits] = []
-        for done in select_effective_tasks(tasks):
-            if done.first > self.reached:
-                break
-            if done.last > self.reached:
-                fresh.append(self._collect_batch_hits(done.first, done.last, found))
-                self.reached = done.last
-        fresh = merge_small_batches([*self._waiting, *fresh], self._most)
-        # The last may still become larger.
-        self._waiting = [fresh.pop()] if fresh and not last and fresh[-1].queries < self._most else []
-        self.batches += fresh
-        if len(self.batches) > hits.MAX_BATCHES:
+    def _write_hits(self, batches: Sequence[BatchHits]) -> None:
+        for batch in batches:
+            n = len(self.sizes)
+            if int((n + 1) * self._verified) > int(n * self._verified) or (not n and self._verified):
+                self.kept[n] = batch
+            self.sizes.append(batch.queries)
+        if len(self.sizes) > hits.MAX_BATCHES:
             raise NotPackableError(
                 "the result is of more batches of queries than a pack may have", "run it with a larger --batch"
             )
-        for at in range(0, len(fresh), MAX_SECTION_BATCHES):
-            self._writer.add(SectionKind.HITS, hits.encode_hits(fresh[at : at + MAX_SECTION_BATCHES]))
-
-    def _collect_batch_hits(
-        self, first: int, last: int, found: dict[tuple[int, int], dict[int, _core.BlockRef]]
-    ) -> BatchHits:
-        blocks = found.get((first, last), {})
-        if any(fragment not in blocks for fragment in self._fragments):
-            raise CorruptError(
-                f"{self._rundir.path}: what was found for records {first + 1} to {last} is not in the journals",
-                "this must not happen: please report it",
-            )
-        with map_blocks([blocks[fragment] for fragment in self._fragments]) as texts:
-            return self._hits_of(last - first, texts)
+        for at in range(0, len(batches), MAX_SECTION_BATCHES):
+            self._writer.add(SectionKind.HITS, hits.encode_hits(batches[at : at + MAX_SECTION_BATCHES]))
 
 
 def merge_small_batches(batches: Sequence[BatchHits], most: int) -> list[BatchHits]:
@@ -168,7 +143,7 @@ class LivePackFolder:
         #: Held by the writing process.
         self.lock = self.folder / "lock"
 
-        #: Folder of the regeneration.
+        #: Folder of regenerations.
         self.again = self.folder / "again"
 
     def clear(self) -> None:
@@ -192,11 +167,12 @@ def make_packable_job(job: JobSpec, dest: Path) -> JobSpec:
 
 
 def run_and_pack(
-    plan: RunPlan, dest: Path, wishes: PackOptions, say: Callable[[str], None], *, keep: bool
-) -> tuple[FinishedRun, PackSummary | None]:
+    plan: RunPlan, dest: Path, wishes: PackOptions, say: Callable[[str], None], carry_out: Callable[[RunPlan], FinishedRun], *, keep: bool,
+) -> tuple[FinishedRun, PackSummary | None]:  # fmt: skip
     """Run ``plan``, made from the job of ``make_packable_job``, and pack its outputs into ``dest``.
 
     Args:
+        carry_out: Runs a plan, here or on many nodes.
         keep: Whether the user wants the run directory kept.
 
     Returns:
@@ -212,27 +188,34 @@ def run_and_pack(
         pack_destinations.claim_folder(place.folder)
         stack.callback(pack_destinations.remove_emptied_folder, place.folder)  # when the lock in it is closed
         try:
-            stack.callback(pack_destinations.wait_for_lock(place.lock, LOCK_WAIT_SECONDS).close)
+            held = pack_destinations.wait_for_lock(place.lock, LOCK_WAIT_SECONDS, os.environ.get(JOB, ""))
         except file_lock.LockHeldError as error:
             raise RefusedError(f"{dest}: another millrace ({error.words}) is packing into it", "wait for it") from error
+        stack.callback(held.close)
         place.clear()
         stack.callback(place.remove)
-        return _LivePacker(plan, place, wishes, say).run(keep=keep)
+        return _LivePacker(plan, place, wishes, say, carry_out).run(keep=keep)
 
 
 class _LivePacker:
-    def __init__(self, plan: RunPlan, place: LivePackFolder, wishes: PackOptions, say: Callable[[str], None]) -> None:
-        self._place, self._wishes, self._say = place, wishes, say
+    def __init__(
+        self, plan: RunPlan, place: LivePackFolder, wishes: PackOptions, say: Callable[[str], None], carry_out: Callable[[RunPlan], FinishedRun],
+    ) -> None:  # fmt: skip
+        self._place, self._wishes, self._say, self._carry_out = place, wishes, say, carry_out
         blank = tuple(OriginalOutput(name=use.name, bytes=0, sha256=layout.UNKNOWN) for use in plan.use.outputs)
         self._packing: ResultPacker | None = None
         self._why, use = "", plan.use
         try:
-            self._packing = ResultPacker(plan, (), blank, place.dest, wishes, say)
+            packing = ResultPacker(plan, (), blank, place.dest, wishes, say)
             use = use if use.fragmented else regeneration_run.treat_as_one_fragment(use, plan.command)
-            self._made = self._packing.make_recipe()
-        except (NotPackableError, RefusedError) as error:
-            self._packing, self._why, use = None, error.message, plan.use
+            self._made = packing.make_recipe()
+            self._texts = packing.collect_texts(place.again / "texts", self._made)
+            use, self._packing = hit_lists.end_with_hits(use, plan.command), packing
+        except (NotPackableError, RefusedError, ToolError) as error:
+            self._why, use = error.message, plan.use
             self._made = PackRecipe(codec="zstd", millrace=__version__, outputs=blank)
+            if wishes.verify:
+                raise RefusedError(f"--verify-pack: the result is compressed with zstd, as {error.message}", "leave --verify-pack out") from error  # fmt: skip
         self._pipes = [PipeEnds() for _ in use.outputs]
         self._plan = redirect_to_pipes(msgspec.structs.replace(plan, use=use), self._pipes)
 
@@ -240,61 +223,101 @@ class _LivePacker:
         writer = SharedPackWriter(PackWriter(self._place.dest, self._place.growing))
         try:
             writer.add(SectionKind.RECIPE, layout.encode_recipe(self._made))
-            finished, outputs = (
+            finished, packed = (
                 self._pack_by_hits(writer, self._packing) if self._packing else self._pack_as_plain(writer)
             )
             if finished.code != ExitCode.DONE:
                 return finished, None
-            writer.add(SectionKind.OUTPUTS, layout.encode_outputs(outputs))
-            writer.finish(lambda path: self._check_complete(path, outputs))
         finally:
             writer.give_up()
         if not keep:
             ownership.remove_run_directory(RunDir(self._plan.run_dir))
-        sizes = writer.sizes
-        return finished, PackSummary(
-            sum(each.bytes for each in outputs), writer.size, sizes.get(SectionKind.HITS, 0), sizes.get(SectionKind.DIFFERENCE, 0), self._why
-        )  # fmt: skip
+        return finished, packed
 
-    def _pack_as_plain(self, writer: SharedPackWriter) -> tuple[FinishedRun, tuple[OriginalOutput, ...]]:
+    def _pack_as_plain(self, writer: SharedPackWriter) -> tuple[FinishedRun, PackSummary | None]:
         """Run, and pack the outputs as plain bytes."""
         names = [use.name for use in self._plan.use.outputs]
         counted = [CountedOutput(name, PlainOutput(writer, number).add_bytes) for number, name in enumerate(names)]
-        finished = self._carry_out_plan([each.add_bytes for each in counted], _do_nothing)
-        return finished, tuple(each.describe_output() for each in counted)
+        with forward_pipes(self._pipes, [each.add_bytes for each in counted]):
+            finished = self._carry_out(self._plan)
+        if finished.code != ExitCode.DONE:
+            return finished, None
+        outputs = tuple(each.describe_output() for each in counted)
+        writer.add(SectionKind.OUTPUTS, layout.encode_outputs(outputs))
+        written = {each.name: each.bytes for each in outputs}
+        writer.finish(lambda path: self._check_complete(path, outputs, written))
+        return finished, PackSummary(sum(written.values()), writer.size, why_plain=self._why)
 
-    def _pack_by_hits(
-        self, writer: SharedPackWriter, packing: ResultPacker
-    ) -> tuple[FinishedRun, tuple[OriginalOutput, ...]]:
-        """Run, and pack the hits; then the differences of the outputs from their regeneration."""
+    def _pack_by_hits(self, writer: SharedPackWriter, packing: ResultPacker) -> tuple[FinishedRun, PackSummary | None]:
+        """Run, and pack the hits."""
+        writer.add(SectionKind.TEXTS, layout.encode_texts(self._texts))
         if self._wishes.with_queries:
             pack_queries(writer, packing.queries)
-        counted = [CountedOutput(use.name, lambda _: None) for use in self._plan.use.outputs]
-        follower = JournalFollower(self._plan, packing.codec, writer, self._wishes.batch)
-        try:
-            finished = self._carry_out_plan([each.add_bytes for each in counted], follower.begun.set)
-            if finished.code == ExitCode.DONE:
-                follower.write_remaining_hits()
-        finally:
-            follower.close()
-        outputs = tuple(each.describe_output() for each in counted)
-        if finished.code == ExitCode.DONE:
-            self._say("comparing what is packed with what the run has written")
-            replay_diff.compare_with_run(packing, self._made, follower.batches, self._plan, self._place.again, writer)
-        return finished, outputs
+        assert self._made.database  # its codec has described it
+        found = HitCollector(writer, self._made.database.entries, self._wishes.batch, self._wishes.verify)
+        with forward_pipes(self._pipes, [found.add_bytes]):
+            finished = self._carry_out(self._plan)
+        if finished.code != ExitCode.DONE:
+            return finished, None
+        if found.kept:
+            self._verify_batches(packing, found)
+        n_queries = sum(found.sizes)
+        written = {hit_lists.OUTPUT: found.bytes}
+        writer.finish(lambda path: self._check_complete(path, self._made.outputs, written, n_queries))
+        told = f"the hits of {format_count(n_queries, 'query')}, from which unpack makes the result"
+        return finished, PackSummary(0, writer.size, how=told)
 
-    def _carry_out_plan(self, takers: Sequence[Callable[[bytes], None]], came: Callable[[], None]) -> FinishedRun:
-        """Run the plan, and pass its outputs to ``takers``."""
-        with forward_pipes(self._pipes, takers, came):
-            return plan_execution.run_plan(self._plan, SupervisorLink({}))
+    def _verify_batches(self, packing: ResultPacker, found: HitCollector) -> None:
+        """Regenerate some batches, and compare them with what the command itself writes.
 
-    def _check_complete(self, pack: Path, outputs: Sequence[OriginalOutput]) -> None:
-        """Check that the pack is complete and has all bytes that the run has written."""
+        Raises:
+            CorruptError: They differ.
+        """
+        self._say(f"verifying {format_count(len(found.kept), 'batch')} of {len(found.sizes)} by the command itself")
+        folder = self._place.again
+        sample = folder / "sample"
+        (folder / "verified").mkdir()
+        batches = list(self._cut_kept_batches(packing, found, sample))
+        regenerated = packing.regenerate_outputs(
+            folder / "verified", sample, self._made, batches, [*found.kept.values()]
+        )
+        searched = packing.search_whole(folder / "searched", sample, self._made)
+        for use, one, other in zip(self._made.outputs, regenerated, searched, strict=True):
+            if not filecmp.cmp(one, other, shallow=False):
+                raise CorruptError(
+                    f"{self._place.dest}: {use.name}: what is regenerated from the hits of some queries is not what the command writes for them",
+                    f"this must not happen: please report it; without --pack-to the result is computed here ({self._plan.run_dir} has the hits)",
+                )
+
+    def _cut_kept_batches(
+        self, packing: ResultPacker, found: HitCollector, sample: Path
+    ) -> Iterator[result_codec.QueryBatch]:
+        """Write the queries of the kept batches to ``sample``; yield each as a batch of that file."""
+        scratch, first = sample.with_name("batch"), 0
+        every = result_codec.cut_query_batches(packing.queries, packing.item, iter(found.sizes), scratch)
+        with sample.open("wb") as file:
+            for number, batch in enumerate(every):
+                if number in found.kept:
+                    file.write(scratch.read_bytes())
+                    size = batch.last - batch.first
+                    yield dataclasses.replace(batch, first=first, last=first + size)
+                    first += size
+
+    def _check_complete(
+        self, pack: Path, outputs: Sequence[OriginalOutput], written: dict[str, int], records: int | None = None
+    ) -> None:
+        """Check that the pack is complete and has all bytes, and records, that the run has written."""
         rundir = RunDir(self._plan.run_dir)
         complete = rundir.read_complete(rundir.read_manifest())
-        written = {each.name: each.bytes for each in outputs}
-        if pack_unpacker.read_recipe(pack).outputs != tuple(outputs) or not complete or complete.outputs != written:
-            raise CorruptError(f"{pack}: not all of the result is in it", "this must not happen: please report it")
+        if (
+            pack_unpacker.read_recipe(pack).outputs != tuple(outputs)
+            or not complete
+            or complete.outputs != written
+            or (records is not None and complete.records != records)
+        ):
+            raise CorruptError(
+                f"{pack}: the pack does not hold what the run wrote", "this must not happen: please report it"
+            )
 
 
 class CountedOutput:
@@ -348,7 +371,3 @@ class SharedPackWriter:
             size = self._writer.add(kind, data, reference, note)
             self.sizes[kind] = self.sizes.get(kind, 0) + size
             return size
-
-
-def _do_nothing() -> None:
-    pass

@@ -58,15 +58,12 @@ def redirect_to_pipes(plan: RunPlan, pipes: Sequence[PipeEnds]) -> RunPlan:
 
 
 @contextmanager
-def forward_pipes(
-    pipes: Sequence[PipeEnds], takers: Sequence[Callable[[bytes], None]], came: Callable[[], None]
-) -> Iterator[None]:
+def forward_pipes(pipes: Sequence[PipeEnds], takers: Sequence[Callable[[bytes], None]]) -> Iterator[None]:
     """Pass the bytes of each pipe to its taker within the context, and empty bytes at the end.
 
     Args:
         pipes: Closed at the end.
         takers: Called in one thread for each pipe.
-        came: Called when bytes arrive.
 
     Raises:
         MillraceError: A taker or the writer has failed.
@@ -74,7 +71,7 @@ def forward_pipes(
     readers: list[PipeReader] = []
     try:
         for ends, take in zip(pipes, takers, strict=True):
-            readers.append(PipeReader(ends, take, came))
+            readers.append(PipeReader(ends, take))
         yield
         for pipe, take in zip(readers, takers, strict=True):
             pipe.finish_reading()
@@ -98,11 +95,10 @@ class PipeReader:
     Args:
         ends: The pipe.
         take: Called with each piece; if it raises, the pipe is closed, and so the writer fails.
-        came: Called before each piece.
     """
 
-    def __init__(self, ends: PipeEnds, take: Callable[[bytes], None], came: Callable[[], None]) -> None:
-        self._take, self._came = take, came
+    def __init__(self, ends: PipeEnds, take: Callable[[bytes], None]) -> None:
+        self._take = take
         self.error: BaseException | None = None
         self._pipe, ends.reader = ends.reader, -1  # closed by the thread, so that a writer without a reader fails
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC)
@@ -143,7 +139,6 @@ class PipeReader:
             ready = dict(poll.poll())
             data = self._read_available()
             if data:
-                self._came()
                 self._take(data)
             elif self._wake in ready:
                 return
@@ -263,8 +258,11 @@ def remove_emptied_folder(folder: Path) -> None:
     wait_until(lambda: try_remove_folder(folder), STILL_OPEN_SECONDS, nap=0.02)
 
 
-def wait_for_lock(path: Path, seconds: float) -> FileLock:
+def wait_for_lock(path: Path, seconds: float, job: str = "") -> FileLock:
     """Take the lock of ``path``; wait ``seconds`` for a process that is about to end, or only probes the lock.
+
+    Args:
+        job: See ``millrace.host.file_lock.acquire_lock``.
 
     Raises:
         LockHeldError: Another process holds it for longer.
@@ -273,7 +271,7 @@ def wait_for_lock(path: Path, seconds: float) -> FileLock:
 
     def try_lock() -> FileLock | None:
         try:
-            return file_lock.acquire_lock(path)
+            return file_lock.acquire_lock(path, job)
         except file_lock.LockHeldError as error:
             held.append(error)
             return None

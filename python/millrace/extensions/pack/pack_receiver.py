@@ -169,8 +169,8 @@ class PackReceiver:
         #: Whether a run is in progress.
         self.busy = False
 
-    def run(self, arriving: GrowingPack) -> None:
-        """Regenerate hits as they arrive until the pack is complete, then write the outputs.
+    def run(self, arriving: GrowingPack) -> str:
+        """Regenerate hits as they arrive until the pack is complete, then write the outputs; return why they are right.
 
         Raises:
             MillraceError: They cannot be written exactly; then none is. The regeneration is kept if the pack may go on.
@@ -183,7 +183,9 @@ class PackReceiver:
                 self._regenerate_received(size)
         made = pack_unpacker.read_recipe(self._place.pack)
         self.check_output_count(made)
-        pack_unpacker.unpack_outputs(self._place.pack, made, self._dests, self._here, self._confirm, self._place.work)
+        return pack_unpacker.unpack_outputs(
+            self._place.pack, made, self._dests, self._here, self._confirm, self._place.work
+        )
 
     def check_output_count(self, made: PackRecipe) -> None:
         """Check that the user has named a file for each output.
@@ -214,8 +216,9 @@ class PackReceiver:
         if self._begin is None:
             sections = read_complete_sections(self._place.pack, size)
             self._place.work.mkdir(mode=0o700, exist_ok=True)  # in a private folder
+            texts = pack_unpacker.read_texts(read_complete_sections(self._place.pack, size), made)
             self._begin = pack_unpacker.prepare_regeneration(
-                sections, made, self._place.work, self._dests, self._here, self._confirm
+                sections, made, texts, self._place.work, self._dests, self._here, self._confirm
             )
         self._n_hits = len(found)
         self._regenerate_hits(self._begin, found)
@@ -230,7 +233,7 @@ class PackReceiver:
         regeneration_run.extend_search_journal(plan, zip(batches, blocks, strict=True))
         self.busy = True
         try:
-            regeneration_run.run_regeneration(plan)
+            begin.run_regeneration(plan, part)
         finally:
             self.busy = False
 
@@ -244,8 +247,8 @@ def write_first_queries(begin: PreparedRegeneration, item: InputUse, found: Sequ
                 shutil.copyfileobj(batch, file)
 
 
-def receive_pack(receiving: PackReceiver, place: ReceivingFolder, given: IO[bytes], out: IO[bytes]) -> None:
-    """Receive a pack from a sender, and write its outputs.
+def receive_pack(receiving: PackReceiver, place: ReceivingFolder, given: IO[bytes], out: IO[bytes]) -> str:
+    """Receive a pack from a sender, and write its outputs; return in words why they are right.
 
     Args:
         given: Stream from the sender; see ``millrace.extensions.pack.pack_transfer``.
@@ -256,13 +259,14 @@ def receive_pack(receiving: PackReceiver, place: ReceivingFolder, given: IO[byte
     """
     line = _ReceiverThread(receiving, place, given, out)
     try:
-        receiving.run(line.wait_for_start())
+        why = receiving.run(line.wait_for_start())
     except CorruptError:
         place.remove()
         raise
     except MillraceError as error:
         raise (line.failed or error) from error
     place.remove()
+    return why
 
 
 class _ReceiverThread:

@@ -11,13 +11,22 @@ from pathlib import Path
 from millrace.adapters import registry
 from millrace.core.errors import CorruptError, RefusedError
 from millrace.core.text_format import escape_unprintable
-from millrace.extensions.pack import difference, hits, layout, pack_destinations, regeneration_run, result_codec
+from millrace.extensions.pack import (
+    difference,
+    hits,
+    layout,
+    output_texts,
+    pack_destinations,
+    regeneration_run,
+    result_codec,
+)
 from millrace.extensions.pack import result_codec as codecs
-from millrace.extensions.pack.difference import strip_outputs
+from millrace.extensions.pack.difference import FileCodec, strip_outputs
 from millrace.extensions.pack.hits import BatchHits
 from millrace.extensions.pack.layout import (
     OriginalOutput,
     PackedDatabase,
+    PackedTexts,
     PackRecipe,
     PackSection,
     SectionKind,
@@ -27,6 +36,7 @@ from millrace.extensions.pack.layout import (
 from millrace.extensions.pack.regeneration_run import RegenerationSettings
 from millrace.extensions.pack.result_codec import NotPackableError, ResultCodec
 from millrace.extensions.pack.result_files import compute_sha256
+from millrace.launch.node_allocation import NodeAllocation
 from millrace.planning.run_plan import RunPlan
 
 #: Bytes of hits at most: it bounds the memory that a pack can demand.
@@ -47,6 +57,8 @@ class UnpackOptions:
     queries: Path | None = None
     #: Whether another version of the tool may be tried.
     any_version: bool = False
+    #: The nodes that regenerate; None: this machine alone.
+    nodes: NodeAllocation | None = None
 
 
 def read_recipe(pack: Path) -> PackRecipe:
@@ -68,6 +80,22 @@ def read_recipe(pack: Path) -> PackRecipe:
     return found
 
 
+def read_texts(found: Iterator[PackSection], made: PackRecipe) -> PackedTexts | None:
+    """Read the texts of a pack from its sections; None: it has none, and its outputs have digests.
+
+    Raises:
+        CorruptError: They are malformed.
+    """
+    if difference.find_file_codec(made.codec):
+        return None
+    for section in found:
+        if section.kind is SectionKind.TEXTS:
+            return layout.decode_texts(made, section.unpack_bytes())
+        if section.kind is SectionKind.HITS:
+            break
+    return None
+
+
 def unpack_outputs(
     pack: Path,
     made: PackRecipe,
@@ -75,8 +103,8 @@ def unpack_outputs(
     here: UnpackOptions,
     confirm: Confirm,
     begun: Path | None = None,
-) -> None:
-    """Write the outputs of ``pack`` to ``dests``.
+) -> str:
+    """Write the outputs of ``pack`` to ``dests``; return in words why they are right.
 
     Args:
         made: The recipe that ``read_recipe`` has read.
@@ -85,28 +113,27 @@ def unpack_outputs(
     Raises:
         MillraceError: They cannot be written exactly; then none is.
     """
-    most = [each.bytes for each in made.outputs]
-    pack_destinations.check_room(dests, most)
+    pack_destinations.check_room(dests, [each.bytes for each in made.outputs])
     fresh = [make_temporary_path(dest) for dest in dests]
     # Another pack is another regeneration; the same one is resumed.
     folder = begun or dests[0].with_name(f"{dests[0].name}.{compute_sha256(pack)[:12]}.unpack")
-    regenerated, codec = [], difference.find_file_codec(made.codec)
+    codec, texts = difference.find_file_codec(made.codec), read_texts(read_sections(pack), made)
     if codec is None:
         pack_destinations.claim_folder(folder)
     done = False
     try:
         if codec is None:
-            begin = prepare_regeneration(read_sections(pack), made, folder, dests, here, confirm)
-            regenerated = _regenerate_outputs(begin, read_hits(read_sections(pack), made), put_all=not begun)
-        pieces = (
-            section for section in read_sections(pack) if section.kind in (SectionKind.DIFFERENCE, SectionKind.PLAIN)
-        )
-        _check_digests(made, difference.restore_outputs(pieces, regenerated, fresh, most, codec or difference.AS_IT_IS))
+            begin = prepare_regeneration(read_sections(pack), made, texts, folder, dests, here, confirm)
+            found = read_hits(read_sections(pack), made)
+            _write_regenerated(begin, found, pack, fresh, texts, put_all=not begun)
+        else:
+            _restore_outputs(pack, made, [], fresh, codec)
         for path, dest in zip(fresh, dests, strict=True):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
             path.replace(dest)
         done = True
+        return "by the same version, queries and database" if texts else "as packed, SHA-256 compared"
     except CorruptError:
         done = True
         raise
@@ -115,6 +142,26 @@ def unpack_outputs(
             path.unlink(missing_ok=True)
         if codec is None and (done or not (folder / regeneration_run.RUN).exists()):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_regenerated(
+    begin: PreparedRegeneration, found: Sequence[BatchHits], pack: Path, fresh: Sequence[Path], texts: PackedTexts | None, *, put_all: bool,
+) -> None:  # fmt: skip
+    """Regenerate the outputs, and write them to ``fresh`` as they were, or as the command would write them."""
+    plan = _regenerate_outputs(begin, found, put_all=put_all)
+    outputs = regeneration_run.list_written_outputs(plan)
+    if texts:
+        output_texts.write_outputs(texts, begin.codec, plan.use, begin.key, outputs, fresh)
+    else:
+        _restore_outputs(pack, begin.made, strip_outputs(begin.codec, plan, outputs), fresh)
+
+
+def _restore_outputs(
+    pack: Path, made: PackRecipe, regenerated: Sequence[Path], fresh: Sequence[Path], codec: FileCodec = difference.AS_IT_IS,
+) -> None:  # fmt: skip
+    pieces = (each for each in read_sections(pack) if each.kind in (SectionKind.DIFFERENCE, SectionKind.PLAIN))
+    most = [each.bytes for each in made.outputs]
+    _check_digests(made, difference.restore_outputs(pieces, regenerated, fresh, most, codec))
 
 
 def _check_digests(made: PackRecipe, found: Sequence[tuple[int, str]]) -> None:
@@ -137,6 +184,8 @@ class PreparedRegeneration:
     queries: Path
     argv: tuple[str, ...]
     here: UnpackOptions
+    #: See ``millrace.extensions.pack.regeneration_run.get_output_name``; empty: the pack has no texts.
+    key: str = ""
 
     def plan_for_queries(self, source: Path) -> RunPlan:
         """Plan the run for the queries in ``source``.
@@ -144,12 +193,46 @@ class PreparedRegeneration:
         Raises:
             RefusedError: It is impossible here.
         """
-        return _plan_same_version(self.made, self.folder, source, self.argv, self.codec, self.here)
+        made, here = self.made, self.here
+        try:
+            plan = regeneration_run.plan_regeneration_run(
+                self.folder, source, self.argv, self.codec, here.settings, made.database, self.key
+            )
+        except NotPackableError as error:
+            raise RefusedError(f"the result cannot be regenerated here: {error}") from error
+        if plan.use.version != made.version and (self.key or not here.any_version):
+            raise RefusedError(
+                f"the result is of {escape_unprintable(made.version) or 'an unknown version'}, here is {plan.use.version or 'an unknown version'}",
+                "install that version"
+                if self.key
+                else "install that version, or try --any-version: only the exact result is ever written",
+            )
+        check_output_names(made.outputs, [each.name for each in plan.use.outputs])
+        return plan
+
+    def run_regeneration(self, plan: RunPlan, source: Path) -> None:
+        """Complete ``plan``, the run for the queries in ``source``, on all nodes.
+
+        Raises:
+            MillraceError: The run was not completed.
+        """
+        made, settings = self.made, self.here.settings
+        if self.here.nodes is None:
+            regeneration_run.run_regeneration(plan)
+            return
+        from millrace.extensions.pack import node_regeneration  # few use several nodes, and it imports much
+
+        order = node_regeneration.RegenerationOrder(
+            queries=str(source), argv=self.argv, codec=made.codec, database=made.database, key=self.key, slots=settings.slots,
+            work_dir=settings.work_dir, in_journal=all(each.to == os.devnull for each in plan.use.outputs),
+        )  # fmt: skip
+        node_regeneration.run_on_nodes(self.folder, order, plan, self.here.nodes)
 
 
 def prepare_regeneration(
     found: Iterator[PackSection],
     made: PackRecipe,
+    texts: PackedTexts | None,
     folder: Path,
     dests: Sequence[Path],
     here: UnpackOptions,
@@ -172,18 +255,19 @@ def prepare_regeneration(
             f"the pack names the database {escape_unprintable(made.database.name)}", "name the one here with --db"
         )
     database = codec.resolve_database_name(here.database or made.database.name, here.cwd, here.settings.environ)
-    argv = regeneration_run.build_command_line(made.tool, made.arguments, database)
+    key = output_texts.make_name_key(made) if texts else ""
+    argv = regeneration_run.build_command_line(made.tool, made.arguments, database, key)
     if not confirm(made, argv):
         raise RefusedError("nothing was run", "run it with --yes")
-    begin = PreparedRegeneration(made, folder, codec, source, argv, here)
+    begin = PreparedRegeneration(made, folder, codec, source, argv, here, key)
     plan = begin.plan_for_queries(source)
     pack_destinations.refuse_overwritten_inputs(dests, plan.use.databases)
     check_database(made.database, codec.describe_database(plan.use, plan.command, like=made.database))
     return begin
 
 
-def _regenerate_outputs(begin: PreparedRegeneration, found: Sequence[BatchHits], *, put_all: bool) -> list[Path]:
-    """Regenerate all outputs and strip them.
+def _regenerate_outputs(begin: PreparedRegeneration, found: Sequence[BatchHits], *, put_all: bool) -> RunPlan:
+    """Regenerate all outputs; return the plan of the run.
 
     Args:
         put_all: Whether an earlier start can have written only all hits or none, not a part of them.
@@ -195,7 +279,8 @@ def _regenerate_outputs(begin: PreparedRegeneration, found: Sequence[BatchHits],
         (regeneration_run.write_search_journal if put_all else regeneration_run.extend_search_journal)(
             plan, zip(batches, blocks, strict=True)
         )
-    return strip_outputs(begin.codec, plan, regeneration_run.run_regeneration(plan))
+    begin.run_regeneration(plan, begin.queries)
+    return plan
 
 
 def cut_matching_batches(
@@ -262,22 +347,6 @@ def extract_queries(found: Iterator[PackSection], path: Path, most: int) -> bool
                     raise CorruptError("the pack holds more queries than it says")
                 file.write(section.unpack_bytes())
     return has
-
-
-def _plan_same_version(
-    made: PackRecipe, folder: Path, source: Path, argv: Sequence[str], codec: ResultCodec, here: UnpackOptions
-) -> RunPlan:
-    try:
-        plan = regeneration_run.plan_regeneration_run(folder, source, argv, codec, here.settings, made.database)
-    except NotPackableError as error:
-        raise RefusedError(f"the result cannot be regenerated here: {error}") from error
-    if plan.use.version != made.version and not here.any_version:
-        raise RefusedError(
-            f"the result is of {escape_unprintable(made.version) or 'an unknown version'}, here is {plan.use.version or 'an unknown version'}",
-            "install that version, or try --any-version: only the exact result is ever written",
-        )
-    check_output_names(made.outputs, [each.name for each in plan.use.outputs])
-    return plan
 
 
 def check_output_names(originals: Sequence[OriginalOutput], names: Sequence[str]) -> None:

@@ -61,13 +61,20 @@ def keep_outputs_in_journal(plan: RunPlan) -> RunPlan:
     return msgspec.structs.replace(plan, use=use, job=job)
 
 
-def get_output_name(index: int) -> str:
-    """Return the name of an output in the folder of a regeneration."""
-    return f"out{index}"
+def get_output_name(index: int, key: str = "") -> str:
+    """Return the name of an output in the folder of a regeneration.
+
+    Args:
+        key: Makes the names of this regeneration unique, so that they can be found in its outputs; empty: they are not.
+    """
+    return f"out{index}{key}"
 
 
-def build_command_line(tool: str, arguments: Sequence[ArgumentToken], database: str) -> tuple[str, ...]:
+def build_command_line(tool: str, arguments: Sequence[ArgumentToken], database: str, key: str = "") -> tuple[str, ...]:
     """Build the command of a regeneration, with fixed file names.
+
+    Args:
+        key: See ``get_output_name``.
 
     Raises:
         RefusedError: An argument is not allowed in a pack.
@@ -76,9 +83,9 @@ def build_command_line(tool: str, arguments: Sequence[ArgumentToken], database: 
     for token in arguments:
         match token:
             case InputArg(index=0, prefix=prefix) if is_option_prefix(prefix):
-                words.append(prefix + QUERIES)
+                words.append(prefix + QUERIES + key)
             case OutputArg(index=index, prefix=prefix, cut="") if 0 <= index < MAX_OUTPUTS and is_option_prefix(prefix):
-                words.append(prefix + get_output_name(index))
+                words.append(prefix + get_output_name(index, key))
             case DatabaseArg(prefix=prefix) if is_option_prefix(prefix):
                 words.append(prefix + database)
             case str() as text if is_plain_argument(text):
@@ -101,14 +108,17 @@ def is_option_prefix(prefix: str) -> bool:
     return not prefix or _OPTION.fullmatch(prefix) is not None
 
 
-def check_paths(use: ToolUse) -> None:
+def check_paths(use: ToolUse, key: str = "") -> None:
     """Check that a regeneration reads and writes only file names chosen by Millrace, whatever its arguments are.
+
+    Args:
+        key: See ``get_output_name``.
 
     Raises:
         RefusedError: Another file would be read or written.
     """
-    ours = {NOWHERE, "-", *map(get_output_name, range(MAX_OUTPUTS))}
-    wrong = [each.path for each in use.inputs if each.path != QUERIES]
+    ours = {NOWHERE, "-", *(get_output_name(index, key) for index in range(MAX_OUTPUTS))}
+    wrong = [each.path for each in use.inputs if each.path != QUERIES + key]
     wrong += [each.path for each in use.outputs if each.path not in ours]
     if wrong:
         raise RefusedError(
@@ -130,32 +140,51 @@ def is_plain_argument(text: str) -> bool:
 
 def plan_regeneration_run(
     folder: Path, queries: Path, argv: Sequence[str], codec: ResultCodec, settings: RegenerationSettings, like: PackedDatabase | None = None,
+    key: str = "",
 ) -> RunPlan:  # fmt: skip
     """Plan a regeneration in the existing ``folder``.
 
     Args:
         like: Database whose names and numbers the result must have.
+        key: See ``get_output_name``.
 
     Raises:
         NotPackableError: The database cannot be searched in fragments.
         MillraceError: The command is refused, or a file is missing.
     """
-    _link_queries(folder / QUERIES, queries)
-    job = JobSpec(
-        command=tuple(argv), run_dir=str(folder / RUN), work_dir=settings.work_dir, slots=settings.slots, verify=0.0,
-        verbosity=-1, progress="none", max_quarantined="0",
-    )  # fmt: skip
-    made = planner.make_plan(job, folder, settings.environ)
-    check_paths(made.use)
-    # Standard output would be that of this process.
-    outputs = tuple(
-        msgspec.structs.replace(each, path=get_output_name(index) if each.path == "-" else each.path)
-        for index, each in enumerate(made.use.outputs)
-    )
-    use = treat_as_one_fragment(msgspec.structs.replace(made.use, outputs=outputs), made.command)
+    made = _plan_in_folder(folder, queries, argv, settings, key)
+    use = treat_as_one_fragment(made.use, made.command)
     if like and use.fragmented:
         use = msgspec.structs.replace(use, fragmented=codec.adopt_packed_database(use.fragmented, like))
-    return msgspec.structs.replace(made, use=use, listed=False)
+    return msgspec.structs.replace(made, use=use)
+
+
+def _plan_in_folder(
+    folder: Path, queries: Path, argv: Sequence[str], settings: RegenerationSettings, key: str = "", fragments: str = "auto",
+) -> RunPlan:  # fmt: skip
+    """Plan a command in the existing ``folder``, where it finds the queries and writes its outputs."""
+    _link_queries(folder / (QUERIES + key), queries)
+    job = JobSpec(
+        command=tuple(argv), run_dir=str(folder / RUN), work_dir=settings.work_dir, slots=settings.slots, verify=0.0,
+        verbosity=-1, progress="none", max_quarantined="0", fragments=fragments,
+    )  # fmt: skip
+    made = planner.make_plan(job, folder, settings.environ)
+    check_paths(made.use, key)
+    # Standard output would be that of this process.
+    outputs = tuple(
+        msgspec.structs.replace(each, path=get_output_name(index, key) if each.path == "-" else each.path)
+        for index, each in enumerate(made.use.outputs)
+    )
+    return msgspec.structs.replace(made, use=msgspec.structs.replace(made.use, outputs=outputs), listed=False)
+
+
+def plan_whole_search(folder: Path, queries: Path, argv: Sequence[str], settings: RegenerationSettings) -> RunPlan:
+    """Plan the command of a regeneration in the existing ``folder``, with the whole database.
+
+    Raises:
+        MillraceError: The command is refused, or a file is missing.
+    """
+    return _plan_in_folder(folder, queries, argv, settings, fragments="1")
 
 
 def _link_queries(link: Path, queries: Path) -> None:

@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from millrace.adapters.database_backend import FragmentOutput
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FragmentPlan, InputUse, OutputUse, ToolUse, UserCommand
 from millrace.extensions.pack.hits import BatchHits
@@ -68,6 +69,10 @@ GROUP = "millrace.codecs"
 _OWN = {"blast": "millrace.extensions.pack.blast_codec", "hmmer": "millrace.extensions.pack.hmmer_codec"}
 
 
+#: From a number of queries, and the search results of each fragment for them, to their hits. Called by several threads.
+CandidateReader = Callable[[int, Sequence[FragmentOutput]], BatchHits]
+
+
 class NotPackableError(MillraceError):
     """A result can only be packed as plain bytes, not as hits; the message says why."""
 
@@ -93,7 +98,10 @@ class ResultCodec(Protocol):
         ...
 
     def list_volatile_patterns(self, output: OutputUse) -> Sequence[str]:
-        """Return regular expressions (multi-line) for text that differs elsewhere, such as the day of a database."""
+        """Return regular expressions (multi-line) for text that differs elsewhere, such as the day of a database.
+
+        Each line stands once in an output, after the last query.
+        """
         ...
 
     def describe_database(
@@ -118,9 +126,7 @@ class ResultCodec(Protocol):
         """
         ...
 
-    def make_candidate_reader(
-        self, use: ToolUse, command: UserCommand
-    ) -> Callable[[int, Sequence[memoryview]], BatchHits]:
+    def make_candidate_reader(self, fragmented: FragmentPlan, cwd: Path, environ: Mapping[str, str]) -> CandidateReader:
         """Return a function from a number of queries, and the search results of each fragment for them, to their hits.
 
         Hits of neighbours may be merged: the entries of both, and ``BatchHits.more`` of the first before that of the second.

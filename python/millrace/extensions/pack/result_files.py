@@ -78,6 +78,8 @@ def _refuse_unpackable_run(run_dir: Path, manifest: RunManifest) -> None:
             f"{run_dir}: {why}, and packing runs the command that is in it",
             "name the command after --, if you trust it: millrace pack RESULT -o PACK -- COMMAND",
         )
+    if manifest.use.fragmented and manifest.use.fragmented.backend:
+        raise RefusedError(f"{run_dir}: the result was not computed in this run", "name the pack that it has made")
     if any(use.layout != "file" for use in manifest.use.outputs):
         raise RefusedError(
             f"{run_dir}: the run writes a file for each record, and a pack holds single files", "pack them with tar"
@@ -167,6 +169,8 @@ class PackSummary:
 
     def describe_packing(self, dest: Path) -> str:
         """Return a line for the user about the pack ``dest``."""
+        if not self.original and self.how:  # it was never computed
+            return f"{dest}: {format_size(self.packed)}, {self.how}"
         ratio = self.original / max(self.packed, 1)
         smaller = f" ({ratio:,.{0 if ratio >= 10 else 1}f} times smaller)" if ratio >= 1.05 else ""
         told = f"{dest}: {format_size(self.original)} in {format_size(self.packed)}{smaller}"

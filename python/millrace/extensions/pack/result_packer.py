@@ -7,6 +7,7 @@ folder.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from millrace.extensions.pack import (
     difference,
     hits,
     layout,
+    output_texts,
     pack_destinations,
     regeneration_run,
     regeneration_trial,
@@ -32,8 +34,14 @@ from millrace.extensions.pack import (
 from millrace.extensions.pack import result_codec as codecs
 from millrace.extensions.pack.difference import SectionSink, estimate_zstd_bytes, strip_outputs
 from millrace.extensions.pack.hits import BatchHits
-from millrace.extensions.pack.layout import MAX_SECTION_BYTES, OriginalOutput, PackRecipe, PackWriter, SectionKind
-from millrace.extensions.pack.pack_destinations import PipeEnds, redirect_to_pipes
+from millrace.extensions.pack.layout import (
+    MAX_SECTION_BYTES,
+    OriginalOutput,
+    PackedTexts,
+    PackRecipe,
+    PackWriter,
+    SectionKind,
+)
 from millrace.extensions.pack.regeneration_run import NOWHERE, RegenerationSettings, is_plain_argument
 from millrace.extensions.pack.regeneration_trial import RegenerationTrial
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, ResultCodec
@@ -112,6 +120,8 @@ class PackOptions:
     trust: bool = False
     #: Most seconds that a regeneration may take; None: no limit.
     effort: float | None = None
+    #: Share of the batches that are regenerated and compared with the command itself, if it was not run.
+    verify: float = 0.0
 
 
 def pack_result(
@@ -156,7 +166,7 @@ class ResultPacker:
         self, plan: RunPlan, outputs: Sequence[Path], originals: tuple[OriginalOutput, ...], dest: Path, wishes: PackOptions,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._plan, self.codec, self._wishes, self._say = plan, get_result_codec(plan), wishes, say
+        self._plan, self.codec, self.wishes, self._say = plan, get_result_codec(plan), wishes, say
         self._outputs, self._originals, self._dest = outputs, originals, dest
         if len(plan.use.inputs) != 1 or plan.use.inputs[0].path == "-" or plan.use.inputs[0].format == "files":
             raise NotPackableError("the queries are not one file")
@@ -167,7 +177,7 @@ class ResultPacker:
 
     def pack(self) -> PackSummary:
         made = self.make_recipe()
-        key = hashlib.sha256(layout.encode_recipe(made) + b"%d" % self._wishes.batch).hexdigest()[:12]
+        key = hashlib.sha256(layout.encode_recipe(made) + b"%d" % self.wishes.batch).hexdigest()[:12]
         with open_packing_folder(self._dest, key) as folder:
             batches = self.cut_queries(folder)
             found = self.find_hits(folder, batches)
@@ -203,7 +213,7 @@ class ResultPacker:
     def cut_queries(self, folder: Path) -> list[QueryBatch]:
         """Cut the queries into batches."""
         return list(
-            result_codec.cut_query_batches(self.queries, self.item, repeat(self._wishes.batch), folder / "batch")
+            result_codec.cut_query_batches(self.queries, self.item, repeat(self.wishes.batch), folder / "batch")
         )
 
     def find_hits(self, folder: Path, batches: Sequence[QueryBatch]) -> list[BatchHits]:
@@ -218,7 +228,7 @@ class ResultPacker:
         if argv is None:
             raise NotPackableError("it cannot be told which query a line of the result is of")
         self._say("the result does not tell which query hit which entry: searching once more")
-        plan = regeneration_run.run_search(argv, command.cwd, folder, self._wishes.settings)
+        plan = regeneration_run.run_search(argv, command.cwd, folder, self.wishes.settings)
         found = self.codec.read_result_hits(self._use, plan.command, [place], batches)
         if found is None:
             raise NotPackableError("it cannot be told which query a hit is of")
@@ -232,7 +242,7 @@ class ResultPacker:
         Raises:
             NotPackableError: Regenerating would take longer than the user's limit.
         """
-        effort, trust = self._wishes.effort, self._wishes.trust
+        effort, trust = self.wishes.effort, self.wishes.trust
         if effort is None and not (trust and len(batches) > regeneration_trial.BATCHES):
             return None
         tried = self.run_trial(folder / "trial", made, batches, found)
@@ -267,24 +277,52 @@ class ResultPacker:
         return strip_outputs(self.codec, plan, regeneration_run.run_regeneration(plan))
 
     def plan_regeneration(
-        self, folder: Path, source: Path, made: PackRecipe, batches: Sequence[QueryBatch], found: Sequence[BatchHits], pipes: Sequence[PipeEnds] = (),
+        self, folder: Path, source: Path, made: PackRecipe, batches: Sequence[QueryBatch], found: Sequence[BatchHits], key: str = "",
     ) -> RunPlan:  # fmt: skip
         """Plan the run that regenerates the outputs for the queries of ``source``, which are ``batches``.
 
         Args:
-            pipes: Pipes for the outputs; none: they are files.
+            key: See ``regeneration_run.get_output_name``.
         """
-        settings, command = self._wishes.settings, self._plan.command
-        argv = regeneration_run.build_command_line(
-            command.argv[0] if "/" not in command.argv[0] else str(command.exe), made.arguments,
-            self.codec.format_database_argument(self._use, command),
-        )  # fmt: skip
-        plan = regeneration_run.plan_regeneration_run(folder, source, argv, self.codec, settings, made.database)
-        plan = redirect_to_pipes(plan, pipes) if pipes else plan
+        settings, argv = self.wishes.settings, self.build_command_line(made, key)
+        plan = regeneration_run.plan_regeneration_run(folder, source, argv, self.codec, settings, made.database, key)
         if not regeneration_run.has_current_hits(plan):
             blocks = self.codec.format_search_blocks(plan.use, plan.command, found)
             regeneration_run.write_search_journal(plan, zip(batches, blocks, strict=True))
         return plan
+
+    def collect_texts(self, folder: Path, made: PackRecipe) -> PackedTexts:
+        """Collect the texts of the outputs from a regeneration of the first query without hits, in the new ``folder``.
+
+        Raises:
+            NotPackableError: There is no query.
+        """
+        folder.mkdir()
+        sample = folder / "sample"
+        first = next(result_codec.cut_query_batches(self.queries, self.item, [1], sample), None)
+        if first is None:
+            raise NotPackableError("there are no queries")
+        plan = self.plan_regeneration(folder, sample, made, [first], [BatchHits(1, [])])
+        outputs, command = regeneration_run.run_regeneration(plan), self._plan.command
+        return output_texts.collect_texts(self.codec, self._plan.use, command.cwd, outputs, folder)
+
+    def search_whole(self, folder: Path, source: Path, made: PackRecipe) -> list[Path]:
+        """Run the command itself for the queries of ``source``; return the outputs as ``regenerate_outputs`` does."""
+        folder.mkdir()
+        plan = regeneration_run.plan_whole_search(folder, source, self.build_command_line(made), self.wishes.settings)
+        outputs = strip_outputs(self.codec, plan, regeneration_run.run_regeneration(plan))
+        assert self._use.fragmented  # see ``regeneration_run.treat_as_one_fragment``
+        given, typed = self.codec.format_database_argument(self._use, self._plan.command), self._use.fragmented.database
+        for path in outputs:
+            path.write_bytes(path.read_bytes().replace(os.fsencode(given), os.fsencode(typed)))
+        return outputs
+
+    def build_command_line(self, made: PackRecipe, key: str = "") -> tuple[str, ...]:
+        """Build the command of a regeneration here; ``key`` as in ``plan_regeneration``."""
+        command = self._plan.command
+        tool = command.argv[0] if "/" not in command.argv[0] else str(command.exe)
+        database = self.codec.format_database_argument(self._use, command)
+        return regeneration_run.build_command_line(tool, made.arguments, database, key)
 
     def _write_pack(
         self,
@@ -302,7 +340,7 @@ class ResultPacker:
         try:
             writer.add(SectionKind.RECIPE, layout.encode_recipe(made))
             before = writer.size
-            if self._wishes.with_queries:
+            if self.wishes.with_queries:
                 pack_queries(writer, self.queries)
             of_queries, before = writer.size - before, writer.size
             for at in range(0, len(found), MAX_SECTION_BATCHES):
