@@ -2,7 +2,9 @@
 
 Each run has 4 to 8 nodes, which are namespaces of this machine (root only), and is hit once: agent, coordinator, daemon,
 launcher, or a whole node. It must come to its end by itself, with the serial bytes, and leave nothing. ``--log FILE``
-keeps what was seen, so that a long series can be done in parts: the table is of all that is in it.
+keeps what was seen, so that a long series can be done in parts: the table is of all that is in it. ``--job``: ``plain``,
+results one after the other; ``framed``, with a header and a footer that counts, so that nodes join what they write;
+``hmmscan``, HMMER's report and table, in which two runs differ.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import statistics
@@ -51,6 +54,15 @@ FROZEN = 0.2
 #: Seconds lost beyond which it is kept what the run said.
 MUCH = 8.0
 
+#: Large results, with a header and a footer that counts them.
+FRAMED = """#!/bin/sh
+sleep {seconds}
+awk 'BEGIN {{ print "# results" }} /^>/ {{ n++ }} {{ for (k = 0; k < 50; k++) print k, $0 }} END {{ print "# " n " records" }}' "$1" > "$2"
+"""
+
+#: What differs between two runs of HMMER.
+TIMES = re.compile(rb"^# (CPU time|Mc/sec|Date): .*$", re.MULTILINE)
+
 #: Sleeps as a tool that computes would run: this machine's cores are few.
 TOOL = '#!/bin/sh\nsleep {seconds}\nsed "s/^>/>seen /" "$1" > "$2"\n'
 
@@ -79,6 +91,58 @@ class Hit:
         return self.took - self.at - (self.undisturbed - self.at) * self.n_nodes / fewer - self.task
 
 
+class PlainJob:
+    """Records, each as it is but for its name."""
+
+    script, options = TOOL, ""
+
+    def __init__(self, folder: Path, n_records: int, seconds: float) -> None:
+        self.folder = folder
+        self.command = f"{self.options} --input in.fa --output out.fa -- ./tool in.fa out.fa"
+        self.outputs: tuple[str, ...] = ("out.fa",)
+        (folder / "in.fa").write_text("".join(f">record{k}\n{'ACDEFGHIKL' * 9}\n" for k in range(n_records)))
+        self.write_tool("tool", self.script.format(seconds=seconds))
+        self.expected = self.make_expected()
+
+    def write_tool(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+        (self.folder / name).chmod(0o755)
+
+    def make_expected(self) -> list[bytes]:
+        """Run the tool serially; return its outputs."""
+        subprocess.run(self.command.rpartition("-- ")[2].split(), cwd=self.folder, check=True)
+        return self.read_outputs()
+
+    def read_outputs(self) -> list[bytes]:
+        """Return the outputs without what differs between two runs of the tool."""
+        return [TIMES.sub(b"", (self.folder / name).read_bytes()) for name in self.outputs]
+
+
+class FramedJob(PlainJob):
+    """The same with a header and a footer that counts."""
+
+    script, options = FRAMED, "--join header --join 'totals:^# (\\d+) records$'"
+
+
+class HmmscanJob(PlainJob):
+    """HMMER's report and table."""
+
+    def __init__(self, folder: Path, n_records: int, seconds: float) -> None:
+        self.folder, self.outputs = folder, ("out.fa", "table")
+        self.command = "--run-dir out.fa.millrace -- ./hmmscan -o out.fa --tblout table p.hmm in.fa"
+        data = Path(os.environ.get("MILLRACE_TEST_DATA", REPO / ".tools" / "data"))
+        profiles = (data / "profiles.hmm").read_bytes().split(b"//\n")
+        (folder / "p.hmm").write_bytes(b"".join(part + b"//\n" for part in profiles[:5]))
+        proteins = (data / "proteins_db.faa").read_text().split("\n>")[1 : n_records + 1]
+        (folder / "in.fa").write_text("".join(f">{protein}\n" for protein in proteins))
+        subprocess.run(["hmmpress", "p.hmm"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        self.write_tool("hmmscan", f'#!/bin/sh\nsleep {seconds}\nexec {shutil.which("hmmscan")} "$@"\n')
+        self.expected = self.make_expected()
+
+
+JOBS = {"plain": PlainJob, "framed": FramedJob, "hmmscan": HmmscanJob}
+
+
 @dataclass
 class Chaos:
     """Runs one command on some of ``cluster``'s nodes, and hits it."""
@@ -91,17 +155,14 @@ class Chaos:
     task_seconds: float
     #: Fewest and most nodes of a run.
     n_nodes: tuple[int, int] = (4, 8)
+    kind: str = "plain"
     undisturbed: dict[int, float] = field(default_factory=dict)
     #: What the processes of the last run carried: other runs on this machine have others.
     tokens: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
-        (self.folder / "in.fa").write_text("".join(f">record{k}\n{'ACDEFGHIKL' * 9}\n" for k in range(self.n_records)))
-        self.expected = (self.folder / "in.fa").read_bytes().replace(b">", b">seen ")
-        tool = self.folder / "tool"
-        tool.write_text(TOOL.format(seconds=self.task_seconds))
-        tool.chmod(0o755)
+        self.job = JOBS[self.kind](self.folder, self.n_records, self.task_seconds)
 
     @property
     def run_dir(self) -> Path:
@@ -109,10 +170,11 @@ class Chaos:
 
     def start(self, hosts: tuple[str, ...]) -> subprocess.Popen[bytes]:
         shutil.rmtree(self.run_dir, ignore_errors=True)
-        (self.folder / "out.fa").unlink(missing_ok=True)
+        for name in self.job.outputs:
+            (self.folder / name).unlink(missing_ok=True)
         command = (
             f"cd {self.folder}; exec env MILLRACE_RSH={self.cluster.rsh} {self.program} run --hosts {','.join(hosts)} --slots 2 --batch 2 "
-            "--keep-run-dir --progress none --input in.fa --output out.fa -- ./tool in.fa out.fa"
+            f"--keep-run-dir --progress none {self.job.command}"
         )
         with (self.folder / "said.txt").open("wb") as said:
             return subprocess.Popen(
@@ -176,7 +238,7 @@ class Chaos:
         found = []
         if code:
             found.append(f"exit code {code}: {self.said[-1500:]}")
-        elif (self.folder / "out.fa").read_bytes() != self.expected:
+        elif self.job.read_outputs() != self.job.expected:
             found.append("not the serial bytes")
         else:
             tasks = [
@@ -225,6 +287,7 @@ def main() -> int:
     parser.add_argument("--seconds-in-all", type=float, default=1e9, help="begin no run after so long")
     parser.add_argument("--log", type=Path, default=Path(os.devnull), help="file of the runs so far, to carry on from")
     parser.add_argument("--seed", type=int, default=1, help="decides nodes, moments and targets (1)")
+    parser.add_argument("--job", choices=JOBS, default="plain", help="what is written (plain)")
     parser.add_argument("--records", type=int, default=240, help="records of each run (240)")
     parser.add_argument("--seconds", type=float, default=0.3, help="seconds of a task of two records (0.3)")
     parser.add_argument("--number", type=int, default=9, help="number of the nodes' network, 0 to 255 (9)")
@@ -242,7 +305,7 @@ def main() -> int:
         cluster = stack.enter_context(namespace_nodes.Nodes(folder / "n", (HEAD, *NAMES), arguments.number))
         log = stack.enter_context(arguments.log.open("a"))
         dice = random.Random(arguments.seed + len(hits))
-        chaos = Chaos(cluster, folder / "work", program, dice, arguments.records, arguments.seconds)
+        chaos = Chaos(cluster, folder / "work", program, dice, arguments.records, arguments.seconds, arguments.job)
         while len(hits) < arguments.runs and time.monotonic() - begun < arguments.seconds_in_all:
             if hit := chaos.once():
                 hits.append(hit)

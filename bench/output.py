@@ -8,6 +8,11 @@ node: what crosses it is counted). The storage itself is memory, so that links a
     python -m bench.output                                # 8 nodes, 50 Mbit/s; root only; seven minutes
     python -m bench.output --ways merge coordinator --shares 0.7 --repeats 1
 
+With ``--tool blastp`` the tool is BLAST+, whose reports (`-outfmt 0`) of a protein and its thousands of relatives are large: each has
+a banner and closing statistics, which the whole output has once.
+
+    python -m bench.output --tool blastp --link 25
+
 A tool takes time in proportion to what it writes. ``--shares``: what all tools together write in a second, as a share of
 what one link carries; 0 is a tool that costs nothing, so that nothing but output is measured.
 """
@@ -37,6 +42,7 @@ from bench.results import show_table
 REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO / "tests" / "support")]
 
+import exact_cases  # noqa: E402
 import namespace_nodes  # noqa: E402
 from cluster_site import installation  # noqa: E402
 
@@ -85,6 +91,60 @@ def sizes(total: int) -> list[int]:
     return found
 
 
+class Emit:
+    """A tool of ours: it writes as many bytes as each line of its input says."""
+
+    words = ("--input", "in.txt:lines", "--output", "out", "--")
+    name = "in.txt"
+
+    def prepare(self, folder: Path, options: argparse.Namespace) -> int:
+        """Make tool, input and what it writes serially; return the number of records."""
+        (folder / "emit.c").write_text(EMIT_C)
+        subprocess.run(["cc", "-O2", "-o", "emit", "emit.c"], cwd=folder, check=True)
+        records = sizes(options.megabytes << 20)
+        (folder / self.name).write_text("".join(f"{size}\n" for size in records))
+        subprocess.run(["./emit", "in.txt", "serial", "0"], cwd=folder, check=True)
+        return len(records)
+
+    def command(self, folder: Path, rate: float) -> list[str]:
+        return [str(folder / "emit"), "in.txt", "out", str(rate)]
+
+
+class Blastp:
+    """BLAST+ with its report for people; the database is on each node."""
+
+    words = ("--",)
+    name = "q.faa"
+
+    def prepare(self, folder: Path, options: argparse.Namespace) -> int:
+        """Make database, queries and what it writes serially; return the number of queries."""
+        exact_cases.make_relatives(
+            Path(os.environ.get("MILLRACE_TEST_DATA", REPO / ".tools" / "data")),
+            folder / "one.faa",
+            folder / "relatives",
+        )
+        make = ["makeblastdb", "-in", "relatives", "-dbtype", "prot", "-out", "relatives"]
+        subprocess.run(make, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        protein = "".join((folder / "one.faa").read_text().split("\n")[1:])
+        dice = random.Random(3)
+        queries, n_bytes = list[str](), 0
+        while n_bytes < options.megabytes << 20:
+            length = min(int(dice.lognormvariate(4.7, 0.6)), len(protein))
+            first = dice.randrange(len(protein) - length + 1)
+            queries.append(f">query{len(queries)}\n{protein[first : first + length]}\n")
+            (folder / self.name).write_text(queries[-1])
+            with (folder / "serial").open("wb") as out:
+                subprocess.run([*self.command(folder, 0)[:-1], "-"], cwd=folder, stdout=out, check=True)
+            n_bytes += (folder / "serial").stat().st_size
+        (folder / self.name).write_text("".join(queries))
+        subprocess.run([*self.command(folder, 0)[:-1], "serial"], cwd=folder, check=True)
+        return len(queries)
+
+    def command(self, folder: Path, rate: float) -> list[str]:
+        found = ["-num_descriptions", "9999", "-num_alignments", "9999"]
+        return ["blastp", "-query", self.name, "-db", str(folder / "relatives"), "-outfmt", "0", *found, "-out", "out"]
+
+
 class Watch:
     """CPU seconds of the processes of Millrace on the coordinator's node, without their tools."""
 
@@ -120,7 +180,7 @@ class Site:
     """Nodes with links, and a folder that all of them see through theirs."""
 
     def __init__(self, stack: ExitStack, options: argparse.Namespace) -> None:
-        self.options = options
+        self.options, self.tool = options, TOOLS[options.tool]()
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-out-")))
         self.storage, self.shared = self.folder / "storage", self.folder / "shared"
         self.storage.mkdir()
@@ -150,14 +210,12 @@ class Site:
                 time.sleep(0.05)
 
     def _compile(self) -> None:
-        (self.folder / "emit.c").write_text(EMIT_C)
         fuse = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True)
         if fuse.returncode:
             raise SystemExit(f"bench.output: libfuse 3 and its headers are needed: {fuse.stderr.strip()}")
         source = Path(__file__).with_name("storage_link.c")
         link = ["cc", "-O2", "-o", "storage_link", str(source), *fuse.stdout.split()]
-        for command in (["cc", "-O2", "-o", "emit", "emit.c"], link):
-            subprocess.run(command, cwd=self.folder, check=True)
+        subprocess.run(link, cwd=self.folder, check=True)
 
     def _shape(self, name: str) -> None:
         """Limit what a node sends and what it gets."""
@@ -176,10 +234,9 @@ class Site:
         """One run; its figures. ``rate``: bytes that a tool writes in a second, 0: as many as it can."""
         folder = self.storage / "run"
         folder.mkdir()
-        shutil.copy(self.folder / "in.txt", folder)
+        shutil.copy(self.folder / self.tool.name, folder)
         words = [self.options.millrace, "run", "-q", "--write", way, "--hosts", ",".join(self.names), "--slots", "1"]
-        words += ["--batch", str(self.options.batch), "--input", "in.txt:lines", "--output", "out", "--"]
-        words += [str(self.folder / "emit"), "in.txt", "out", str(rate)]
+        words += ["--batch", str(self.options.batch), *self.tool.words, *self.tool.command(self.folder, rate)]
         command = f"cd {self.shared}/run; exec env MILLRACE_RSH={self.cluster.rsh} {shlex.join(words)}"
         before = self.carried(self.names[0])
         watch = Watch(self.cluster, self.names[0])
@@ -197,6 +254,9 @@ class Site:
         return {"wall": wall, "cpu": cpu, "stored": stored, "sent": sent, "same": same}
 
 
+TOOLS: dict[str, type[Emit | Blastp]] = {"emit": Emit, "blastp": Blastp}
+
+
 @contextmanager
 def _memory(folder: Path) -> Iterator[None]:
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
@@ -209,6 +269,7 @@ def _memory(folder: Path) -> Iterator[None]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mpi", choices=["openmpi", "mpich"], default="openmpi")
+    parser.add_argument("--tool", choices=TOOLS, default="emit")
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--link", type=int, default=50, help="Mbit/s of each link, each way")
     parser.add_argument("--megabytes", type=int, default=48)
@@ -225,11 +286,10 @@ def main() -> int:
     options.millrace = installation(options.mpi)
     with ExitStack() as stack:
         site = Site(stack, options)
-        records = sizes(options.megabytes << 20)
-        (site.folder / "in.txt").write_text("".join(f"{size}\n" for size in records))
-        subprocess.run(["./emit", "in.txt", "serial", "0"], cwd=site.folder, check=True)
+        n_records = site.tool.prepare(site.folder, options)
+        shares = options.shares if options.tool == "emit" else [0.0]
         found: dict[tuple[float, str], list[dict[str, Any]]] = {
-            (share, way): [] for share in options.shares for way in options.ways
+            (share, way): [] for share in shares for way in options.ways
         }
         for _ in range(options.repeats):
             for share, way in found:  # by turns, as the machine's mood changes
@@ -237,7 +297,7 @@ def main() -> int:
                 found[share, way].append(one)
                 print(share, way, one, file=sys.stderr, flush=True)
     print(
-        f"\n{options.megabytes} MB of {len(records)} records on {options.nodes} nodes with links of {options.link} Mbit/s, "
+        f"\n{options.tool}: {options.megabytes} MB of {n_records} records on {options.nodes} nodes with links of {options.link} Mbit/s, "
         f"{options.mpi}; medians of {options.repeats}\n"
     )
     lines = [

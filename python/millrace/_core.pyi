@@ -295,7 +295,7 @@ class BlockRef:
     def stream(self) -> int: ...
     @property
     def name(self) -> bytes:
-        """Name inside the stream, for streams that are folders or one file a record; else empty."""
+        """Name inside the stream, for streams that are folders or one file a record; else what joiners must know of it."""
     @property
     def offset(self) -> int: ...
     @property
@@ -412,22 +412,78 @@ class StreamWriter:
         """Return, after ``finish``, how somebody else changed the file while it was written, in words; empty: not at all."""
 
 @final
+class OutputPiece:
+    """A block and its part of an output, which any process can write."""
+
+    def __new__(
+        cls,
+        journal: str | PathLike[str],
+        block: tuple[int, bytes, int, int, int],
+        n_records: int,
+        before: tuple[int, list[int], bool] | None,
+        length: int,
+    ) -> Self:
+        """From the values of a block, its records, what its joiner must know, and its bytes in the output.
+
+        ``before``: records and counts of the blocks before, and whether the output has begun; None: it is copied as it is.
+        """
+    @property
+    def values(
+        self,
+    ) -> tuple[str, tuple[int, bytes, int, int, int], int, tuple[int, list[int], bool] | None, int]:
+        """What `OutputPiece` is made from."""
+    @property
+    def length(self) -> int:
+        """Its bytes in the output."""
+    def excerpt(self, join: str, most: int) -> bytes:
+        """Return its first ``most`` bytes in an output that is joined by ``join``."""
+
+@final
+class OutputLayout:
+    """Find the part that each block has in an output, in order; a block is read only where its journal does not say enough.
+
+    Raises:
+        ValueError: There is no such join, or one joiner must see all blocks (`is_separable`).
+    """
+
+    def __new__(cls, join: str) -> Self: ...
+    def place(self, n_records: int, block: BlockRef) -> OutputPiece:
+        """Return the part of the next block, which is of ``n_records``.
+
+        Raises:
+            Misfit: It does not fit those before it.
+            CorruptJournal: It is not what was committed.
+        """
+    def end(self) -> bytes:
+        """Return what follows the last block."""
+
+def is_separable(join: str) -> bool:
+    """Return whether each block of an output can be joined by itself, once it is known what is before it."""
+
+@final
 class Gathered:
     """What `PartWriter.gather` has read."""
+
+    @property
+    def pieces(self) -> list[tuple[int, bytes]]:
+        """(offset, bytes) of each."""
 
 @final
 class PartWriter:
     """Write blocks at given places of the file ``path``, which is there and which others write too."""
 
-    def __new__(cls, path: str | PathLike[str]) -> Self: ...
-    def write(self, pieces: Sequence[tuple[int, BlockRef]]) -> None:
+    def __new__(cls, path: str | PathLike[str], join: str = "concat") -> Self: ...
+    @property
+    def inode(self) -> int:
+        """Number of the file in its filesystem: another one at its path has another."""
+    def write(self, pieces: Sequence[tuple[int, OutputPiece]]) -> None:
         """Write blocks at their offsets; neighbours are written together.
 
         Raises:
             CorruptJournal: A checksum is wrong; something may have been written.
             TimeoutError: The time that `allow` gave is over.
         """
-    def gather(self, pieces: Sequence[tuple[int, BlockRef]]) -> Gathered:
+    def gather(self, pieces: Sequence[tuple[int, OutputPiece]]) -> Gathered:
         """Read blocks into memory, to be written at their offsets later.
 
         Raises:

@@ -13,7 +13,7 @@ from typing import Any
 
 import harness
 import pytest
-from crash_site import Site
+from crash_site import FRAMED, Site
 from exact_cases import CASES, Case, differing, serially
 from mpi_jobs import Mpi, end, ranks, said
 from parameter_choice import again
@@ -21,16 +21,25 @@ from traced_writes import check, extents, traced
 
 WAYS = ("merge", "individual", "collective", "coordinator")
 
-JOBS = [case for case in CASES if case.name in ("blastp-6", "blastp-0", "minimap2-sam", "filter")]
-#: Those with a header, which the coordinator writes whatever is asked.
-WRITTEN_BY_ONE = ("blastp-0", "minimap2-sam")
+#: With header, footer or numbers that run on: each node joins what it writes.
+JOINED = (
+    "blastp-0", "blastp-5", "blastp-7", "blastp-8", "blastp-15", "blastp-16", "hmmscan", "hmmsearch", "jackhmmer", "cmscan",
+    "minimap2-sam", "bowtie2-sam",
+)  # fmt: skip
+#: Its parts one process must see, one after the other, whatever is asked.
+WRITTEN_BY_ONE = "diamond-5"
+JOBS = [case for case in CASES if case.name in ("blastp-6", "filter", WRITTEN_BY_ONE, *JOINED)]
+#: What is shown in each run of the tests, at least one case of each way.
+SHOWN = {
+    ("blastp-0", "individual"), ("blastp-5", "merge"), ("blastp-15", "collective"), ("hmmscan", "merge"), ("minimap2-sam", "merge"),
+}  # fmt: skip
 
 
 def cases_and_ways() -> Iterator[Any]:
-    """Ways that no test below shows, each with one case; all ways and cases with ``-m slow``."""
+    """``SHOWN``; all ways and cases with ``-m slow``."""
     for case, way in product(JOBS, WAYS):
-        chosen = (case.name, way) in (("blastp-6", "collective"), ("minimap2-sam", "merge"))
-        yield pytest.param(case, way, id=f"{case.name}-{way}", marks=[] if chosen else pytest.mark.slow)
+        marks = [] if (case.name, way) in SHOWN else pytest.mark.slow
+        yield pytest.param(case, way, id=f"{case.name}-{way}", marks=marks)
 
 
 @pytest.mark.parametrize(("case", "way"), list(cases_and_ways()))
@@ -41,8 +50,8 @@ def test_output_is_the_serial_tools(an_mpi: Mpi, case: Case, way: str, bench_of:
     code, text = an_mpi.run(4, ours, folder, stdin=case.stdin)
     assert code == 0, text
     assert not differing(case, folder, serial)
-    alone = case.name in WRITTEN_BY_ONE and way != "coordinator"
-    assert ("is written by the coordinator: it is more than its parts" in text) == alone
+    alone = case.name == WRITTEN_BY_ONE and way != "coordinator"
+    assert ("is written by the coordinator" in text) == alone
 
 
 @pytest.mark.parametrize("way", ["merge", pytest.param("individual", marks=pytest.mark.slow)])
@@ -94,10 +103,13 @@ def test_merged_output_grows_during_the_run(openmpi: Mpi, site: Site) -> None:
     ],
 )
 def test_killed_writer_costs_only_time(openmpi: Mpi, site: Site, way: str, victim: int) -> None:
+    """Each node joins what it writes: the output has one header and one footer."""
+    (site.folder / "tool").write_text(FRAMED)
+    framed = ("--join", "header", "--join", "footer", "--write")
     (site.output).write_bytes(b"of another run, and longer than this one's\n" * 1000)
     mark = f"{site.folder.name}-{os.getpid()}"
     environ = {"LOG": str(site.log)}
-    process = openmpi.start(4, words("--write", way), site.folder, mark, HOLD="20", **environ)
+    process = openmpi.start(4, words(*framed, way), site.folder, mark, HOLD="20", **environ)
     try:
         assert harness.wait_until(lambda: 0 < site.output.stat().st_size < 20_000, process), said(site.folder)
         os.kill(ranks(mark)[victim], signal.SIGKILL)
@@ -105,9 +117,9 @@ def test_killed_writer_costs_only_time(openmpi: Mpi, site: Site, way: str, victi
     finally:
         end(process, mark)
     assert process.returncode != 0
-    code, text = openmpi.run(3, words("--write", "merge"), site.folder, **environ)
+    code, text = openmpi.run(3, words(*framed, "merge"), site.folder, **environ)
     assert code == 0, text
-    assert site.output.read_bytes() == site.expected
+    assert site.output.read_bytes() == b"# framed\n%s# end\n" % site.expected
     assert not site.run_dir.exists()
 
 

@@ -26,13 +26,14 @@ class Site:
         (folder / "journal").write_bytes(b"".join(CONTENTS))
         for output in OUTPUTS:
             (folder / output.path).write_bytes(b"")
-        self.writer = ExtentWriter(OUTPUTS, folder, lasting=lasting, seconds=0.05, wake=self.happened.set)
+        inodes = {stream: (folder / output.path).stat().st_ino for stream, output in enumerate(OUTPUTS)}
+        self.writer = ExtentWriter(OUTPUTS, folder, inodes, lasting=lasting, seconds=0.05, wake=self.happened.set)
 
-    def block(self, which: int, checksum: int | None = None) -> _core.BlockRef:
+    def block(self, which: int, checksum: int | None = None) -> _core.OutputPiece:
         content = CONTENTS[which]
         at = sum(map(len, CONTENTS[:which]))
         crc = _core.crc32c(content) if checksum is None else checksum
-        return _core.BlockRef(self.folder / "journal", (0, b"", at, len(content), crc))
+        return _core.OutputPiece(self.folder / "journal", (0, b"", at, len(content), crc), 1, None, len(content))
 
     def wait(self) -> None:
         assert self.happened.wait(300)
@@ -97,6 +98,17 @@ def test_nothing_is_written_after_a_silent_coordinator(site: Site) -> None:
     assert (site.folder / "out").read_bytes() == b""
 
 
+def test_file_of_a_later_start_is_not_written(site: Site) -> None:
+    new = site.folder / "new"
+    new.write_bytes(b"")
+    new.rename(site.folder / "out")
+    site.writer.add_part(OutputPart(0, 1, [(0, site.block(0))]))
+    site.wait()
+    assert isinstance(site.writer.error, CorruptError)
+    assert "out: is another file now" in str(site.writer.error)
+    assert (site.folder / "out").read_bytes() == b""
+
+
 def test_only_plain_files_beside_the_run_directory_are_shared(tmp_path: Path) -> None:
     run_dir = tmp_path / "out.millrace"
     run_dir.mkdir()
@@ -109,8 +121,11 @@ def test_only_plain_files_beside_the_run_directory_are_shared(tmp_path: Path) ->
     assert why() == ""
     assert why(path="-") == why(path="fifo") == why(path="missing") == "it is not a regular file"
     assert "as a whole" in why(layout="directory")
-    assert "one after the other" in why(join="blast-xml")
+    assert why(join="blast-xml") == why(join="hmmer-report") == why(join="sam") == ""
+    assert "one by one" in why(join="prodigal:gff")
     volatile = OutputUse(name="out", path="out", volatile=("^# Time.*",))
+    assert explain_lone_writer(volatile, tmp_path, run_dir) == ""
+    (tmp_path / "second-name").hardlink_to(tmp_path / "out")
     assert "two runs" in explain_lone_writer(volatile, tmp_path, run_dir)
     assert "another filesystem" in explain_lone_writer(OUTPUTS[0], tmp_path, Path("/proc"))
 

@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 use crate::errors::{io_error, journal_error};
 
 /// A block as plain values: (stream, name, offset, length, crc32c).
-type BlockValues = (u16, Vec<u8>, u64, u64, u32);
+pub(crate) type BlockValues = (u16, Vec<u8>, u64, u64, u32);
 
 /// Where the bytes of one block are: in which journal, and where in it.
 #[pyclass(frozen, module = "millrace._core")]
@@ -260,13 +260,13 @@ fn digests(inputs: &[(u64, u32)]) -> Vec<core::InputDigest> {
     inputs.iter().map(|&(bytes, crc32c)| core::InputDigest { bytes, crc32c }).collect()
 }
 
-fn block_of((stream, name, offset, length, crc32c): BlockValues) -> core::BlockRef {
+pub(crate) fn block_of((stream, name, offset, length, crc32c): BlockValues) -> core::BlockRef {
     core::BlockRef { stream, name, offset, length, crc32c }
 }
 
-type BlockParts<'py> = (u16, Bound<'py, PyBytes>, u64, u64, u32);
+pub(crate) type BlockParts<'py> = (u16, Bound<'py, PyBytes>, u64, u64, u32);
 
-fn parts<'py>(py: Python<'py>, block: &core::BlockRef) -> BlockParts<'py> {
+pub(crate) fn parts<'py>(py: Python<'py>, block: &core::BlockRef) -> BlockParts<'py> {
     (block.stream, PyBytes::new(py, &block.name), block.offset, block.length, block.crc32c)
 }
 

@@ -127,6 +127,7 @@ class RunWiring:
                 wrote=chain.announce_file if chain else None,
                 # A supervisor writes to standard output, and records it.
                 writes_stdout=None if self._processes.supervision.active else partial(record_stdout, self._claim.rundir),
+                replaces=not fresh and self._claim.rundir.has_rank_journals(),
             )  # fmt: skip
 
     def _make_verifier(self, before: Sequence[str]) -> OutputVerifier:

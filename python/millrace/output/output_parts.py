@@ -18,10 +18,9 @@ import msgspec
 
 from millrace import _core
 from millrace.core.errors import CorruptError
-from millrace.core.journal_blocks import map_blocks
 from millrace.core.tasks import CommittedRecords, SliceTask, WholeTask, decode_task_kind, gather_slices
 from millrace.core.tool_use import OutputUse
-from millrace.output.output_streams import OutputStreams, resolve_destination
+from millrace.output.output_streams import OutputStreams, is_replaceable, resolve_destination
 
 Item = TypeVar("Item")
 
@@ -195,7 +194,7 @@ class OutputPart(NamedTuple):
 
     stream: int
     number: int
-    pieces: Sequence[tuple[int, _core.BlockRef]]
+    pieces: Sequence[tuple[int, _core.OutputPiece]]
     #: Whether to fetch the bytes now, and write them at ``ExtentWriter.release_part``.
     held: bool = False
     #: Whether all processes of the job write their parts in one collective call.
@@ -228,18 +227,18 @@ def explain_lone_writer(output: OutputUse, cwd: Path, run_dir: Path) -> str:
     """Return the reason why only the coordinator can write an output; empty if any process may write parts of it.
 
     All processes must see the same file as the coordinator, so it must be on the shared filesystem of the run
-    directory. A process that was declared dead may write once more, so the bytes may not depend on which process ran
-    the tool.
+    directory. A process that was declared dead may write once more, after the next start of the run. That is harmless
+    where all starts write the same bytes; where two runs of the tool differ, each start must have a file of its own.
     """
     path = resolve_destination(output, cwd)
     if output.layout != "file":
         return "each of its files is written as a whole"
-    if output.join != "concat":
-        return "it is more than its parts one after the other"
-    if output.volatile:
-        return "two runs of the tool differ in it"
+    if not _core.is_separable(output.join):
+        return "its parts cannot be joined one by one"
     if not path or not path.is_file():
         return "it is not a regular file"
+    if output.volatile and not is_replaceable(path):
+        return "two runs of the tool differ in it, and a start that resumes cannot replace the file"
     if path.stat().st_dev != run_dir.stat().st_dev:
         return "it is on another filesystem than the run directory"
     return ""
@@ -264,6 +263,7 @@ class ExtentWriter:
     """A thread that writes parts; ``error`` is set on failure, and then nothing more is written.
 
     Args:
+        inodes: Inode number of each output: another file at its path is of a later start, and is not written.
         lasting: Whether each part must be synced before it counts as written, because other machines see writes late
             (``millrace.cluster.journal_visibility.is_lazy_filesystem``).
         seconds: Longest time that a written part stays unsynced.
@@ -271,10 +271,18 @@ class ExtentWriter:
     """
 
     def __init__(
-        self, outputs: Sequence[OutputUse], cwd: Path, *, lasting: bool, seconds: float, wake: Callable[[], None]
+        self,
+        outputs: Sequence[OutputUse],
+        cwd: Path,
+        inodes: Mapping[int, int],
+        *,
+        lasting: bool,
+        seconds: float,
+        wake: Callable[[], None],
     ) -> None:
         self.error: BaseException | None = None
-        self._outputs, self._cwd, self._lasting, self._seconds, self._wake = outputs, cwd, lasting, seconds, wake
+        self._outputs, self._cwd, self._inodes = outputs, cwd, inodes
+        self._lasting, self._seconds, self._wake = lasting, seconds, wake
         self._files: dict[int, _core.PartWriter] = {}
         self._leased: float | None = None
         self._unsafe: list[tuple[int, int]] = []
@@ -374,9 +382,8 @@ class ExtentWriter:
             [(at, block) for at, block in part.pieces if block.length >= MIN_LARGE_BLOCK_BYTES]
         )
         small = [(at, block) for at, block in part.pieces if block.length < MIN_LARGE_BLOCK_BYTES]
-        with map_blocks([block for _, block in small]) as contents:
-            pieces = [(at, bytes(content)) for (at, _), content in zip(small, contents, strict=True)]
-        self._prepared.append(PreparedPart(part.stream, part.number, pieces))
+        gathered = self._open_file(part.stream).gather(small)
+        self._prepared.append(PreparedPart(part.stream, part.number, gathered.pieces))
         self._wake()
 
     def _record_written(self, key: tuple[int, int]) -> None:
@@ -395,9 +402,12 @@ class ExtentWriter:
         if stream not in self._files:
             path = resolve_destination(self._outputs[stream], self._cwd)
             assert path  # see ``explain_lone_writer``
-            self._files[stream] = _core.PartWriter(str(path))
+            file = _core.PartWriter(str(path), self._outputs[stream].join)
+            if file.inode != self._inodes[stream]:
+                raise CorruptError(f"{path}: is another file now", "the same command resumes")
             if self._leased is not None:
-                self._files[stream].allow(self._leased)
+                file.allow(self._leased)
+            self._files[stream] = file
         return self._files[stream]
 
     def _sync_files(self) -> list[tuple[int, int]]:

@@ -110,6 +110,48 @@ def publish_outputs(outputs: Sequence[OutputUse], cwd: Path) -> None:
         sync_folder(folder)
 
 
+@contextmanager
+def name_output_in_errors(output: OutputUse, where: str = "") -> Iterator[None]:
+    """Add the name of the output, and of the records, to an error of the operating system or of the join."""
+    name = "standard output" if output.path == "-" else output.path
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except _core.Misfit as error:
+        raise MisfitError(f"{name}: {where}: {error}", MISFIT_HINT) from error
+    except _core.CorruptJournal as error:
+        raise CorruptError(f"{name}: {error}") from error
+    except OSError as error:
+        text = f"{name}: {error.strerror or error}".partition(" (os error")[0]
+        raise (_core.DiskFull(text) if isinstance(error, _core.DiskFull) else OSError(text)) from error
+
+
+def is_replaceable(path: Path) -> bool:
+    """Return whether a new file can be put in place of a regular one, with nobody left behind at the old one."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    alone = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid()
+    return alone and os.access(path.parent, os.W_OK)
+
+
+def _replace_file(path: Path) -> None:
+    """Put a new, empty file in place of ``path``, of another inode number, as the old one is there until then."""
+    import tempfile  # only for starts that resume a run of several nodes
+
+    descriptor, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
+        os.replace(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+    finally:
+        os.close(descriptor)
+
+
 def withdraw_outputs(outputs: Sequence[OutputUse], cwd: Path, journals: Sequence[Path]) -> None:
     """Remove outputs that may be wrong, so that none looks finished; the journals keep the results.
 
@@ -148,6 +190,8 @@ class OutputStreams:
         wrote: Called with the path of each complete file of one record.
         writes_stdout: Called before the first byte of a result goes to standard output.
         forms: See ``RunManifest.frame_forms``.
+        replaces: Whether outputs in which two runs of the tool differ get new files, as a process of an earlier start, on a
+            node that does not answer, may still write to the old ones.
 
     Raises:
         OSError: An output cannot be opened or written.
@@ -156,7 +200,7 @@ class OutputStreams:
     def __init__(
         self, outputs: Sequence[OutputUse], cwd: Path, only: str = "", to: str = "", fresh: bool = False,
         files: Sequence[str] = (), wrote: Callable[[str], None] | None = None,
-        writes_stdout: Callable[[], None] | None = None, forms: Mapping[str, int] | None = None,
+        writes_stdout: Callable[[], None] | None = None, replaces: bool = False, forms: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         self._forms = forms or {}
         self._outputs, self._cwd, self._wrote = outputs, cwd, wrote
@@ -184,6 +228,8 @@ class OutputStreams:
                     self._places.append(place)
                     if not place.exists():
                         self._new.append(place)
+                    elif replaces and output.volatile and is_replaceable(place):
+                        _replace_file(place)
                 else:
                     self._on_stdout.add(number)
                 prompt = place is not None and find_filesystem_kind(place.parent) not in SHARED
@@ -235,7 +281,7 @@ class OutputStreams:
                     if self._writes_stdout and block.length and block.stream in self._on_stdout:
                         self._writes_stdout()
                         self._writes_stdout = None
-                    with self._add_place_to_errors(block.stream, format_records(task.first, task.last)):
+                    with name_output_in_errors(self._outputs[block.stream], format_records(task.first, task.last)):
                         if self._forms:
                             writer.set_form(self._forms.get(block.journal.name, 0))
                         writer.append(n_records, block)
@@ -265,25 +311,8 @@ class OutputStreams:
     def flush(self) -> None:
         """Flush written bytes to the operating system, so that readers see them."""
         for number, writer in self._writers.items():
-            with self._add_place_to_errors(number):
+            with name_output_in_errors(self._outputs[number]):
                 writer.flush()
-
-    @contextmanager
-    def _add_place_to_errors(self, number: int, where: str = "") -> Iterator[None]:
-        """Add the name of the output, and of the records, to an error of the operating system or of the join."""
-        path = self._outputs[number].path
-        name = "standard output" if path == "-" else path
-        try:
-            yield
-        except BrokenPipeError:
-            raise
-        except _core.Misfit as error:
-            raise MisfitError(f"{name}: {where}: {error}", MISFIT_HINT) from error
-        except _core.CorruptJournal as error:
-            raise CorruptError(f"{name}: {error}") from error
-        except OSError as error:
-            text = f"{name}: {error.strerror or error}".partition(" (os error")[0]
-            raise (_core.DiskFull(text) if isinstance(error, _core.DiskFull) else OSError(text)) from error
 
     def find_changed_outputs(self) -> dict[str, str]:
         """Return changes to files by others since they were opened, in words, by name; after ``OutputStreams.finish_outputs``."""

@@ -115,22 +115,27 @@ MAX_FILES_READ = 1024
 
 
 class BlockSamples:
-    """Evenly spread blocks of a concatenated output, the first one included."""
+    """Evenly spread pieces of an output, the first one included.
 
-    def __init__(self) -> None:
-        self._kept: list[tuple[int, _core.BlockRef]] = []
+    Args:
+        join: How its blocks are joined.
+    """
+
+    def __init__(self, join: str) -> None:
+        self._join = join
+        self._kept: list[tuple[int, _core.OutputPiece]] = []
         self._size = self._n = 0
         self._every = 1
 
-    def add_block(self, block: _core.BlockRef) -> None:
-        """Add the next block."""
+    def add_piece(self, piece: _core.OutputPiece) -> None:
+        """Add the next piece."""
         if self._n % self._every == 0:
-            self._kept.append((self._size, block))
+            self._kept.append((self._size, piece))
             if len(self._kept) > MAX_SAMPLED_BLOCKS:
                 del self._kept[1::2]
                 self._every *= 2
         self._n += 1
-        self._size += block.length
+        self._size += piece.length
 
     def find_difference(self, path: Path) -> str:
         """Describe how the file differs from the written bytes; empty if it does not."""
@@ -139,17 +144,15 @@ class BlockSamples:
         except OSError:
             return "is gone"
         try:
-            if os.fstat(file).st_size < self._size or not all(_has_block_bytes(file, *each) for each in self._kept):
+            if os.fstat(file).st_size < self._size or not all(self._is_written(file, *each) for each in self._kept):
                 return "has been written by somebody else"
         finally:
             os.close(file)
         return ""
 
-
-def _has_block_bytes(file: int, offset: int, block: _core.BlockRef) -> bool:
-    length = min(block.length, PIECE_BYTES)
-    with map_blocks([block]) as (view,):
-        return os.pread(file, length, offset) == view[:length]
+    def _is_written(self, file: int, offset: int, piece: _core.OutputPiece) -> bool:
+        begin = piece.excerpt(self._join, PIECE_BYTES)
+        return os.pread(file, len(begin), offset) == begin
 
 
 def find_lacking_files(plan: RunPlan, tasks: Sequence[CommittedRecords]) -> list[tuple[_core.BlockRef, Path]]:

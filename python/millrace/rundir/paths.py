@@ -99,6 +99,10 @@ class RunDir(msgspec.Struct, frozen=True):
         """
         return self.path / f"journal-{start}-{rank}.mrj"
 
+    def has_rank_journals(self) -> bool:
+        """Return whether there was a start on several machines."""
+        return any((match := JOURNAL.fullmatch(path.name)) and match[1] for path in self.list_journals())
+
     def list_journals(self) -> list[Path]:
         """Return all journals, in the order of the starts that wrote them."""
         found = []

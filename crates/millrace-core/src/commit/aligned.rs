@@ -41,9 +41,14 @@ impl<P: Put> Aligned<P> {
         &mut self.put
     }
 
+    /// Where what comes next belongs.
+    pub(super) const fn position(&self) -> u64 {
+        self.at + self.filled as u64
+    }
+
     /// What comes next belongs at `at`.
     pub(super) fn go_to(&mut self, at: u64) -> io::Result<()> {
-        if at != self.at + self.filled as u64 {
+        if at != self.position() {
             self.flush()?;
             self.at = at;
         }
@@ -91,6 +96,19 @@ impl<P: Put> Write for Aligned<P> {
             self.at += self.filled as u64;
             self.filled = 0;
         }
+        Ok(())
+    }
+}
+
+/// Takes bytes on, and flushes nothing: who writes through it does not know where a large write ends.
+pub(super) struct Unflushed<'a, W>(pub(super) &'a mut W);
+
+impl<W: Write> Write for Unflushed<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 mod aligned;
 mod journals;
 mod parts;
+mod pieces;
 mod sink;
 mod stream;
 #[cfg(test)]
@@ -15,6 +16,7 @@ mod untouched;
 
 pub use journals::{Journals, SharedJournal, StoredBlock};
 pub use parts::{Gathered, PartWriter};
+pub use pieces::{OutputLayout, OutputPiece};
 pub use sink::{JournalSink, Patch, Purpose, Stream};
 pub use stream::{Excerpt, StreamWriter, extract, joined};
 

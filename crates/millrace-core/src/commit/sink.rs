@@ -10,7 +10,8 @@ use regex::bytes::Regex;
 
 use super::{BUFFER_BYTES, SharedJournal, pattern, patterns};
 use crate::candidates::Within;
-use crate::join::{self, JoinError, fragment};
+use crate::join::layout::{Outline, measure};
+use crate::join::{JoinError, fragment};
 use crate::journal::{JournalError, Source, TaskHead, TaskRef};
 use crate::slot::{Failure, Sink, Task};
 
@@ -113,15 +114,21 @@ impl JournalSink {
         committed.map_err(JournalError::into_io).map_err(Failure::Io)
     }
 
-    /// Finds out now, while the tool can be run again, whether a block can be joined with the others.
+    /// Finds out now, while the tool can be run again, whether a block can be joined with the others. What these must know of it
+    /// is its name in the journal.
     fn check(&self, head: &TaskHead, block: &mut Source) -> Result<(), Failure> {
         let Some(stream) = self.streams.get(usize::from(block.stream)) else {
             return Ok(());
         };
         block.file.rewind().map_err(Failure::Io)?;
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, &mut block.file);
-        match join::check(&stream.join, head.first, head.last - head.first, &mut reader) {
-            Ok(()) => Ok(()),
+        match measure(&stream.join, head.first, head.last - head.first, &mut reader) {
+            Ok(outline) => {
+                if block.name.is_empty() {
+                    block.name = outline.as_ref().map(Outline::encode).unwrap_or_default();
+                }
+                Ok(())
+            }
             Err(JoinError::Shape { .. }) if block.file.metadata().map_err(Failure::Io)?.len() == 0 => {
                 Err(Failure::Shapeless(format!("it wrote nothing to {}", stream.name)))
             }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use super::aligned::{Aligned, Put};
+use super::aligned::{Aligned, Put, Unflushed};
 use super::untouched::Untouched;
 use super::{BUFFER_BYTES, Journals, StoredBlock, patterns};
 use crate::join::{self, JoinError, Joiner};
@@ -72,7 +72,7 @@ impl StreamWriter {
     pub fn append(&mut self, n_records: u64, stored: &StoredBlock) -> Result<(), JoinError> {
         let size = BUFFER_BYTES.min(usize::try_from(stored.block.length).unwrap_or(BUFFER_BYTES)).max(512);
         let mut reader = BufReader::with_capacity(size, self.journals.holding(stored)?.read(&stored.block));
-        self.joiner.block(n_records, &mut reader, &mut self.out)
+        self.joiner.block(n_records, &mut reader, &mut Unflushed(&mut self.out))
     }
 
     /// The blocks that follow were written by the command in its form `form`; see [`Joiner::set_form`].
@@ -174,7 +174,7 @@ pub struct Excerpt {
 }
 
 impl Excerpt {
-    const fn new(most: usize) -> Self {
+    pub(super) const fn new(most: usize) -> Self {
         Self { bytes: Vec::new(), most, length: 0, crc32c: 0 }
     }
 }

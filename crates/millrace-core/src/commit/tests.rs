@@ -153,9 +153,10 @@ fn parts_are_written_at_their_places_as_long_as_that_is_allowed() {
     let blocks = stored(folder.path(), &[b"aa", b"bb", b"c"]);
     let out = folder.path().join("out");
     fs::write(&out, ".........").unwrap();
-    let writer = PartWriter::open(out.clone()).unwrap();
-    writer.write([(1, &blocks[0]), (3, &blocks[1])].into_iter()).unwrap();
-    let gathered = writer.gather([(7, &blocks[2])].into_iter()).unwrap();
+    let writer = PartWriter::open(out.clone(), "concat".to_owned()).unwrap();
+    let pieces: Vec<_> = blocks.iter().map(unchanged).collect();
+    writer.write([(1, &pieces[0]), (3, &pieces[1])].into_iter()).unwrap();
+    let gathered = writer.gather([(7, &pieces[2])].into_iter()).unwrap();
     assert_eq!((fs::read(&out).unwrap(), writer.unsynced()), (b".aabb....".to_vec(), 4));
     writer.write_gathered(&gathered).unwrap();
     assert_eq!(fs::read(&out).unwrap(), b".aabb..c.");
@@ -166,6 +167,71 @@ fn parts_are_written_at_their_places_as_long_as_that_is_allowed() {
     let refused = writer.write_gathered(&gathered).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
     assert!(refused.to_string().ends_with("out: the coordinator is silent: nothing more is written"), "{refused}");
+}
+
+/// A block that is copied as it is.
+fn unchanged(block: &StoredBlock) -> OutputPiece {
+    OutputPiece { stored: block.clone(), n_records: 1, before: None, length: block.block.length }
+}
+
+/// Blocks of one record each, committed by a sink that describes them.
+fn committed(folder: &Path, join: &str, texts: &[&str]) -> Vec<StoredBlock> {
+    let (sink, path) = sink(folder, join);
+    let path: Arc<Path> = path.into();
+    let commit = |(k, text): (u64, &&str)| {
+        let task = commit(&sink, plain(head(k, k + 1, 0)), text.as_bytes()).unwrap();
+        StoredBlock { block: task.blocks[0].clone(), journal: path.clone() }
+    };
+    (0..).zip(texts).map(commit).collect()
+}
+
+#[test]
+fn blocks_are_joined_where_they_belong_whoever_writes_first() {
+    let folder = TempDir::new().unwrap();
+    let blocks = committed(folder.path(), "header\nfooter", &["h\na\nf\n", "h\nbb\nf\n", "h\nccc\nf\n"]);
+    let mut layout = OutputLayout::new("header\nfooter").unwrap().unwrap();
+    let mut at = 0;
+    let mut pieces = vec![];
+    for stored in &blocks {
+        // What the block's own process said is enough: the journal is not read.
+        let mut gone = stored.clone();
+        gone.journal = Path::new("/nowhere").into();
+        let piece = layout.place(1, &gone).unwrap();
+        pieces.push((at, OutputPiece { stored: stored.clone(), ..piece.clone() }));
+        at += piece.length;
+    }
+    let out = folder.path().join("out");
+    fs::write(&out, "").unwrap();
+    let writer = PartWriter::open(out.clone(), "header\nfooter".to_owned()).unwrap();
+    for (at, piece) in pieces.iter().rev() {
+        writer.write([(*at, piece)].into_iter()).unwrap();
+    }
+    assert_eq!(fs::read(&out).unwrap(), b"h\na\nbb\nccc\n");
+    assert_eq!(pieces[1].1.excerpt("header\nfooter", 2).unwrap().bytes, b"bb");
+    let wrong = OutputPiece { length: 2, ..pieces[1].1.clone() };
+    let error = writer.write([(4, &wrong)].into_iter()).unwrap_err();
+    assert!(error.to_string().ends_with("2 bytes of the output were expected of a block, and 3 came"), "{error}");
+    let other = committed(&sub_folder(folder.path()), "header\nfooter", &["H\na\nf\n"]);
+    let mut layout = OutputLayout::new("header\nfooter").unwrap().unwrap();
+    layout.place(1, &blocks[0]).unwrap();
+    let refused = layout.place(1, &other[0]).unwrap_err().to_string();
+    assert_eq!(refused, "cannot join text output: the header differs between batches at its line 1: 'h' and 'H'");
+}
+
+#[test]
+fn a_block_of_an_older_journal_is_measured_when_it_is_placed() {
+    let folder = TempDir::new().unwrap();
+    let blocks = stored(folder.path(), &[b"h\na\n", b"h\nbb\n"]);
+    let mut layout = OutputLayout::new("header").unwrap().unwrap();
+    let lengths: Vec<_> = blocks.iter().map(|block| layout.place(1, block).unwrap().length).collect();
+    assert_eq!((lengths, layout.end().unwrap()), (vec![4, 3], vec![]));
+    assert!(OutputLayout::new("prodigal:gff").unwrap().is_none(), "one joiner must see all");
+}
+
+fn sub_folder(folder: &Path) -> PathBuf {
+    let path = folder.join("other");
+    fs::create_dir(&path).unwrap();
+    path
 }
 
 fn blocks_of(folder: &Path, sizes: &[usize]) -> (Vec<StoredBlock>, Vec<u8>) {
@@ -232,8 +298,8 @@ fn bytes_that_are_not_what_was_committed_are_not_written() {
     fs::write(&blocks[0].journal, bytes).unwrap();
     let out = folder.path().join("out");
     fs::write(&out, "").unwrap();
-    let writer = PartWriter::open(out.clone()).unwrap();
-    let error = writer.write([(0, &blocks[0])].into_iter()).unwrap_err();
+    let writer = PartWriter::open(out.clone(), "concat".to_owned()).unwrap();
+    let error = writer.write([(0, &unchanged(&blocks[0]))].into_iter()).unwrap_err();
     assert!(error.to_string().ends_with("the block's checksum is wrong"), "{error}");
     assert_eq!(fs::read(&out).unwrap(), b"");
     assert!(extract(&blocks[0], &folder.path().join("block")).is_err());

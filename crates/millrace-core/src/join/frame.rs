@@ -10,6 +10,7 @@ use std::io::{BufRead, Write};
 use memchr::memchr_iter;
 use regex::bytes::Regex;
 
+use super::layout::{Before, Outline, digest};
 use super::lines::{Common, Lines, MOST_KEPT, Presence, buffered, keep, shape, text};
 use super::totals::Totals;
 use super::{JoinError, Joiner};
@@ -219,6 +220,9 @@ pub(super) struct Frame {
     first_footer: Common,
     presence: Presence,
     ended: bool,
+    /// Another joiner has written the header.
+    headed: bool,
+    outline: Outline,
 }
 
 impl Frame {
@@ -240,6 +244,8 @@ impl Frame {
             first_footer: Common::default(),
             presence: Presence::default(),
             ended: true,
+            headed: false,
+            outline: Outline::default(),
         };
         for part in spec.split('\n') {
             let (name, parameter) = part.split_once(':').unwrap_or((part, ""));
@@ -278,6 +284,8 @@ impl Frame {
 
     /// Takes the header of a block, which goes to `out` if it is the first.
     fn take_header(&mut self, header: Vec<u8>, out: &mut dyn Write) -> Result<(), JoinError> {
+        let common = if self.header_varies { 0 } else { digest(&header) };
+        (self.outline.head, self.outline.lead) = (Some(common), header.len() as i64);
         let is_first = self.first_header.get().is_none();
         if is_first && self.first_header.form != 0 {
             return Err(shape(self.format, "the first batch with a header was computed under other paths"));
@@ -285,7 +293,7 @@ impl Frame {
         if is_first || !self.header_varies {
             self.first_header.check(header, self.format, "header")?;
         }
-        if is_first {
+        if is_first && !self.headed {
             out.write_all(self.first_header.get().unwrap_or_default())?;
         }
         Ok(())
@@ -294,7 +302,9 @@ impl Frame {
 
 impl Joiner for Frame {
     fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+        self.outline = Outline::default();
         if block.fill_buf()?.is_empty() {
+            self.outline.silent = true;
             return self.presence.silent(self.format);
         }
         let mut out = buffered(out);
@@ -320,15 +330,19 @@ impl Joiner for Frame {
                 held.push(line, &mut body)?;
             }
         }
-        let framed_nothing = !body.has_lines;
+        let has_body = body.has_lines;
         let mut footer = held.footer(self.format)?;
         self.restore(&mut footer, &mut restored);
         self.all_restored(&restored)?;
         if let Some(totals) = &mut self.totals {
             footer = totals.take(&footer, self.format)?;
+            self.outline.counts = totals.counts();
         }
+        self.outline.foot = Some(digest(&self.totals.as_ref().map_or(footer.clone(), |totals| totals.common(&footer))));
+        (self.outline.has_body, self.outline.unended) = (has_body, !self.ended);
         self.first_footer.check(footer, self.format, "footer")?;
-        if framed_nothing && !(self.header.is_none() && self.footer.is_none()) {
+        if !has_body && !(self.header.is_none() && self.footer.is_none()) {
+            self.outline.framed_nothing = true;
             self.presence.framed_nothing(self.format)?;
         }
         out.flush()?;
@@ -365,6 +379,17 @@ impl Joiner for Frame {
     fn set_form(&mut self, form: u32) {
         self.first_header.form = form;
         self.first_footer.form = form;
+    }
+
+    fn resume(&mut self, before: &Before) {
+        self.headed = before.headed;
+        if let Some(totals) = &mut self.totals {
+            totals.resume(&before.counts);
+        }
+    }
+
+    fn outline(&self) -> Option<Outline> {
+        Some(self.outline.clone())
     }
 }
 

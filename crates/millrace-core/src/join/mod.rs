@@ -7,11 +7,14 @@
 
 use std::io::{self, BufRead, Write};
 
+use layout::{Before, Outline};
+
 mod blast;
 mod diamond;
 pub mod fragment;
 mod frame;
 mod hmmer;
+pub mod layout;
 mod lines;
 mod obabel;
 mod prodigal;
@@ -67,9 +70,15 @@ pub trait Joiner: Send {
         let _ = form;
     }
 
-    /// Passes over `n_records` that come before the first block, for a look at blocks from the middle of a run.
-    fn skip(&mut self, n_records: u64) {
-        let _ = n_records;
+    /// Goes on behind batches that another joiner has joined; before the first block.
+    fn resume(&mut self, before: &Before) {
+        let _ = before;
+    }
+
+    /// What others must know of the last block to join theirs without it, but for its length. `None`: one joiner must see all
+    /// blocks.
+    fn outline(&self) -> Option<Outline> {
+        None
     }
 
     /// Whether blocks are copied unchanged, so that the caller may copy without looking.
@@ -93,21 +102,6 @@ impl Joiner for Concat {
     fn is_plain_copy(&self) -> bool {
         true
     }
-}
-
-/// Whether the block of the records `[first, first + n_records)` has the shape that its format promises, as far as it
-/// can be told from the block alone. Blocks that are copied unchanged are not looked at.
-///
-/// # Errors
-/// As [`Joiner::block`], and [`JoinError::Unknown`] if there is no such joiner.
-pub fn check(spec: &str, first: u64, n_records: u64, block: &mut dyn BufRead) -> Result<(), JoinError> {
-    let mut joiner = joiner(spec)?;
-    if joiner.is_plain_copy() {
-        return Ok(());
-    }
-    joiner.skip(first);
-    joiner.block(n_records, block, &mut io::sink())?;
-    joiner.finish(&mut io::sink())
 }
 
 /// Joins what there is: the blocks of records, or that of an input without any.
@@ -142,8 +136,12 @@ impl Joiner for OrNothing {
         self.joiner.set_form(form);
     }
 
-    fn skip(&mut self, n_records: u64) {
-        self.joiner.skip(n_records);
+    fn resume(&mut self, before: &Before) {
+        self.joiner.resume(before);
+    }
+
+    fn outline(&self) -> Option<Outline> {
+        self.joiner.outline()
     }
 
     fn is_plain_copy(&self) -> bool {

@@ -4,6 +4,7 @@
 //! Prodigal names a sequence without a name by its number, and reads nothing behind one without residues: both end the
 //! join, as the serial output is another one then.
 
+use super::layout::Before;
 use super::lines::{Lines, buffered, parse_count, shape};
 use super::{JoinError, Joiner};
 use std::io::{BufRead, Write};
@@ -133,8 +134,8 @@ impl Joiner for Numbers {
         Ok(())
     }
 
-    fn skip(&mut self, n_records: u64) {
-        self.before += n_records;
+    fn resume(&mut self, before: &Before) {
+        self.before = before.records;
     }
 }
 

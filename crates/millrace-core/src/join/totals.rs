@@ -13,6 +13,10 @@ pub(super) struct Totals {
     regex: Regex,
     /// Of each number: where it stands in the footer without numbers, and the total so far.
     sums: Option<Vec<(usize, u64)>>,
+    /// The totals of batches that another joiner has joined.
+    before: Vec<u64>,
+    /// Those of the last footer.
+    last: Vec<(usize, u64)>,
 }
 
 /// The number there, if its total is written in the same way: a whole one, with no zeros or blanks in front that fill it up.
@@ -34,7 +38,7 @@ fn number(line: &[u8], place: &Range<usize>) -> Option<u64> {
 impl Totals {
     /// `None` if nothing in `regex` is a group.
     pub(super) fn new(regex: Regex) -> Option<Self> {
-        (regex.captures_len() > 1).then_some(Self { regex, sums: None })
+        (regex.captures_len() > 1).then_some(Self { regex, sums: None, before: vec![], last: vec![] })
     }
 
     /// Adds the numbers of a footer, and returns it without them.
@@ -59,13 +63,35 @@ impl Totals {
             }
             rest.extend_from_slice(&line[done..]);
         }
+        self.last.clone_from(&numbers);
         self.add(numbers, format)?;
         Ok(rest)
     }
 
+    /// Goes on from the totals of other batches.
+    pub(super) fn resume(&mut self, totals: &[u64]) {
+        self.before = totals.to_vec();
+    }
+
+    /// The numbers of the last footer.
+    pub(super) fn counts(&self) -> Vec<u64> {
+        self.last.iter().map(|(_, number)| *number).collect()
+    }
+
+    /// What footers must have in common: `footer`, which has no numbers, and where they stand.
+    pub(super) fn common(&self, footer: &[u8]) -> Vec<u8> {
+        let places = self.last.iter().flat_map(|(at, _)| (*at as u64).to_le_bytes());
+        footer.iter().copied().chain(places).collect()
+    }
+
     fn add(&mut self, numbers: Vec<(usize, u64)>, format: &'static str) -> Result<(), JoinError> {
         let Some(sums) = &mut self.sums else {
-            self.sums = Some(numbers);
+            let before = self.before.iter().copied().chain(std::iter::repeat(0));
+            let sums =
+                numbers.into_iter().zip(before).map(|((at, number), before)| Some((at, before.checked_add(number)?)));
+            let sums = sums.collect::<Option<_>>();
+            self.sums =
+                Some(sums.ok_or_else(|| shape(format, "the numbers in the footers of batches cannot be added up"))?);
             return Ok(());
         };
         if sums.len() != numbers.len() {

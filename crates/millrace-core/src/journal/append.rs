@@ -34,7 +34,7 @@ pub struct TaskHead {
 pub struct Source {
     /// Output stream.
     pub stream: u16,
-    /// Name inside the stream, for streams that are folders; else empty.
+    /// Name inside the stream, for streams that are folders; for others what joiners must know of the block, or empty.
     pub name: Vec<u8>,
     /// The bytes, read from offset 0.
     pub file: File,

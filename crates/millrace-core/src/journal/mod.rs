@@ -8,7 +8,8 @@
 //! header  = "MRJOURNL" version:u32 run_id:[u8;16] crc32c:u32
 //! frame   = "MRF1" kind:u8 flags:u8 stream:u16 first:u64 last:u64 fragment:u32 attempt:u32
 //!           length:u64 name_length:u16 zero:u16 head_crc32c:u32 name payload payload_crc32c:u32
-//! block   = kind 1, payload = what the tool wrote to one stream
+//! block   = kind 1, payload = what the tool wrote to one stream; name = that of a file in a folder, or what joiners
+//!           must know of the payload ([`crate::join::layout::Outline`])
 //! commit  = kind 2, flags bit 0 = quarantined, payload = inputs:u16 (bytes:u64 crc32c:u32)*
 //!           blocks:u32 (frame_offset:u64)*
 //! synced  = kind 3, payload = offset:u64 up to which the file was known to be on disk, and the writer was sure of it:

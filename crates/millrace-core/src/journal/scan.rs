@@ -16,7 +16,7 @@ use super::frame::{
 pub struct BlockRef {
     /// Output stream.
     pub stream: u16,
-    /// Name inside the stream, for streams that are folders; else empty.
+    /// Name inside the stream, for streams that are folders; for others what joiners must know of the block, or empty.
     pub name: Vec<u8>,
     /// Offset of the first payload byte in the journal.
     pub offset: u64,

@@ -122,7 +122,7 @@ def decode_message(content: bytes | bytearray | memoryview) -> Message:
 
 def _encode_value(value: object) -> object:
     """Replace a value of a type unknown to MessagePack by a plain one."""
-    if isinstance(value, _core.BlockRef | _core.TaskRef):
+    if isinstance(value, _core.BlockRef | _core.TaskRef | _core.OutputPiece):
         return value.values
     if isinstance(value, PosixPath):
         return str(value)
@@ -141,6 +141,9 @@ def _decode_value(kind: type, value: Any) -> object:
         if kind is _core.BlockRef:
             journal, block = value
             return _core.BlockRef(journal, tuple(block))
+        if kind is _core.OutputPiece:
+            journal, block, n_records, before, length = value
+            return _core.OutputPiece(journal, tuple(block), n_records, tuple(before) if before else None, length)
         if kind is _core.TaskRef:
             journal, extent, quarantined, inputs, blocks = value
             return _core.TaskRef(

@@ -40,7 +40,7 @@ class CollectiveWriteStrategy(WriteStrategy):
         """See ``WriteStrategy``."""
         refuse_lazy_filesystem(plan, "collective")
 
-    def create_extents(self, ranks: Iterable[int], *, in_turn: bool) -> WriteExtents[_core.BlockRef]:
+    def create_extents(self, ranks: Iterable[int], *, in_turn: bool) -> WriteExtents[_core.OutputPiece]:
         """See ``WriteStrategy``."""
         return CollectiveExtents(ranks)
 

@@ -1,9 +1,14 @@
-"""The outputs of a job of several processes: the coordinator assigns parts to ranks, and handles no bytes itself."""
+"""The outputs of a job of several processes: the coordinator assigns parts to ranks, and handles no bytes itself.
+
+Where an output has a header, a footer or numbers that run on, the rank that writes a block joins it. Who committed the
+block has described it (``crates/millrace-core/src/join/layout.rs``), so the coordinator knows where it begins, and
+tells the writer what the join must know of the blocks before. It writes the footer itself, at the end.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from millrace import _core
@@ -11,7 +16,9 @@ from millrace.cluster import messages as say
 from millrace.cluster.journal_visibility import is_lazy_filesystem
 from millrace.cluster.membership import JobMembership
 from millrace.cluster.write.rank_strategies import choose_write_strategy
+from millrace.core.errors import MillraceError
 from millrace.core.tasks import CommittedRecords
+from millrace.core.text_format import format_records
 from millrace.output.output_parts import (
     ExtentWriter,
     OrderedWriter,
@@ -21,7 +28,7 @@ from millrace.output.output_parts import (
     explain_lone_writer,
     read_inode_number,
 )
-from millrace.output.output_streams import OutputStreams, resolve_destination
+from millrace.output.output_streams import OutputStreams, name_output_in_errors, resolve_destination
 from millrace.output.saved_outputs import BlockSamples
 from millrace.planning.run_plan import RunPlan
 from millrace.scheduler.write_extents import WriteExtents
@@ -58,18 +65,18 @@ class ParallelOutput:
 
     Args:
         streams: All outputs, open at the coordinator.
-        candidates: Outputs that all ranks may write, if all of them see the same files.
+        candidates: Outputs that all ranks may write, if all of them see the same files; each with its inode number.
         journals: The rank of each journal of this start, by path.
     """
 
     def __init__(
-        self, plan: RunPlan, streams: OutputStreams, candidates: Iterable[int], crew: JobMembership,
+        self, plan: RunPlan, streams: OutputStreams, candidates: Mapping[int, int], crew: JobMembership,
         journals: Mapping[Path, int], wake: Callable[[], None], message: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._crew, self._journals = crew, journals
         cwd, self._strategy = plan.command.cwd, choose_write_strategy(plan)
         in_turn = is_lazy_filesystem(plan.run_dir)
-        self._extents: dict[int, WriteExtents[_core.BlockRef]] = {}
+        self._extents: dict[int, WriteExtents[_core.OutputPiece]] = {}
         self._places: dict[int, tuple[str, Path]] = {}
         for stream in candidates:
             output = plan.use.outputs[stream]
@@ -83,30 +90,41 @@ class ParallelOutput:
                 self._extents[stream] = extents
                 self._places[stream] = (output.name, path)
         streams.skip_streams(self._extents)
-        self._samples = {stream: BlockSamples() for stream in self._extents}
-        self._numbers = {stream: read_inode_number(path, plan.run_dir) for stream, (_, path) in self._places.items()}
+        self._outputs = plan.use.outputs
+        self._layouts = {stream: _core.OutputLayout(self._outputs[stream].join) for stream in self._extents}
+        self._samples = {stream: BlockSamples(self._outputs[stream].join) for stream in self._extents}
+        self._inodes = {stream: candidates[stream] for stream in self._extents}
         self._run_dir = plan.run_dir
         self._changed: dict[str, str] = {}
         self._alone = OrderedWriter(streams, wake)
-        self._own = ExtentWriter(plan.use.outputs, cwd, lasting=in_turn, seconds=plan.job.sync, wake=wake)
+        self._own = ExtentWriter(plan.use.outputs, cwd, self._inodes, lasting=in_turn, seconds=plan.job.sync, wake=wake)
         if self._places:
             self._strategy.open_outputs(crew, {stream: path for stream, (_, path) in self._places.items()}, self._own)
         self._ordered: ReorderBuffer[CommittedRecords] = ReorderBuffer()
         self._draining = self._settling = False
+        self._misfit: MillraceError | None = None
 
     @property
     def error(self) -> BaseException | None:
         """The error after which nothing more is written."""
-        return self._alone.error or self._own.error
+        return self._alone.error or self._own.error or self._misfit
 
     def add_task(self, task: CommittedRecords) -> None:
         """See ``OrderedWriter``."""
         self._alone.add_task(task)
-        for _, _, ready in self._ordered.push(task.first, task.last, task):
-            for block in ready.blocks:
-                if extents := self._extents.get(block.stream):
-                    extents.add_block(block, self._journals.get(block.journal))
-                    self._samples[block.stream].add_block(block)
+        try:
+            for _, _, ready in self._ordered.push(task.first, task.last, task):
+                for block in ready.blocks if not self._misfit else ():
+                    if block.stream in self._extents:
+                        self._place_block(ready, block)
+        except MillraceError as error:
+            self._misfit = error
+
+    def _place_block(self, task: CommittedRecords, block: _core.BlockRef) -> None:
+        with name_output_in_errors(self._outputs[block.stream], format_records(task.first, task.last)):
+            piece = self._layouts[block.stream].place(task.last - task.first, block)
+        self._extents[block.stream].add_block(piece, self._journals.get(block.journal))
+        self._samples[block.stream].add_piece(piece)
 
     # Messages
 
@@ -182,19 +200,23 @@ class ParallelOutput:
             for rank in {0, *self._crew.departed_ranks}:
                 extents.mark_rank_synced(rank)
             self._strategy.check_all_on_disk(self._crew, path)
-            sizes[name] = extents.size
-            if read_inode_number(path, self._run_dir) != self._numbers[stream]:
+            end = self._layouts[stream].end()
+            sizes[name] = extents.size + len(end)
+            if read_inode_number(path, self._run_dir) != self._inodes[stream]:
                 self._changed[name] = "is another file now" if path.exists() else "is gone"
                 continue
             if left := extents.list_unsynced():  # written by ranks that were lost at the very end
-                again = _core.PartWriter(str(path))
+                again = _core.PartWriter(str(path), self._outputs[stream].join)
                 for write in left:
                     again.write(write.pieces)
                 again.sync()
             if words := self._samples[stream].find_difference(path):
                 self._changed[name] = words
             with path.open("r+b") as file:
-                file.truncate(extents.size)  # an earlier run may have left a longer file
+                file.seek(extents.size)
+                file.write(end)
+                file.truncate()  # an earlier run may have left a longer file
+                file.flush()
                 os.fsync(file.fileno())
         return sizes | self._alone.finish_outputs()
 

@@ -64,7 +64,7 @@ class AgentPartWriter:
         self._parts: ExtentWriter | None = None
         if self.sees:
             self._parts = ExtentWriter(
-                setup.use.outputs, cwd, lasting=is_lazy_filesystem(run_dir), seconds=setup.sync, wake=wake
+                setup.use.outputs, cwd, setup.shared, lasting=is_lazy_filesystem(run_dir), seconds=setup.sync, wake=wake
             )
             self.renew_lease()
 
@@ -130,7 +130,7 @@ class IndividualWriteStrategy(WriteStrategy):
         """See ``WriteStrategy``."""
         refuse_lazy_filesystem(plan, "individual")
 
-    def create_extents(self, ranks: Iterable[int], *, in_turn: bool) -> WriteExtents[_core.BlockRef]:
+    def create_extents(self, ranks: Iterable[int], *, in_turn: bool) -> WriteExtents[_core.OutputPiece]:
         """See ``WriteStrategy``."""
         return IndividualExtents(ranks)
 
@@ -175,7 +175,7 @@ MAX_EXTENTS_IN_FLIGHT = 3
 class MergeWriteStrategy(WriteStrategy):
     """The strategy ``merge``; see the module."""
 
-    def create_extents(self, ranks: Iterable[int], *, in_turn: bool) -> WriteExtents[_core.BlockRef]:
+    def create_extents(self, ranks: Iterable[int], *, in_turn: bool) -> WriteExtents[_core.OutputPiece]:
         """See ``WriteStrategy``."""
         return MergedExtents(ranks, in_turn=in_turn)
 

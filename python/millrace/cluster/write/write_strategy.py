@@ -47,7 +47,7 @@ class WriteStrategy:
             RefusedError: It does not.
         """
 
-    def create_extents(self, ranks: Iterable[int], *, in_turn: bool) -> WriteExtents[_core.BlockRef] | None:
+    def create_extents(self, ranks: Iterable[int], *, in_turn: bool) -> WriteExtents[_core.OutputPiece] | None:
         """Create the assignment of one output to ranks; None: the coordinator writes it alone.
 
         Args:

@@ -9,6 +9,7 @@ use std::io::{BufRead, Write};
 use memchr::memmem;
 
 use super::Options;
+use crate::join::layout::{Before, Outline};
 use crate::join::lines::{Lines, buffered, parse_count, shape};
 use crate::join::{JoinError, Joiner};
 
@@ -71,11 +72,12 @@ pub(super) struct Ids {
     dialect: &'static Dialect,
     parsed: bool,
     records_before: u64,
+    outline: Outline,
 }
 
 impl Ids {
     pub(super) fn new(dialect: &'static Dialect, options: &Options) -> Self {
-        Self { dialect, parsed: options.parsed, records_before: 0 }
+        Self { dialect, parsed: options.parsed, records_before: 0, outline: Outline::default() }
     }
 }
 
@@ -83,6 +85,7 @@ impl Joiner for Ids {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
+        self.outline = Outline::default();
         let mut state = State { n_records, ..State::default() };
         // Whether the block ends where a value does.
         let mut is_whole = self.dialect.query.is_empty();
@@ -92,6 +95,7 @@ impl Joiner for Ids {
             let text = &line[indent..];
             match state.local_number(self.dialect, text)? {
                 Some((before, local, after)) if !self.parsed => {
+                    self.outline.starts.keep_width(self.records_before, local);
                     out.write_all(&line[..indent])?;
                     out.write_all(before)?;
                     write!(out, "{}", self.records_before + local)?;
@@ -115,6 +119,14 @@ impl Joiner for Ids {
 
     fn finish(&mut self, _out: &mut dyn Write) -> Result<(), JoinError> {
         Ok(())
+    }
+
+    fn resume(&mut self, before: &Before) {
+        self.records_before = before.records;
+    }
+
+    fn outline(&self) -> Option<Outline> {
+        Some(self.outline.clone())
     }
 }
 

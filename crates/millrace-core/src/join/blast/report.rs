@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, Write};
 
+use crate::join::layout::{Before, Outline, digest};
 use crate::join::lines::{Common, Lines, buffered, keep, shape};
 use crate::join::{JoinError, Joiner};
 
@@ -18,6 +19,9 @@ const FOOTER: &[u8] = b"  Database: ";
 pub(super) struct Report {
     banner: Common,
     footer: Common,
+    /// Another joiner has written the banner.
+    headed: bool,
+    outline: Outline,
 }
 
 impl Report {
@@ -27,7 +31,8 @@ impl Report {
         while let Some(line) = lines.next()? {
             if BODY.iter().any(|start| line.starts_with(start)) {
                 let line = line.to_vec();
-                if self.banner.get().is_none() {
+                (self.outline.head, self.outline.lead) = (Some(digest(&banner)), banner.len() as i64);
+                if self.banner.get().is_none() && !self.headed {
                     out.write_all(&banner)?;
                 }
                 self.banner.check(banner, FORMAT, "banner")?;
@@ -43,6 +48,7 @@ impl Joiner for Report {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
+        self.outline = Outline::default();
         let first = self.banner(&mut lines, &mut out)?;
         let mut body = Body::new(first.starts_with(b"Results"));
         body.first(&first, &mut out)?;
@@ -60,6 +66,7 @@ impl Joiner for Report {
             let problem = format!("a batch of {n_records} records has {} queries", body.n_queries);
             return Err(shape(FORMAT, problem));
         }
+        self.outline.foot = Some(digest(&body.footer));
         self.footer.check(body.footer, FORMAT, "closing statistics")?;
         out.flush()?;
         Ok(())
@@ -70,6 +77,14 @@ impl Joiner for Report {
             out.write_all(footer)?;
         }
         Ok(())
+    }
+
+    fn resume(&mut self, before: &Before) {
+        self.headed = before.headed;
+    }
+
+    fn outline(&self) -> Option<Outline> {
+        Some(self.outline.clone())
     }
 }
 

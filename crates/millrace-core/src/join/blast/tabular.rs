@@ -9,6 +9,7 @@ use memchr::memmem;
 
 use super::Options;
 use super::fields::{query_number, write_query};
+use crate::join::layout::{Before, Outline, Starts};
 use crate::join::lines::{Lines, buffered, parse_count, shape};
 use crate::join::{JoinError, Joiner};
 
@@ -61,12 +62,13 @@ pub(super) struct Tabular {
     columns: Columns,
     unnamed: bool,
     records_before: u64,
+    outline: Outline,
 }
 
 impl Tabular {
     pub(super) fn new(options: &Options) -> Self {
         let columns = Columns { count: options.columns, delim: options.delim.clone() };
-        Self { columns, unnamed: options.unnamed, records_before: 0 }
+        Self { columns, unnamed: options.unnamed, records_before: 0, outline: Outline::default() }
     }
 }
 
@@ -74,13 +76,23 @@ impl Joiner for Tabular {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
+        self.outline = Outline::default();
         while let Some(row) = lines.next()? {
             if !row.ends_with(b"\n") {
                 return Err(shape(FORMAT, "a batch ends within a row"));
             }
-            match self.columns.local_number(row, n_records).filter(|_| self.records_before > 0) {
+            match self.columns.local_number(row, n_records) {
                 None => out.write_all(row)?,
+                // The numbers of the first records are right as they are.
+                Some(local) if self.records_before == 0 => {
+                    match self.unnamed {
+                        true => self.outline.starts.keep_width(0, local),
+                        false => self.outline.starts = Starts::only(0),
+                    }
+                    out.write_all(row)?;
+                }
                 Some(local) if self.unnamed => {
+                    self.outline.starts.keep_width(self.records_before, local);
                     self.columns.write_shifted(row, self.records_before + local, &mut out)?;
                 }
                 Some(local) => {
@@ -102,8 +114,12 @@ impl Joiner for Tabular {
         Ok(())
     }
 
-    fn skip(&mut self, n_records: u64) {
-        self.records_before += n_records;
+    fn resume(&mut self, before: &Before) {
+        self.records_before = before.records;
+    }
+
+    fn outline(&self) -> Option<Outline> {
+        Some(self.outline.clone())
     }
 }
 
@@ -114,12 +130,13 @@ pub(super) struct Comments {
     columns: Columns,
     records_before: u64,
     n_searches: Option<u64>,
+    outline: Outline,
 }
 
 impl Comments {
     pub(super) fn new(options: &Options) -> Self {
         let columns = Columns { count: options.columns, delim: options.delim.clone() };
-        Self { columns, records_before: 0, n_searches: None }
+        Self { columns, records_before: 0, n_searches: None, outline: Outline::default() }
     }
 }
 
@@ -127,6 +144,7 @@ impl Joiner for Comments {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
+        self.outline = Outline::default();
         let mut total = Vec::new();
         let mut unnamed = false;
         let mut n_sections = 0;
@@ -146,7 +164,10 @@ impl Joiner for Comments {
                 continue;
             }
             match self.columns.local_number(row, n_records).filter(|_| unnamed) {
-                Some(local) => self.columns.write_shifted(row, self.records_before + local, &mut out)?,
+                Some(local) => {
+                    self.outline.starts.keep_width(self.records_before, local);
+                    self.columns.write_shifted(row, self.records_before + local, &mut out)?;
+                }
                 None => out.write_all(row)?,
             }
         }
@@ -157,6 +178,7 @@ impl Joiner for Comments {
             return Err(shape(FORMAT, problem));
         }
         self.n_searches = Some(self.n_searches.unwrap_or(0) + n_searches);
+        (self.outline.foot, self.outline.counts) = (Some(0), vec![n_searches]);
         self.records_before += n_records;
         out.flush()?;
         Ok(())
@@ -167,6 +189,14 @@ impl Joiner for Comments {
             writeln!(out, "# BLAST processed {n_searches} queries")?;
         }
         Ok(())
+    }
+
+    fn resume(&mut self, before: &Before) {
+        (self.records_before, self.n_searches) = (before.records, before.counts.first().copied());
+    }
+
+    fn outline(&self) -> Option<Outline> {
+        Some(self.outline.clone())
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::{BufRead, Write};
 
 use super::Options;
 use super::fields::{query_number, shift_message};
+use crate::join::layout::{Before, Outline, Starts, digest};
 use crate::join::lines::{Common, Lines, buffered, keep, parse_count, shape};
 use crate::join::{JoinError, Joiner};
 
@@ -86,12 +87,16 @@ pub(super) struct Wrapped {
     foot: Common,
     records_before: u64,
     searches_before: u64,
+    /// Another joiner has written the head.
+    headed: bool,
+    outline: Outline,
 }
 
 impl Wrapped {
     pub(super) fn new(dialect: &'static Dialect, options: &Options) -> Self {
-        let (head, foot) = Default::default();
-        Self { dialect, parsed: options.parsed, head, foot, records_before: 0, searches_before: 0 }
+        let (head, foot, outline) = Default::default();
+        let parsed = options.parsed;
+        Self { dialect, parsed, head, foot, records_before: 0, searches_before: 0, headed: false, outline }
     }
 
     /// Reads the head; writes it, or what separates this block from the one before.
@@ -108,7 +113,9 @@ impl Wrapped {
                 break;
             }
         }
-        out.write_all(if self.head.get().is_none() { &head } else { dialect.between })?;
+        self.outline.head = Some(digest(&common));
+        self.outline.lead = head.len() as i64 - dialect.between.len() as i64;
+        out.write_all(if self.head.get().is_none() && !self.headed { &head } else { dialect.between })?;
         self.head.check(common, dialect.format, "head")
     }
 
@@ -121,6 +128,7 @@ impl Wrapped {
         {
             return Err(shape(self.dialect.format, "a batch ends within its foot"));
         }
+        self.outline.foot = Some(digest(&foot));
         self.foot.check(foot, self.dialect.format, "foot")
     }
 }
@@ -129,6 +137,7 @@ impl Joiner for Wrapped {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut out = buffered(out);
         let mut lines = Lines::new(block);
+        self.outline = Outline::default();
         self.head(&mut lines, &mut out)?;
         let mut searches = Searches {
             dialect: self.dialect,
@@ -137,6 +146,7 @@ impl Joiner for Wrapped {
             searches_before: self.searches_before,
             query: 0,
             n_searches: 0,
+            starts: Starts::default(),
         };
         loop {
             let cut = || shape(self.dialect.format, "a batch ends without its foot");
@@ -147,6 +157,9 @@ impl Joiner for Wrapped {
             searches.line(line, &mut out)?;
         }
         searches.check(n_records)?;
+        self.outline.starts = searches.starts;
+        self.outline.numbered = self.dialect.search_number.is_some();
+        self.outline.counts.extend(self.outline.numbered.then_some(searches.n_searches));
         self.searches_before += searches.n_searches;
         self.records_before += n_records;
         self.foot(&mut lines)?;
@@ -159,6 +172,16 @@ impl Joiner for Wrapped {
             out.write_all(foot)?;
         }
         Ok(())
+    }
+
+    fn resume(&mut self, before: &Before) {
+        self.records_before = before.records;
+        self.searches_before = before.counts.first().copied().unwrap_or(0);
+        self.headed = before.headed;
+    }
+
+    fn outline(&self) -> Option<Outline> {
+        Some(self.outline.clone())
     }
 }
 
@@ -174,6 +197,7 @@ struct Searches {
     /// Number of the query at hand, within the block.
     query: u64,
     n_searches: u64,
+    starts: Starts,
 }
 
 impl Searches {
@@ -214,6 +238,7 @@ impl Searches {
             return Err(self.wrong(format!("expected Query_{}, found '{found}'", self.query + 1)));
         };
         self.query = number;
+        self.starts.keep_width(self.records_before, number);
         Ok(Some([kind, format!("Query_{}", self.records_before + number).as_bytes()].concat()))
     }
 

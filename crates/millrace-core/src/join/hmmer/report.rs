@@ -4,6 +4,7 @@ use std::io::{BufRead, BufWriter, Write};
 
 use super::added::Added;
 use super::lines::{CHUNK, Common, next, shape};
+use crate::join::layout::{Before, Outline, digest};
 use crate::join::{JoinError, Joiner};
 
 const FORMAT: &str = "HMMER report";
@@ -24,11 +25,15 @@ pub(super) struct Report {
     banner: Common,
     skips_empty: bool,
     any: bool,
+    /// Another joiner has written the banner.
+    headed: bool,
+    outline: Outline,
 }
 
 impl Report {
     pub(super) fn new(added: Added) -> Self {
-        Self { added, banner: Common::default(), skips_empty: false, any: false }
+        let (banner, outline) = Default::default();
+        Self { added, banner, skips_empty: false, any: false, headed: false, outline }
     }
 
     /// Reads the banner and writes it if it is the first.
@@ -37,7 +42,8 @@ impl Report {
         self.skips_empty = SKIP_EMPTY.iter().any(|program| banner[0].starts_with(program));
         self.added.clean_banner(&mut banner, FORMAT)?;
         let bytes = banner.concat();
-        if self.banner.check(banner, FORMAT, "banner")? {
+        self.outline = Outline { head: Some(digest(&bytes)), lead: bytes.len() as i64, ..Outline::default() };
+        if self.banner.check(banner, FORMAT, "banner")? && !self.headed {
             out.write_all(&bytes)?;
         }
         Ok(())
@@ -91,6 +97,7 @@ impl Joiner for Report {
         }
         self.check_count(n_queries, n_records)?;
         self.any = true;
+        self.outline.foot = Some(0);
         out.flush()?;
         Ok(())
     }
@@ -104,5 +111,13 @@ impl Joiner for Report {
 
     fn set_form(&mut self, form: u32) {
         self.banner.form = form;
+    }
+
+    fn resume(&mut self, before: &Before) {
+        self.headed = before.headed;
+    }
+
+    fn outline(&self) -> Option<Outline> {
+        Some(self.outline.clone())
     }
 }

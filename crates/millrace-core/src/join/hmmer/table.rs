@@ -9,6 +9,7 @@ use std::io::{self, BufRead, BufWriter, Write};
 
 use super::added::Added;
 use super::lines::{CHUNK, Common, next, shape};
+use crate::join::layout::{Before, Outline, digest};
 use crate::join::{JoinError, Joiner};
 
 const FORMAT: &str = "HMMER table";
@@ -23,12 +24,14 @@ pub(super) struct Table {
     first: bool,
     trailer: Common,
     last_trailer: Vec<u8>,
+    outline: Outline,
 }
 
 impl Table {
     /// `headed`: there is one header, written with the first query, rather than one for every query.
     pub(super) fn new(added: Added, headed: bool) -> Self {
-        Self { added, headed, first: true, trailer: Common::default(), last_trailer: Vec::new() }
+        let (trailer, last_trailer, outline) = Default::default();
+        Self { added, headed, first: true, trailer, last_trailer, outline }
     }
 
     /// Checks and remembers the trailer: `lines`, which is empty if the table has none.
@@ -43,6 +46,7 @@ impl Table {
             self.last_trailer = lines.concat();
         }
         lines.retain(|line| !line.starts_with(b"# Date: "));
+        self.outline.foot = Some(digest(&lines.concat()));
         self.trailer.check(lines, FORMAT, "trailer")?;
         Ok(())
     }
@@ -52,10 +56,14 @@ impl Joiner for Table {
     fn block(&mut self, _n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let mut out = BufWriter::with_capacity(CHUNK, out);
         let mut header = Header::new(self.headed && !self.first);
+        // The first block has the header that counts, be it none.
+        self.outline = Outline { head: Some(0), ..Outline::default() };
         let mut held = Held::default();
         let mut line = Vec::new();
         while next(block, &mut line)? {
-            if !header.drops(&line)? {
+            if header.drops(&line)? {
+                self.outline.lead += line.len() as i64;
+            } else {
                 held.push(&mut line, &mut out)?;
             }
         }
@@ -76,6 +84,14 @@ impl Joiner for Table {
 
     fn set_form(&mut self, form: u32) {
         self.trailer.form = form;
+    }
+
+    fn resume(&mut self, before: &Before) {
+        self.first = !before.headed;
+    }
+
+    fn outline(&self) -> Option<Outline> {
+        Some(self.outline.clone())
     }
 }
 
