@@ -146,6 +146,8 @@ ON_THE_WIRE = """
 14 FetchCopies files choice before after
 15 ForwardToMember rank message
 16 ForwardToPartition message
+17 SetUpWorker use cwd program environ nice run_dir slots name machine contents folders
+18 RunWorkerTask assignment files
 33 ProcessJoined host process cores source machine millrace
 34 NodeReady exe content version sees
 35 TaskEventsReport events
@@ -162,6 +164,7 @@ ON_THE_WIRE = """
 46 NodeStorageReport node
 47 NodeCopiesFetched why_not
 48 ForwardedFromMember rank message
+49 WorkerTaskEnded ended contents slots why
 64 BytewiseMessage message
 1 WholeTask
 2 SearchTask fragment

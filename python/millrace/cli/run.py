@@ -103,6 +103,8 @@ def _run_phases(flow: WorkflowDescription, file: Path) -> int:
     from millrace.extensions.workflow import workflow_run as phases
     from millrace.launch import mpi_environment, node_allocation
 
+    if flow.job.dask:
+        raise RefusedError("--dask: a job in phases does not run on a Dask cluster", "run its phases one by one")
     launched = mpi_environment.find_launched_process(os.environ)
     if launched and not _is_alone(launched):
         raise RefusedError(
@@ -142,6 +144,10 @@ def _plan_and_run(
     from millrace.launch.mpi_environment import remove_mpi_variables
 
     crew = None
+    if job.dask:
+        from millrace.cluster.dask import job_checks  # few runs need it
+
+        job = job_checks.prepare_dask_job(job, launched=not _is_alone(launched))
     if launched:
         from millrace.execution import plan_execution
 
@@ -151,7 +157,8 @@ def _plan_and_run(
     in_job = launched is not None or supervision.active
     outbox = options.find_outbox(job, get_working_folder())
     job = outbox.job if outbox else job
-    nodes = node_allocation.find_node_allocation(job.hosts, os.environ) if _is_alone(launched) else None
+    spread = _is_alone(launched) and not job.dask
+    nodes = node_allocation.find_node_allocation(job.hosts, os.environ) if spread else None
     environ = remove_mpi_variables(os.environ) if in_job else os.environ
     if phase:
         from millrace.extensions.workflow.workflow_run import plan_rank_phase
@@ -161,6 +168,8 @@ def _plan_and_run(
         plan, behind = options.plan_with_urls(
             job, get_working_folder(), environ, apart=crew is not None or nodes is not None, launched=in_job
         )
+    if job.dask:
+        job_checks.check_dask_plan(plan)
     if outbox:
         outbox.check_uploads(plan.use.outputs, plan.command.argv[0], plan.run_dir)
     _print_plan_notes(plan.notes, job, others=crew is not None)
@@ -262,7 +271,7 @@ def run_and_pack(job: JobSpec, cwd: Path, dest: Path, *, with_queries: bool) -> 
     from millrace.planning import run_plan as planner
     from millrace.report import summary
 
-    if mpi_environment.find_launched_process(os.environ) or job.hosts:
+    if mpi_environment.find_launched_process(os.environ) or job.hosts or job.dask:
         raise RefusedError("--pack-to: a run is packed on one machine", "pack its run directory when it is done")
     if has_url_arguments((*job.command[1:], *job.input, *job.shared, *job.output)):
         raise RefusedError("the command names files by URLs, which do not travel", "name copies of them")

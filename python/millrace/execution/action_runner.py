@@ -40,7 +40,7 @@ from millrace.execution.run_errors import (
 from millrace.execution.undeclared_outputs import UndeclaredOutputs
 from millrace.host import debug_log
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, find_changed_files
-from millrace.node.task_slots import TaskSlots
+from millrace.node.task_slots import Executor
 from millrace.output.commits import ChangeGuard, GroupCommit, GuardedWriter
 from millrace.planning.run_plan import RunPlan
 from millrace.report.event_log import EventLog
@@ -126,7 +126,7 @@ class ActionRunner(msgspec.Struct, dict=True):
     plan: RunPlan
     scheduler: BatchScheduler
     limit: QuarantineLimit
-    node: TaskSlots
+    node: Executor
     stage: GuardedWriter
     guard: ChangeGuard
     journal: _core.Journal

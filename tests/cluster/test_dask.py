@@ -1,0 +1,170 @@
+"""Runs on a Dask cluster of real processes: the serial bytes, whatever comes and goes, and without a shared folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import harness
+import pytest
+from dask_site import DaskSite
+
+pytest.importorskip("distributed")
+
+
+@pytest.fixture(scope="module")
+def blastp(tmp_path_factory: pytest.TempPathFactory, data: Path) -> harness.Case:
+    made = harness.blastp(tmp_path_factory.mktemp("dask-blastp") / "case", data, n_queries=16, n_targets=1500)
+    case = replace(made, options=("--batch", "1"))
+    case.serial()
+    return case
+
+
+@pytest.fixture
+def site(tmp_path: Path, blastp: harness.Case) -> Iterator[DaskSite]:
+    """A cluster whose workers do not see the folder of the case, but for the database."""
+    shown = [path.name for path in blastp.folder.glob("db.p*")]
+    with DaskSite(tmp_path / "dask", blastp.folder, shown) as made:
+        made.start_scheduler()
+        yield made
+    left = harness.left_over(made.mark)
+    assert not left, f"{left}\n{made.logs()}"
+    shutil.rmtree(blastp.run_dir, ignore_errors=True)
+    (blastp.folder / "out.tsv").unlink(missing_ok=True)
+
+
+def wait_for_results(case: harness.Case, process: subprocess.Popen[str], n_bytes: int = 1) -> None:
+    """Wait until results are in the journal."""
+    empty = 40
+    assert harness.wait_until(lambda: harness.size(case.journal) > empty + n_bytes, process)
+
+
+def test_lost_worker_without_shared_folder_serial_bytes(site: DaskSite, blastp: harness.Case) -> None:
+    first, _ = site.start_worker(), site.start_worker()
+    run = site.start_run(blastp)
+    wait_for_results(blastp, run)
+    first.kill()
+    site.start_worker()
+    code, said = site.finish(run)
+    assert code == 0, f"{said}\n{site.logs()}"
+    assert blastp.differing() == [] and not blastp.run_dir.exists()
+    assert "is lost: it has left" in said and said.count("has joined") >= 1
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables by which Dask's processes, and the coordinator as their client, use TLS with one certificate."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=millrace-test", "-keyout", key, "-out", cert], check=True, capture_output=True,
+    )  # fmt: skip
+    prefix = "DASK_DISTRIBUTED__COMM__"
+    found = {f"{prefix}REQUIRE_ENCRYPTION": "True", f"{prefix}TLS__CA_FILE": str(cert)}
+    for role in ("SCHEDULER", "WORKER", "CLIENT"):
+        found |= {f"{prefix}TLS__{role}__CERT": str(cert), f"{prefix}TLS__{role}__KEY": str(key)}
+    return found
+
+
+def test_hmmscan_on_workers_by_tls_serial_bytes(tmp_path: Path, data: Path, certificates: dict[str, str]) -> None:
+    case = harness.hmmscan(tmp_path / "case", data, n_queries=24)
+    case.serial()
+    shown = [path.name for path in case.folder.glob("profiles.hmm*")]
+    with DaskSite(tmp_path / "dask", case.folder, shown, certificates, protocol="tls") as site:
+        site.start_scheduler()
+        site.start_worker(2)
+        code, said = site.finish(site.start_run(case))
+        assert code == 0, f"{said}\n{site.logs()}"
+    assert case.differing() == []
+
+
+def test_unknown_filter_on_workers_serial_bytes(site: DaskSite, tmp_path: Path) -> None:
+    """Its records come on standard input, and it is checked as on one machine: parts of its input run again."""
+    (tmp_path / "in.txt").write_text("".join(f"line {k}\n" for k in range(2000)))
+    site.start_worker(2)
+    command = [sys.executable, "-m", "millrace", "run", "--dask", site.address, "--format", "lines", "--batch", "100"]
+    with (tmp_path / "in.txt").open("rb") as given:
+        done = subprocess.run(
+            [*command, "--", "tr", "a-z", "A-Z"], cwd=tmp_path, stdin=given, capture_output=True,
+            env={**os.environ, harness.MARK: site.mark},
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode() + site.logs()
+    assert done.stdout == (tmp_path / "in.txt").read_bytes().upper()
+
+
+def test_worker_with_another_database_is_refused(site: DaskSite, blastp: harness.Case) -> None:
+    (site.folder / "other").mkdir()
+    other = DaskSite(site.folder / "other", blastp.folder, ["db.psq"])  # part of the database is missing there
+    other.port = site.port
+    try:
+        other.start_worker()
+        code, said = site.finish(site.start_run(blastp))
+    finally:
+        for worker in other.workers:
+            other.end(worker)
+    assert code == 2 and "is not here" in said and "bring the same file" in said, f"{said}\n{other.logs()}"
+    assert not blastp.run_dir.exists() and not (blastp.folder / "out.tsv").exists()
+
+
+def test_killed_scheduler_and_coordinator_serial_bytes(site: DaskSite, blastp: harness.Case) -> None:
+    site.start_worker()
+    run = site.start_run(blastp)
+    wait_for_results(blastp, run)
+    run.kill()
+    run.communicate()
+    run = site.start_run(blastp)
+    wait_for_results(blastp, run, harness.size(blastp.journal))
+    assert site.scheduler
+    site.end(site.scheduler)
+    site.start_scheduler()
+    site.start_worker()
+    code, said = site.finish(run)
+    assert code == 0, f"{said}\n{site.logs()}"
+    assert blastp.differing() == []
+    assert "Dask's scheduler is lost" in said
+
+
+def test_lost_scheduler_after_patience_ends_for_resume(site: DaskSite, blastp: harness.Case) -> None:
+    site.start_worker()
+    run = site.start_run(blastp, "--patience", "1")
+    wait_for_results(blastp, run)
+    assert site.scheduler
+    site.end(site.scheduler)
+    code, said = site.finish(run)
+    assert code == 1 and "it resumes" in said, said
+    site.start_scheduler()
+    site.start_worker()
+    code, said = site.finish(site.start_run(blastp))
+    assert code == 0 and blastp.differing() == [], said
+
+
+def test_stopped_worker_is_replaced_and_used_again(site: DaskSite, blastp: harness.Case) -> None:
+    first, _ = site.start_worker(), site.start_worker()
+    run = site.start_run(blastp)
+    wait_for_results(blastp, run)
+    first.send_signal(signal.SIGSTOP)
+    code, said = site.finish(run)
+    assert code == 0 and blastp.differing() == [], f"{said}\n{site.logs()}"
+    first.send_signal(signal.SIGCONT)
+
+
+def test_run_without_dask_does_not_load_it(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    code = (
+        "import sys; from millrace.__main__ import main\n"
+        "try: main()\n"
+        "finally: print(sorted({'distributed', 'dask', 'mpi4py', 'tornado'} & {*sys.modules}), file=sys.stderr)"
+    )
+    with (tmp_path / "in.txt").open("rb") as given:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "run", "--format", "lines", "--", "cat"], cwd=tmp_path, text=True,
+            capture_output=True, stdin=given,
+        )  # fmt: skip
+    assert done.returncode == 0 and done.stderr.splitlines()[-1] == "[]", done.stderr
