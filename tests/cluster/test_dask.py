@@ -13,6 +13,7 @@ from pathlib import Path
 
 import harness
 import pytest
+import web_server
 from dask_site import DaskSite
 
 pytest.importorskip("distributed")
@@ -111,6 +112,49 @@ def test_worker_with_another_database_is_refused(site: DaskSite, blastp: harness
             other.end(worker)
     assert code == 2 and "is not here" in said and "bring the same file" in said, f"{said}\n{other.logs()}"
     assert not blastp.run_dir.exists() and not (blastp.folder / "out.tsv").exists()
+
+
+@pytest.mark.slow
+def test_database_by_url_on_workers_serial_bytes(tmp_path: Path, blastp: harness.Case) -> None:
+    """The same as with the database in the working folder, but for its name in the report, which is that of the URL's file."""
+    pytest.importorskip("requests")
+    case = replace(blastp, folder=tmp_path / "case", tool=(*blastp.tool[:4], "{url}", *blastp.tool[5:]))
+    case.folder.mkdir()
+    shutil.copy(blastp.folder / "q.faa", case.folder)
+    with web_server.serve() as web, DaskSite(tmp_path / "dask", case.folder, []) as site:
+        urls = [web.put(file.name, file.read_bytes()) for file in blastp.folder.glob("db.p*")]
+        case = replace(case, tool=tuple(word.format(url=urls[0].rpartition(".")[0]) for word in case.tool))
+        site.start_scheduler()
+        site.start_worker(2)
+        code, said = site.finish(site.start_run(case))
+        assert code == 0, f"{said}\n{site.logs()}"
+    assert case.differing() == []
+
+
+@pytest.mark.slow
+def test_folder_of_families_on_workers_serial_bytes(tmp_path: Path, data: Path) -> None:
+    """Each record is a file, which comes with its task, and so has an output of its own."""
+    folder = tmp_path / "case"
+    (folder / "fams").mkdir(parents=True)
+    (folder / "families").mkdir()
+    records = (data / "proteins_queries.faa").read_text().split("\n>")
+    for k in range(6):
+        own = "\n".join(f">{record.lstrip('>')}" for record in records[4 * k : 4 * k + 4])
+        (folder / "fams" / f"f{k}.fa").write_text(f"{own}\n")
+    tool = ("mafft", "--quiet", "--out", "families/", "fams/")
+    names = tuple(f"families/f{k}.fa" for k in range(6))
+    case = harness.Case("mafft", folder, (), tool, names)
+    for name in names:
+        given = name.replace("families", "fams")
+        done = subprocess.run(["mafft", "--quiet", given], cwd=folder, check=True, capture_output=True)
+        case.expected[name] = done.stdout
+    with DaskSite(tmp_path / "dask", folder, []) as site:
+        site.start_scheduler()
+        site.start_worker(2)
+        code, said = site.finish(site.start_run(case))
+        assert code == 0, f"{said}\n{site.logs()}"
+        assert not any((site.folder / "w1" / "shown").rglob("*.fa")), "files that came with tasks are removed"
+    assert case.differing() == []
 
 
 def test_killed_scheduler_and_coordinator_serial_bytes(site: DaskSite, blastp: harness.Case) -> None:

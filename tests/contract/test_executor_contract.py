@@ -68,6 +68,7 @@ def slots(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         mpi = find("openmpi")
         yield Slots((*mpi.mpirun, "-n", "2"), ("--slots", "1"), {**mpi.environ, "MILLRACE": mpi.millrace})
     else:
+        pytest.importorskip("distributed")
         with DaskSite(tmp_path_factory.mktemp("dask")) as made:
             made.start_scheduler()
             made.start_worker(2)

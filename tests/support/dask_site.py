@@ -82,7 +82,7 @@ class DaskSite:
         names = " ".join(shlex.quote(name) for name in self._shown)
         lines = [
             f"cd {here}", f"mkdir {there}/shown", f"for f in {names}; do cp -a $f {there}/shown; done",
-            f"mount --bind {there}/shown {here}", f"cd {there}", f"exec {shlex.join(command)}",
+            f"mount --bind {there}/shown {here}", "mount -t tmpfs none /dev/shm", f"cd {there}", f"exec {shlex.join(command)}",
         ]  # fmt: skip
         return ["unshare", "-rm", "sh", "-ec", "\n".join(lines)]
 

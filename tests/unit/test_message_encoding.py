@@ -146,7 +146,7 @@ ON_THE_WIRE = """
 14 FetchCopies files choice before after
 15 ForwardToMember rank message
 16 ForwardToPartition message
-17 SetUpWorker use cwd program environ nice run_dir slots name machine contents folders
+17 SetUpWorker use cwd program environ nice run_dir slots name machine contents folders view
 18 RunWorkerTask assignment files
 33 ProcessJoined host process cores source machine millrace
 34 NodeReady exe content version sees

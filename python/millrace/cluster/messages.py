@@ -182,6 +182,8 @@ class SetUpWorker(TaggedMessage, frozen=True, tag=17):
     contents: dict[str, str]
     #: Folders of the command that are there at the coordinator: those that are missing are made.
     folders: Sequence[str]
+    #: The view that shows files behind URLs, which the worker fetches by itself.
+    view: RemoteFileView | None
 
 
 class RunWorkerTask(TaggedMessage, frozen=True, tag=18):

@@ -36,8 +36,8 @@ POLL_INTERVAL_SECONDS = 0.5
 #: Seconds without a heartbeat to Dask's scheduler after which a worker counts as gone; at least so many heartbeats.
 MAX_SILENCE_SECONDS, MIN_HEARTBEATS = 10.0, 5
 
-#: Seconds for one attempt to connect, for the first connection in all, and for the set-up of a worker.
-CONNECT_SECONDS, MAX_FIRST_CONNECT_SECONDS, MAX_SETUP_SECONDS = 5.0, 60.0, 120.0
+#: Seconds for one attempt to connect, and for the first connection in all.
+CONNECT_SECONDS, MAX_FIRST_CONNECT_SECONDS = 5.0, 60.0
 
 #: Failures of a worker in a row, without a result, after which it gets no more tasks.
 MAX_FAILURES = 3
@@ -175,7 +175,7 @@ class DaskLink:
             self.events.put(LinkFailed(error))
         finally:
             with suppress(Exception):
-                self._loop.run_until_complete(self._disconnect())
+                self._loop.run_until_complete(self._end_loop())
             self._loop.close()
 
     async def _serve(self) -> None:
@@ -194,6 +194,13 @@ class DaskLink:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), POLL_INTERVAL_SECONDS)
         await self._say_goodbye()
+
+    async def _end_loop(self) -> None:
+        await self._disconnect()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     async def _list_workers(self) -> Mapping[str, Mapping[str, Any]] | None:
         """Return what Dask's scheduler knows of its workers; None: it does not answer."""
@@ -323,8 +330,8 @@ class DaskLink:
         setup = self._make_setup(worker.name, worker.threads)
         content = bytes(encode_message(setup))
         try:
-            async with asyncio.timeout(MAX_SETUP_SECONDS):
-                found = await self._client.run(set_up_slots, self._run, __version__, content, workers=[address])
+            # As long as it takes: the worker may fetch a database.
+            found = await self._client.run(set_up_slots, self._run, __version__, content, workers=[address])
             answer = decode_message(found[address])
         except ImportError as error:
             self._refuse(

@@ -45,7 +45,3 @@ def check_dask_plan(plan: RunPlan) -> None:
         raise RefusedError(
             "--dask with --records: programs that stay alive run on one machine, or by MPI", "leave one of them out"
         )
-    if plan.command.view:
-        raise RefusedError(
-            "--dask: the command names files by URLs", "name copies that are at the same path on all workers"
-        )

@@ -21,6 +21,7 @@ import msgspec
 from millrace import _core
 from millrace.cluster import messages as say
 from millrace.cluster.dask.message_pipe import read_message, write_message
+from millrace.cluster.dask.worker_files import PlacedFiles, check_same_contents, fetch_url_files
 from millrace.cluster.node_info import select_machine_variables
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.journal_blocks import map_blocks
@@ -29,7 +30,7 @@ from millrace.node.batch_files import SpooledBatch
 from millrace.node.local_slots import LocalSlots
 from millrace.node.work_dir import WorkDir, choose_work_dir
 from millrace.output.commits import ChangeGuard
-from millrace.planning import dependency_files, result_fingerprint, work_dir_location
+from millrace.planning import dependency_files, work_dir_location
 from millrace.planning.program_lookup import find_program
 
 #: Seconds without a task after which the process ends: its coordinator may have been killed.
@@ -37,89 +38,6 @@ MAX_IDLE_SECONDS = 60.0
 
 #: Longest wait for events of the slots, in seconds; a message ends it.
 TICK_SECONDS = 5.0
-
-
-def check_same_contents(setup: say.SetUpWorker, exe: Path) -> None:
-    """Check that program and databases have the contents that they have at the coordinator.
-
-    Raises:
-        RefusedError: One is missing here, or differs.
-    """
-    if os.uname().machine != setup.machine:
-        raise RefusedError(
-            f"is of architecture {os.uname().machine}, the coordinator of {setup.machine}",
-            "results may differ in their last digits: use workers of one architecture",
-        )
-    for path, there in setup.contents.items():
-        file = Path(setup.cwd, path) if path else exe
-        if not file.exists():
-            raise RefusedError(
-                f"{file}: is not here",
-                "bring the same file to this path on all workers, or use a folder that they share",
-            )
-        if result_fingerprint.fingerprint_content(file) != there:
-            kind = "database" if path else "program"
-            raise RefusedError(
-                f"{file}: is not the {kind} that the coordinator has",
-                "results would not be those of one command: bring the same one to all workers",
-            )
-
-
-class PlacedFiles:
-    """Folders and files of the command that this machine lacks: they are made for a time, and nothing else is touched."""
-
-    def __init__(self) -> None:
-        self._folders: list[Path] = []
-        #: Files that are made here, with the number of tasks that read each.
-        self._readers: dict[Path, int] = {}
-
-    def make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it, as far as they are missing.
-
-        Raises:
-            RefusedError: It cannot be made.
-        """
-        missing = [each for each in (folder, *folder.parents) if not each.exists()]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RefusedError(
-                f"{folder}: is not here, and cannot be made: {error.strerror}",
-                "type the command in a folder that the workers have too, or may make",
-            ) from error
-        self._folders = [*missing, *self._folders]
-
-    def place_file(self, path: Path, content: bytes) -> None:
-        """Make a file for a task, unless it is there.
-
-        Raises:
-            RefusedError: Another one is there.
-        """
-        if path in self._readers:
-            self._readers[path] += 1
-        elif not path.exists():
-            self.make_folder(path.parent)
-            with path.open("xb") as file:
-                file.write(content)
-            self._readers[path] = 1
-        elif path.stat().st_size != len(content) or path.read_bytes() != content:
-            raise RefusedError(f"{path}: is not the file that the coordinator has", "remove it from the workers")
-
-    def release_file(self, path: Path) -> None:
-        """Remove a file that was made here once no task reads it any more."""
-        if path in self._readers:
-            self._readers[path] -= 1
-            if not self._readers[path]:
-                del self._readers[path]
-                path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Remove all that was made, folders if they are empty."""
-        for path in self._readers:
-            path.unlink(missing_ok=True)
-        for folder in self._folders:
-            with suppress(OSError):
-                folder.rmdir()
 
 
 class SlotProcess:
@@ -139,13 +57,14 @@ class SlotProcess:
         # A worker's environment may have the program in a folder of its own.
         environ["PATH"] = os.pathsep.join(filter(None, (setup.environ.get("PATH"), os.environ.get("PATH"))))
         exe = find_program(setup.program, cwd, environ)
+        copies, self._cache = fetch_url_files(setup.view, cwd) if setup.view else ({}, None)
         check_same_contents(setup, exe)
-        files = dependency_files.stat_program_files(setup.use, exe, cwd)
+        files = dependency_files.stat_program_files(setup.use, exe, cwd, setup.view)
         self._guard = ChangeGuard(files)
         self._journal = _core.Journal.create(work.path / "journal.mrj", os.urandom(16))
         self._slots = LocalSlots(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=work, slots=setup.slots, journal=self._journal,
-            nice=setup.nice, hidden=frozenset({Path(setup.run_dir)}), files=files,
+            nice=setup.nice, hidden=frozenset({Path(setup.run_dir)}), names=copies, view=setup.view, files=files,
         )  # fmt: skip
         if any(item.format == "files" for item in setup.use.inputs) and not self._slots.has_overlays:
             self._slots.close()
@@ -225,6 +144,8 @@ class SlotProcess:
         """Kill the tools, and remove what was made."""
         self._slots.close()
         self._placed.close()
+        if self._cache:
+            self._cache.close()
 
 
 def serve_worker(source: BinaryIO, dest: BinaryIO) -> None:

@@ -63,7 +63,9 @@ class DaskPool:
         self._plan, self._interrupt = plan, interrupt
         use, cwd = plan.use, plan.command.cwd
         self._contents = {"": result_fingerprint.fingerprint_content(plan.command.exe)}
-        self._contents |= {str(path): result_fingerprint.fingerprint_content(cwd / path) for path in use.databases}
+        view = plan.command.view
+        here = [path for path in use.databases if not (view and view.find_file(cwd / path))]
+        self._contents |= {str(path): result_fingerprint.fingerprint_content(cwd / path) for path in here}
         paths = [*(item.path for item in use.inputs), *(output.path for output in use.outputs)]
         places = [cwd, *((cwd / path).parent for path in paths if "{" not in path and "\0" not in path)]
         self._folders = sorted({os.path.abspath(place) for place in places if place.is_dir()})
@@ -77,7 +79,7 @@ class DaskPool:
         slots = max(1, threads // max(1, plan.use.threads))
         return say.SetUpWorker(
             use=plan.use, cwd=str(plan.command.cwd), program=plan.command.argv[0], environ=self._environ, nice=plan.job.nice, run_dir=str(plan.run_dir),
-            slots=min(slots, plan.job.slots) if plan.job.slots else slots, name=name, machine=os.uname().machine, contents=self._contents, folders=self._folders,
+            slots=min(slots, plan.job.slots) if plan.job.slots else slots, name=name, machine=os.uname().machine, contents=self._contents, folders=self._folders, view=plan.command.view,
         )  # fmt: skip
 
     def wait_for_workers(self, report: Callable[[str], None]) -> int:
