@@ -189,14 +189,52 @@ def test_lost_scheduler_after_patience_ends_for_resume(site: DaskSite, blastp: h
     assert code == 0 and blastp.differing() == [], said
 
 
-def test_stopped_worker_is_replaced_and_used_again(site: DaskSite, blastp: harness.Case) -> None:
-    first, _ = site.start_worker(), site.start_worker()
-    run = site.start_run(blastp)
-    wait_for_results(blastp, run)
-    first.send_signal(signal.SIGSTOP)
-    code, said = site.finish(run)
-    assert code == 0 and blastp.differing() == [], f"{said}\n{site.logs()}"
-    first.send_signal(signal.SIGCONT)
+@pytest.mark.slow
+def test_stopped_worker_is_replaced_and_used_again(tmp_path: Path, data: Path) -> None:
+    case = harness.blastp(tmp_path / "case", data, n_queries=40)
+    case = replace(case, options=("--batch", "1"))
+    case.serial()
+    with DaskSite(tmp_path / "dask", case.folder, [path.name for path in case.folder.glob("db.p*")]) as site:
+        site.start_scheduler()
+        first, _ = site.start_worker(), site.start_worker()
+        run = site.start_run(case)
+        wait_for_results(case, run)
+        first.send_signal(signal.SIGSTOP)
+        log = tmp_path / "case" / "out.tsv.millrace" / "events.jsonl"
+        assert harness.wait_until(lambda: "no sign of life for 10 s" in log.read_text(), run)
+        first.send_signal(signal.SIGCONT)
+        code, said = site.finish(run)
+        assert code == 0 and case.differing() == [], f"{said}\n{site.logs()}"
+        assert said.count("is lost") <= 2, said  # the summary has the message once more
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--hosts", "n1,n2"], "--dask with --hosts: both bring slots of their own"),
+        (["--records"], "--dask with --records: programs that stay alive"),
+        (["--fragments", "3"], "--fragments 3: workers of a Dask cluster search databases whole"),
+        (["--patience", "-1"], "patience"),
+    ],
+)
+def test_contradiction_with_dask_is_refused_at_once(options: list[str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "in.fa").write_text(">r\nMKV\n")
+    command = [
+        sys.executable,
+        "-m",
+        "millrace",
+        "plan",
+        "--dask",
+        "tcp://127.0.0.1:1",
+        *options,
+        "--input",
+        "in.fa",
+        "--",
+        "cat",
+        "in.fa",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and words in done.stderr
 
 
 def test_run_without_dask_does_not_load_it(tmp_path: Path) -> None:

@@ -144,10 +144,10 @@ def _plan_and_run(
     from millrace.launch.mpi_environment import remove_mpi_variables
 
     crew = None
-    if job.dask:
-        from millrace.cluster.dask import job_checks  # few runs need it
+    if job.dask and launched and not _is_alone(launched):
+        from millrace.planning.dask_checks import make_two_kinds_error
 
-        job = job_checks.prepare_dask_job(job, launched=not _is_alone(launched))
+        raise make_two_kinds_error(launched.launcher)
     if launched:
         from millrace.execution import plan_execution
 
@@ -168,8 +168,6 @@ def _plan_and_run(
         plan, behind = options.plan_with_urls(
             job, get_working_folder(), environ, apart=crew is not None or nodes is not None, launched=in_job
         )
-    if job.dask:
-        job_checks.check_dask_plan(plan)
     if outbox:
         outbox.check_uploads(plan.use.outputs, plan.command.argv[0], plan.run_dir)
     _print_plan_notes(plan.notes, job, others=crew is not None)

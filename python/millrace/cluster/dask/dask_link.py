@@ -27,6 +27,7 @@ from millrace.cluster import messages as say
 from millrace.cluster.dask.worker_plugin import RESOURCE
 from millrace.cluster.transport.message_encoding import decode_message, encode_message
 from millrace.core.errors import LostError, MillraceError, RefusedError
+from millrace.core.tasks import TaskEnding
 from millrace.core.text_format import format_duration
 from millrace.core.wait_loop import WaitDeadline
 
@@ -41,6 +42,9 @@ CONNECT_SECONDS, MAX_FIRST_CONNECT_SECONDS = 5.0, 60.0
 
 #: Failures of a worker in a row, without a result, after which it gets no more tasks.
 MAX_FAILURES = 3
+
+#: Endings that are the worker's fault: a full disk, a program that cannot be started, tools that are killed.
+NOT_THE_TASKS = (TaskEnding.IO, TaskEnding.SPAWN, TaskEnding.KILLED)
 
 #: Seconds for the last messages.
 MAX_GOODBYE_SECONDS = 5.0
@@ -409,7 +413,8 @@ class DaskLink:
             answer = decode_message(await future)
             worker.tasks.pop(number, None)
             if isinstance(answer, say.WorkerTaskEnded):
-                worker.failures = 0
+                if answer.ended.ending not in NOT_THE_TASKS:
+                    worker.failures = 0
                 self.events.put(TaskAnswered(address, number, answer))
             elif isinstance(answer, say.AgentFailed) and worker.state == "ready":
                 self._refuse(address, answer.rebuild_error(worker.name))

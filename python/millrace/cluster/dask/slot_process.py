@@ -14,7 +14,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -32,6 +32,9 @@ from millrace.node.work_dir import WorkDir, choose_work_dir
 from millrace.output.commits import ChangeGuard
 from millrace.planning import dependency_files, work_dir_location
 from millrace.planning.program_lookup import find_program
+
+if TYPE_CHECKING:
+    from millrace.storage.cache.copy_cache import NodeCache
 
 #: Seconds without a task after which the process ends: its coordinator may have been killed.
 MAX_IDLE_SECONDS = 60.0
@@ -57,7 +60,10 @@ class SlotProcess:
         # A worker's environment may have the program in a folder of its own.
         environ["PATH"] = os.pathsep.join(filter(None, (setup.environ.get("PATH"), os.environ.get("PATH"))))
         exe = find_program(setup.program, cwd, environ)
-        copies, self._cache = fetch_url_files(setup.view, cwd) if setup.view else ({}, None)
+        copies: dict[str, str] = {}
+        self._cache: NodeCache | None = None
+        if setup.view:
+            copies, self._cache = fetch_url_files(setup.view, cwd)
         check_same_contents(setup, exe)
         files = dependency_files.stat_program_files(setup.use, exe, cwd, setup.view)
         self._guard = ChangeGuard(files)
@@ -110,8 +116,6 @@ class SlotProcess:
                     for name, content in zip(assignment.batch.files, files, strict=True):
                         self._placed.place_file(Path(self._setup.cwd, name), content)
                     self._submit_assignment(assignment)
-                case say.KillNodeTools():
-                    self._slots.kill_all()
                 case None:
                     return False
         return True

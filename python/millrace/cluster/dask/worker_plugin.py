@@ -1,7 +1,7 @@
 """The part of Millrace in a Dask worker: a plugin with a process that holds the slots of one run.
 
 The coordinator has ``set_up_slots`` called in each worker that joins, and submits tasks that call ``run_task``. Nothing
-stays with Dask's scheduler. When Dask drops a task that runs, as after a loss of the coordinator, its tool is killed.
+stays with Dask's scheduler. When Dask drops all tasks that run, as after a loss of the coordinator, their tools are killed.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class SlotsPlugin(WorkerPlugin):
         self._answers: dict[TaskId, asyncio.Future[bytes]] = {}
         self._wanted: dict[str, TaskId] = {}
         self._reader: asyncio.Task[None] | None = None
-        self._failure = b""
+        self._failure, self._is_ended = b"", False
 
     @property
     def is_alive(self) -> bool:
         """Whether the process can take tasks."""
-        return self._reader is not None and not self._reader.done()
+        return self._reader is not None and not self._reader.done() and not self._is_ended
 
     async def start_process(self, setup: bytes) -> bytes:
         """Start the process with the slots; return its first message."""
@@ -111,24 +111,28 @@ class SlotsPlugin(WorkerPlugin):
             self._wanted.pop(key, None)
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
-        """Kill the tools if Dask wants none of their tasks any more."""
+        """End the process, and so the tools, if Dask wants none of their tasks any more; a new one is set up if needed."""
         if (
             finish in ("released", "cancelled", "forgotten")
             and self._wanted.pop(key, None) is not None
             and not self._wanted
         ):
-            self._send_content(bytes(encode_message(say.KillNodeTools())))
+            self._end_input()
+
+    def _end_input(self) -> None:
+        """End the pipe to the process, which then kills its tools and ends."""
+        self._is_ended = True
+        if self._process and self._process.stdin:
+            self._process.stdin.close()
 
     async def teardown(self, worker: Worker) -> None:
-        """End the process: at the end of its pipe it kills its tools."""
-        process = self._process
-        if process is None or process.stdin is None:
-            return
-        process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), MAX_END_SECONDS)
-        except TimeoutError:
-            process.kill()
+        """End the process."""
+        self._end_input()
+        if self._process:
+            try:
+                await asyncio.wait_for(self._process.wait(), MAX_END_SECONDS)
+            except TimeoutError:
+                self._process.kill()
 
 
 async def set_up_slots(run: str, release: str, content: bytes, worker: Worker) -> bytes:

@@ -17,6 +17,7 @@ import msgspec
 from millrace import _core
 from millrace.cluster import messages as say
 from millrace.cluster.dask.dask_link import (
+    NOT_THE_TASKS,
     DaskLink,
     LinkEvent,
     LinkFailed,
@@ -174,7 +175,7 @@ class WorkerSlots:
         self._dispatcher.end_submission()
 
     def end_served_programs(self, patience_seconds: float = FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
-        """See ``Executor``; there are none (``millrace.cluster.dask.job_checks``)."""
+        """See ``Executor``; there are none (``millrace.planning.dask_checks``)."""
         return ""
 
     def submit_task(self, task: SlotTask, batch: SpooledBatch) -> None:
@@ -282,8 +283,7 @@ class WorkerSlots:
         if node is None or task is None:
             return  # it was taken for lost, and others have its task
         ended = msgspec.structs.replace(answer.ended, task=task.id, slot=SlotId(node.first_slot + answer.ended.slot))
-        if ended.ending in (TaskEnding.IO, TaskEnding.SPAWN, TaskEnding.KILLED):
-            # A full disk, or a program that cannot be started, is the worker's fault.
+        if ended.ending in NOT_THE_TASKS:
             self._link.renew_worker(address, f"its slots do not work: {ended.detail or ended.ending.value}")
             self._remove_worker(address, f"its slots do not work: {ended.detail or ended.ending.value}")
             return
