@@ -18,6 +18,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO / "tests" / "support")]
@@ -26,7 +27,17 @@ import harness  # noqa: E402
 from dask_site import DaskSite  # noqa: E402
 
 #: What may happen, and how often beside the others.
-EVENTS = {"join": 4, "leave": 2, "kill": 4, "stop": 2, "go on": 3, "scheduler": 1, "coordinator": 2}
+EVENTS = {
+    "join": 4,
+    "leave": 2,
+    "kill": 4,
+    "stop": 2,
+    "go on": 3,
+    "scheduler": 1,
+    "freeze scheduler": 1,
+    "freeze coordinator": 1,
+    "coordinator": 2,
+}
 
 
 class History:
@@ -85,6 +96,8 @@ class History:
             self._wake_one()
         elif event == "scheduler":
             self._restart_scheduler()
+        elif event.startswith("freeze"):
+            self._freeze(process if event.endswith("coordinator") else self._site.scheduler)
         else:
             process.kill()
             process.communicate()
@@ -96,6 +109,14 @@ class History:
             victim = self._stopped.pop(self._random.randrange(len(self._stopped)))
             with suppress(ProcessLookupError):
                 victim.send_signal(signal.SIGCONT)
+
+    def _freeze(self, process: subprocess.Popen[Any] | None) -> None:
+        """Let a process stand still, at times longer than a worker may be silent."""
+        assert process
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(self._random.choice((0.5, 3.0, 12.0)))
+            process.send_signal(signal.SIGCONT)
 
     def _restart_scheduler(self) -> None:
         assert self._site.scheduler

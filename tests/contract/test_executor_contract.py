@@ -59,7 +59,7 @@ class ExecutorCalls:
                 assert ("ending=DONE" in line) == ("committed=<TaskRef>" in line or "committed=TaskRef" in line), line
 
 
-@pytest.fixture(params=["local", "mpi", "dask"])
+@pytest.fixture(params=["local", "mpi", "dask"], scope="module")
 def slots(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slots]:
     """Two slots of each kind."""
     if request.param == "local":

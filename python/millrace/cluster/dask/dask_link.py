@@ -372,6 +372,14 @@ class DaskLink:
         worker.state = "new"
         self._run_in_background(self._set_up_later(address, worker))
 
+    async def _judge_worker(self, address: str, worker: _KnownWorker, error: Exception) -> None:
+        """Find out whether a worker that lost a task has left, or does not work."""
+        found = await self._list_workers()
+        if found is not None:
+            self._compare_workers(found)
+        if self._workers.get(address) is worker and worker.state == "ready":
+            self._fail_worker(address, f"a task was lost: {error or type(error).__name__}")
+
     async def _set_up_later(self, address: str, worker: _KnownWorker) -> None:
         await asyncio.sleep(POLL_INTERVAL_SECONDS)
         if self._workers.get(address) is worker and worker.state == "new":
@@ -422,8 +430,8 @@ class DaskLink:
             worker.tasks.pop(number, None)
             if self._client is None or self._client.status != "running":
                 self._is_broken = True
-            elif worker.state == "ready":
-                self._fail_worker(address, f"a task was lost: {error or type(error).__name__}")
+            else:
+                self._run_in_background(self._judge_worker(address, worker, error))
         finally:
             with suppress(Exception):
                 future.release()
