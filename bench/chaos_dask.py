@@ -63,6 +63,7 @@ class History:
         code, said = self._site.finish(process)
         if code:
             self.events["more starts"] += 1
+            print(f"exit code {code}: {said}", flush=True)
             code, said = self._site.finish(self._start())
         wrong = self._case.differing()
         return f"exit code {code}, {wrong}: {said}\n{self._site.logs()}" if code or wrong else ""

@@ -132,7 +132,7 @@ def build_run_event(plan: RunPlan, done: Sequence[CommittedRecords], processes: 
     use, argv = plan.use, plan.command.argv
     nodes = [(member.hello.host, member.slots) for member in processes.members]
     if processes.dask:
-        nodes = processes.dask.nodes
+        nodes = [("Dask workers", plan.slots)]
     return RunEvent(
         time=datetime.now().astimezone().isoformat(timespec="seconds"), argv=list(argv), tool=Path(argv[0]).name,
         version=use.version, slots=plan.slots, threads=max(1, use.threads), unit=use.cost.unit,

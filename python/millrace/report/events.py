@@ -139,6 +139,13 @@ class WarningEvent(LogEvent, frozen=True, kw_only=True, tag="warning"):
     count: int = 1
 
 
+class SlotsEvent(LogEvent, frozen=True, kw_only=True, tag="slots"):
+    """From now on, this many tools run side by side: nodes came or went, or memory ran out."""
+
+    t: float = 0.0
+    slots: int = 1
+
+
 class VolumesEvent(LogEvent, frozen=True, kw_only=True, tag="volumes"):
     """Locality of the searches in the volumes of a database in HDFS, at the end of a run."""
 
@@ -177,7 +184,17 @@ class EndEvent(LogEvent, frozen=True, kw_only=True, tag="end"):
     message: str = ""
 
 
-AnyLogEvent = RunEvent | TaskEvent | TasksEvent | RetryEvent | QuarantineEvent | WarningEvent | VolumesEvent | EndEvent
+AnyLogEvent = (
+    RunEvent
+    | TaskEvent
+    | TasksEvent
+    | RetryEvent
+    | QuarantineEvent
+    | WarningEvent
+    | SlotsEvent
+    | VolumesEvent
+    | EndEvent
+)
 
 
 def escape_surrogates(value: Any) -> Any:

@@ -54,9 +54,8 @@ class WorkerJoined(NamedTuple):
     """A worker has slots from now on."""
 
     address: str
-    #: Its host and address, for messages.
+    #: For messages.
     name: str
-    host: str
     slots: int
 
 
@@ -96,13 +95,14 @@ class _KnownWorker(msgspec.Struct):
     """A worker in the list of Dask's scheduler."""
 
     name: str
-    host: str
     threads: int
     #: Dask's time of its last heartbeat, and ours when that changed last.
     last_seen: float
     heard: float
     state: Literal["new", "ready", "silent", "refused"] = "new"
     failures: int = 0
+    #: How often it was set up again: one failure may show in several tasks.
+    n_setups: int = 0
     slots: int = 1
     #: Its tasks that are out.
     tasks: dict[int, asyncio.Task[None]] = msgspec.field(default_factory=dict)
@@ -308,10 +308,9 @@ class DaskLink:
                 worker.state = "silent"
 
     def _add_worker(self, address: str, about: Mapping[str, Any], now: float) -> None:
-        host = str(about["host"])
         place = address.rpartition("://")[2]
         self._workers[address] = worker = _KnownWorker(
-            f"worker {place}", host, int(about["nthreads"]), about["last_seen"], now
+            f"worker {place}", int(about["nthreads"]), about["last_seen"], now
         )
         self._start_setup(address, worker)
 
@@ -343,7 +342,7 @@ class DaskLink:
             )
             return
         except Exception as error:
-            self._fail_worker(address, f"its slots cannot be made: {error or type(error).__name__}")
+            await self._judge_worker(address, worker, f"its slots cannot be made: {error or type(error).__name__}")
             return
         if self._workers.get(address) is not worker or worker.state != "new":
             return
@@ -351,7 +350,7 @@ class DaskLink:
             self._refuse(address, answer.rebuild_error(worker.name))
             return
         worker.state, worker.slots = "ready", setup.slots
-        self.events.put(WorkerJoined(address, worker.name, worker.host, setup.slots))
+        self.events.put(WorkerJoined(address, worker.name, setup.slots))
 
     def _lose_worker(self, address: str, why: str) -> None:
         """Cancel the tasks of a worker, and report that it is gone if it had slots."""
@@ -360,11 +359,16 @@ class DaskLink:
         if worker.state == "ready":
             self.events.put(WorkerGone(address, why))
 
-    def _fail_worker(self, address: str, why: str) -> None:
-        """Set up a worker again after a failure that is none of a record; refuse it after several in a row."""
+    def _fail_worker(self, address: str, why: str, *, counts: bool = True) -> None:
+        """Set up a worker again after a failure that is none of a record; refuse it after several in a row.
+
+        Args:
+            counts: Whether it is the worker's failure, and not that of Dask's scheduler.
+        """
         if (worker := self._workers.get(address)) is None or worker.state not in ("new", "ready"):
             return
-        worker.failures += 1
+        worker.n_setups += 1
+        worker.failures += counts
         if worker.failures >= MAX_FAILURES:
             self._refuse(address, MillraceError(f"{worker.name}: {why}", "look at the log of the worker"))
             return
@@ -372,13 +376,17 @@ class DaskLink:
         worker.state = "new"
         self._run_in_background(self._set_up_later(address, worker))
 
-    async def _judge_worker(self, address: str, worker: _KnownWorker, error: Exception) -> None:
-        """Find out whether a worker that lost a task has left, or does not work."""
+    async def _judge_worker(self, address: str, worker: _KnownWorker, why: str) -> None:
+        """Find out whether a worker that has failed at something has left, or does not work."""
+        if self._client is None or self._client.status != "running":
+            self._is_broken = True  # all workers are set up again
+            return
+        n_setups = worker.n_setups
         found = await self._list_workers()
         if found is not None:
             self._compare_workers(found)
-        if self._workers.get(address) is worker and worker.state == "ready":
-            self._fail_worker(address, f"a task was lost: {error or type(error).__name__}")
+        if self._workers.get(address) is worker and worker.n_setups == n_setups:
+            self._fail_worker(address, why, counts=found is not None)
 
     async def _set_up_later(self, address: str, worker: _KnownWorker) -> None:
         await asyncio.sleep(POLL_INTERVAL_SECONDS)
@@ -428,10 +436,8 @@ class DaskLink:
                 self._refuse(address, answer.rebuild_error(worker.name))
         except Exception as error:  # Dask's, such as KilledWorker, or that of a lost slot: never the record's
             worker.tasks.pop(number, None)
-            if self._client is None or self._client.status != "running":
-                self._is_broken = True
-            else:
-                self._run_in_background(self._judge_worker(address, worker, error))
+            why = f"a task was lost: {error or type(error).__name__}"
+            self._run_in_background(self._judge_worker(address, worker, why))
         finally:
             with suppress(Exception):
                 future.release()

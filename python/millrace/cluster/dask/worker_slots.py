@@ -117,11 +117,6 @@ class DaskPool:
         except queue.Empty:
             return None
 
-    @property
-    def nodes(self) -> list[tuple[str, int]]:
-        """Host and slots of the workers that joined before the engine's loop."""
-        return [(joined.host, joined.slots) for joined in self.joined]
-
     def close(self) -> None:
         """End the slots of all workers, and the connection."""
         self.link.close()
