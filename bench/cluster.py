@@ -59,7 +59,7 @@ USE = ToolUse(
 
 
 class Sleepers:
-    """Slots whose tasks only take time; the face of a node (`millrace.node.task_slots.TaskSlots`).
+    """Slots whose tasks only take time; the face of a node (`millrace.node.task_slots.Executor`).
 
     A slot takes the next task at the moment at which the one before ended, whenever somebody asks what happened.
     """

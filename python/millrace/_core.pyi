@@ -379,8 +379,18 @@ class Journal:
 
     def quarantine(self, first: int, last: int, attempt: int, inputs: Sequence[tuple[int, int]]) -> TaskRef:
         """Commit that the records ``[first, last)`` are given up."""
-    def found(self, first: int, last: int, fragment: int, inputs: Sequence[tuple[int, int]], block: bytes) -> TaskRef:
-        """Commit what the search of ``fragment`` found for the records ``[first, last)``, known from elsewhere."""
+    def append_task(
+        self,
+        first: int,
+        last: int,
+        fragment: int,
+        inputs: Sequence[tuple[int, int]],
+        blocks: Sequence[tuple[int, bytes, bytes]],
+        attempt: int = 1,
+    ) -> TaskRef:
+        """Commit the task of the records ``[first, last)`` whose blocks, (stream, name, bytes) each, were made elsewhere."""
+    def drop_blocks(self, task: TaskRef) -> None:
+        """Give the disk back what the blocks of ``task`` take, which are not read again."""
     @property
     def unsynced(self) -> int:
         """Bytes that are not yet known to be on disk."""

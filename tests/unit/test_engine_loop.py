@@ -84,7 +84,9 @@ class ScriptedSlots:
         if isinstance(made, dict):
             return TaskEnded(task=task.id, slot=SlotId(0), ago_seconds=0.0, **made)
         kind = encode_task_kind(task.kind)
-        committed = self._journal.found(batch.first, batch.last, kind, list(batch.digests), made.encode())
+        committed = self._journal.append_task(
+            batch.first, batch.last, kind, list(batch.digests), [(0, b"", made.encode())]
+        )
         return TaskEnded(task=task.id, slot=SlotId(0), ago_seconds=0.0, ending=TaskEnding.DONE, committed=committed)
 
     def withdraw_tasks(self) -> list[TaskId]:

@@ -147,6 +147,8 @@ ON_THE_WIRE = """
 15 ForwardToMember rank message
 16 ForwardToPartition message
 17 IndexInputPiece request
+18 SetUpWorker use cwd program environ nice run_dir slots name machine contents folders view
+19 RunWorkerTask assignment files
 33 ProcessJoined host process cores source machine millrace
 34 NodeReady exe content version sees
 35 TaskEventsReport events
@@ -164,6 +166,7 @@ ON_THE_WIRE = """
 47 NodeCopiesFetched why_not
 48 ForwardedFromMember rank message
 49 InputPieceIndexed index
+50 WorkerTaskEnded ended contents slots why
 64 BytewiseMessage message
 1 WholeTask
 2 SearchTask fragment

@@ -48,7 +48,7 @@ def test_quarantined_record_counts_until_its_retry(tmp_path: Path) -> None:
     "append",
     [
         pytest.param(lambda journal: journal.quarantine(0, 1, 1, []), id="quarantine"),
-        pytest.param(lambda journal: journal.found(0, 1, 1, [], bytes(100)), id="found"),
+        pytest.param(lambda journal: journal.append_task(0, 1, 1, [], [(0, b"", bytes(100))]), id="append_task"),
     ],
 )
 def test_append_does_not_block_other_threads(append: Callable[[_core.Journal], _core.TaskRef], tmp_path: Path) -> None:

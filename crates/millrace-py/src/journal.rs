@@ -1,13 +1,14 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_core::commit::{SharedJournal, StoredBlock};
 use millrace_core::journal as core;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::errors::{io_error, journal_error};
@@ -197,19 +198,42 @@ impl Journal {
         self.append(py, &task, &mut [])
     }
 
-    /// Commits what the search of a fragment found for the records `[first, last)`, known from elsewhere.
-    fn found(
+    /// Commits a task whose blocks, (stream, name, bytes) each, were made elsewhere.
+    #[pyo3(signature = (first, last, fragment, inputs, blocks, attempt=1))]
+    #[allow(clippy::too_many_arguments)] // the fields of a commit frame
+    fn append_task(
         &self,
         py: Python<'_>,
         first: u64,
         last: u64,
         fragment: u32,
         inputs: Vec<(u64, u32)>,
-        block: &[u8],
+        blocks: Vec<(u16, Vec<u8>, PyBackedBytes)>,
+        attempt: u32,
     ) -> PyResult<TaskRef> {
-        let file = in_memory(block).map_err(io_error)?;
-        let task = head(first, last, fragment, 1, &inputs);
-        self.append(py, &task, &mut [core::Source { stream: 0, name: vec![], file }])
+        let mut sources = Vec::with_capacity(blocks.len());
+        for (stream, name, bytes) in blocks {
+            sources.push(core::Source { stream, name, file: in_memory(&bytes).map_err(io_error)? });
+        }
+        self.append(py, &head(first, last, fragment, attempt, &inputs), &mut sources)
+    }
+
+    /// Gives the disk back what the blocks of a task take, which are not read again.
+    fn drop_blocks(&self, task: &TaskRef) -> PyResult<()> {
+        let file = std::fs::OpenOptions::new().write(true).open(self.0.path()).map_err(io_error)?;
+        for block in task.0.blocks.iter().filter(|block| block.length > 0) {
+            let (offset, length) = (block.offset as libc::off_t, block.length as libc::off_t);
+            // SAFETY: the descriptor is open. A filesystem that cannot do this keeps the bytes.
+            unsafe {
+                libc::fallocate(
+                    file.as_raw_fd(),
+                    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                    offset,
+                    length,
+                )
+            };
+        }
+        Ok(())
     }
 
     /// Bytes that are not yet known to be on disk.

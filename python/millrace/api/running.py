@@ -63,6 +63,8 @@ class RunOptions(TypedDict, total=False):
     independent: bool
     progress: Literal["auto", "bar", "plain", "json", "none"]
     hosts: str
+    dask: str
+    patience: float
     partition_size: int
     stage: StrPath
     write: Literal["merge", "individual", "collective", "coordinator"]

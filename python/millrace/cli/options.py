@@ -123,6 +123,8 @@ def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--verify", type=float, metavar="FRACTION", help="Run this share of the input again, cut elsewhere, and compare the bytes (default: a sample if the tool is not known; 0: nothing)."),
         option("--progress", type=click.Choice(["auto", "bar", "plain", "json", "none"]), help="How to show progress (default auto)."),
         option("--hosts", metavar="A,B,...", help="Spread the run over these nodes, reached by ssh (default: those of the batch job)."),
+        option("--dask", metavar="ADDRESS|FILE", help="Run on the workers of a Dask cluster: the address of its scheduler, or its scheduler file."),
+        option("--patience", type=float, metavar="SECONDS", help="With --dask: longest time without Dask's scheduler (default 600)."),
         option("--partition-size", type=int, metavar="N", help="Nodes of a partition, which one of them leads (default: partitions beyond 256 nodes)."),
         option("--stage", metavar="auto|ram|disk|off|DIR", help="Where nodes keep copies of databases on shared storage (default auto: in memory if they fit)."),
         option("--write", type=click.Choice(["merge", "individual", "collective", "coordinator"]), help="Who writes the output on several nodes: in turn who has most of it (default), each its own part, all together by MPI-IO, or the coordinator alone. With individual and collective the file has gaps until the end."),

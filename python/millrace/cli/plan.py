@@ -68,7 +68,7 @@ def _plan_command(job: JobSpec, cwd: Path) -> _PlanFacts:
     _check_program(job, cwd)
     outbox = options.find_outbox(job, cwd)
     job = outbox.job if outbox else job
-    nodes = node_allocation.find_node_allocation(job.hosts, os.environ)
+    nodes = None if job.dask else node_allocation.find_node_allocation(job.hosts, os.environ)
     plan, behind = options.plan_with_urls(job, cwd, os.environ, apart=nodes is not None)
     view = plan.command.view
     own = [path for path in plan.use.databases if not (view and view.find_file(path))]

@@ -114,6 +114,8 @@ def _run_phases(flow: WorkflowDescription, file: Path) -> int:
     from millrace.extensions.workflow import workflow_run as phases
     from millrace.launch import mpi_environment, node_allocation
 
+    if flow.job.dask:
+        raise RefusedError("--dask: a job in phases does not run on a Dask cluster", "run its phases one by one")
     launched = mpi_environment.find_launched_process(os.environ)
     if launched and not _is_alone(launched):
         raise RefusedError(
@@ -154,6 +156,10 @@ def _plan_and_run(
     from millrace.launch.mpi_environment import remove_mpi_variables
 
     crew = None
+    if job.dask and launched and not _is_alone(launched):
+        from millrace.planning.dask_checks import make_two_kinds_error
+
+        raise make_two_kinds_error(launched.launcher)
     if launched:
         from millrace.execution import plan_execution
 
@@ -164,7 +170,8 @@ def _plan_and_run(
     job = packing.prepare_job(job) if packing else job
     outbox = options.find_outbox(job, get_working_folder())
     job = outbox.job if outbox else job
-    nodes = node_allocation.find_node_allocation(job.hosts, os.environ) if _is_alone(launched) else None
+    spread = _is_alone(launched) and not job.dask
+    nodes = node_allocation.find_node_allocation(job.hosts, os.environ) if spread else None
     environ = remove_mpi_variables(os.environ) if in_job else os.environ
     if phase:
         from millrace.extensions.workflow.workflow_run import plan_rank_phase
@@ -308,6 +315,8 @@ class PackRequest(NamedTuple):
 
         if has_url_arguments((*job.command[1:], *job.input, *job.shared, *job.output)):
             raise RefusedError("the command names files by URLs, which do not travel", "name copies of them")
+        if job.dask:
+            raise RefusedError("--pack-to: a run on a Dask cluster is not packed", "leave --dask out")
         pack_destinations.check_destinations([self.dest])
         pack_destinations.check_replaced_file(self.dest)
         return live_packing.make_packable_job(job, self.dest)

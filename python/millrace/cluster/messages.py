@@ -25,7 +25,7 @@ from millrace.storage import staging_choice
 class TaggedMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The base of all messages. The tag of each is its number on the wire, which is never reused.
 
-    1 to 32 come from the coordinator, 33 to 63 from the node agents.
+    1 to 32 come from the coordinator, 33 to 63 from the node agents and Dask workers.
     """
 
 
@@ -169,6 +169,38 @@ class FetchCopies(TaggedMessage, frozen=True, tag=14):
     #: Neighbour ranks in the chain; None: this node is the first, or the last.
     before: int | None
     after: int | None
+
+
+class SetUpWorker(TaggedMessage, frozen=True, tag=18):
+    """A command to make the slots of a Dask worker, which shares no folder with the coordinator."""
+
+    use: ToolUse
+    cwd: str
+    #: The program as the user typed it.
+    program: str
+    environ: dict[str, str]
+    nice: int
+    #: Path of the run directory, which tools must not see where the worker shares it.
+    run_dir: str
+    slots: int
+    #: Host and address of the worker, for messages to the user.
+    name: str
+    #: Architecture of the coordinator.
+    machine: str
+    #: Fingerprints of the contents of program and databases at the coordinator, by path; the program's has none.
+    contents: dict[str, str]
+    #: Folders of the command that are there at the coordinator: those that are missing are made.
+    folders: Sequence[str]
+    #: The view that shows files behind URLs, which the worker fetches by itself.
+    view: RemoteFileView | None
+
+
+class RunWorkerTask(TaggedMessage, frozen=True, tag=19):
+    """A command to run a task on a Dask worker; the answer is ``WorkerTaskEnded``."""
+
+    assignment: TaskAssignment
+    #: Contents of the files of the batch, where each record is a file.
+    files: list[bytes]
 
 
 # From the node agents
@@ -333,14 +365,25 @@ class InputPieceIndexed(TaggedMessage, frozen=True, tag=49):
     index: PieceIndex
 
 
+class WorkerTaskEnded(TaggedMessage, frozen=True, tag=50):
+    """The answer to ``RunWorkerTask``: how the task ended, and the bytes of its blocks."""
+
+    ended: TaskEnded
+    #: Contents of the blocks of ``ended.committed``, in their order.
+    contents: list[bytes]
+    #: Number of tools that run side by side there now, and the reason in words if that has changed.
+    slots: int
+    why: str
+
+
 class ProcessLeft(TaggedMessage, frozen=True, tag=45):
     """The last message of a process, and of those that it leads: it exits now."""
 
 
 #: Messages from one process to another.
 Plain = (
-    SetUpNode | RunAssignments | WriteOutputPart | WriteHeldPart | OpenCollectiveOutputs | CloseCollectiveOutputs | WithdrawFromNode | KillNodeTools | PingAgent | AllBatchesSubmitted | StopNode | LeaveJob | QueryNodeStorage | FetchCopies | IndexInputPiece
-    | ProcessJoined | NodeReady | TaskEventsReport | RankSlotsChanged | OutputPartsWritten | CollectiveWriteReady | NodeTasksWithdrawn | AgentFailed | SignalReceived | ProcessLost | AgentHeartbeat | NodeStopped | ProcessLeft | NodeStorageReport | NodeCopiesFetched | InputPieceIndexed
+    SetUpNode | RunAssignments | WriteOutputPart | WriteHeldPart | OpenCollectiveOutputs | CloseCollectiveOutputs | WithdrawFromNode | KillNodeTools | PingAgent | AllBatchesSubmitted | StopNode | LeaveJob | QueryNodeStorage | FetchCopies | IndexInputPiece | SetUpWorker | RunWorkerTask
+    | ProcessJoined | NodeReady | TaskEventsReport | RankSlotsChanged | OutputPartsWritten | CollectiveWriteReady | NodeTasksWithdrawn | AgentFailed | SignalReceived | ProcessLost | AgentHeartbeat | NodeStopped | ProcessLeft | NodeStorageReport | NodeCopiesFetched | InputPieceIndexed | WorkerTaskEnded
 )  # fmt: skip
 
 #: The same, and those that a leader forwards.

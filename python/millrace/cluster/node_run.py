@@ -135,7 +135,7 @@ class NodeRun:
         return self._node.hdfs_read + self.pieces.read if self.pieces else self._node.hdfs_read
 
     def end_resident_programs(self) -> str:
-        """End the programs that stay alive; return evidence against them, as text. See ``TaskSlots.end_served_programs``."""
+        """End the programs that stay alive; return evidence against them, as text. See ``Executor.end_served_programs``."""
         return self._node.end_served_programs(SHORT_FAREWELL_SECONDS)
 
     def kill_all_tools(self) -> None:

@@ -28,7 +28,7 @@ from millrace.core.text_format import format_count
 from millrace.core.tool_use import HdfsRead, ToolUse
 from millrace.core.wait_loop import wait_until
 from millrace.node.batch_files import SpooledBatch
-from millrace.node.task_slots import SHORT_FAREWELL_SECONDS, TaskSlots
+from millrace.node.task_slots import SHORT_FAREWELL_SECONDS, Executor
 from millrace.output.output_parts import PartsWritten
 from millrace.report.events import VolumesEvent
 from millrace.scheduler.dispatcher import TaskDispatcher
@@ -76,7 +76,7 @@ class OutputMessages(Protocol):
 
 
 class RemoteSlots:
-    """The slots of all processes, with the interface of one node (``millrace.node.task_slots.TaskSlots``).
+    """The slots of all processes, with the interface of one node (``millrace.node.task_slots.Executor``).
 
     Args:
         own: The slots of this process.
@@ -88,7 +88,7 @@ class RemoteSlots:
     def __init__(
         self,
         crew: JobMembership,
-        own: TaskSlots,
+        own: Executor,
         members: Sequence[JobMember],
         use: ToolUse,
         output: OutputMessages,
@@ -179,12 +179,12 @@ class RemoteSlots:
         )
 
     def end_input(self) -> None:
-        """See ``TaskSlots``: from now on stragglers may be run twice."""
+        """See ``Executor``: from now on stragglers may be run twice."""
         self._dispatcher.end_submission()
         self._crew.send_to_leaders(say.AllBatchesSubmitted())
 
     def submit_task(self, task: SlotTask, batch: SpooledBatch) -> None:
-        """See ``TaskSlots``."""
+        """See ``Executor``."""
         piece = batch.source.piece if batch.source and not batch.spooled[0].exists() else 0
         self._dispatcher.submit_task(task, (task, batch), batch.weight, time.monotonic(), piece)
         self._send_dispatched_tasks()
@@ -216,7 +216,7 @@ class RemoteSlots:
     # Events
 
     def wait_for_events(self, timeout_seconds: float) -> list[SlotEvent]:
-        """See ``TaskSlots``.
+        """See ``Executor``.
 
         Raises:
             MillraceError: A process is lost, or cannot go on.
@@ -325,7 +325,7 @@ class RemoteSlots:
     # The end
 
     def withdraw_tasks(self) -> list[TaskId]:
-        """See ``TaskSlots``."""
+        """See ``Executor``."""
         back = self._dispatcher.withdraw_tasks()
         own = self._own.withdraw_tasks()
         own += self._pieces.own.withdraw_tasks() if self._pieces else []
@@ -337,10 +337,10 @@ class RemoteSlots:
     def end_served_programs(
         self, patience_seconds: float = SHORT_FAREWELL_SECONDS, look: Callable[[], object] = bool
     ) -> str:
-        """See ``TaskSlots``; the other nodes report the same in ``say.NodeStopped``."""
+        """See ``Executor``; the other nodes report the same in ``say.NodeStopped``."""
         return self._own.end_served_programs(patience_seconds, look) or self._crew.final_reports.against
 
     def kill_all(self) -> None:
-        """See ``TaskSlots``."""
+        """See ``Executor``."""
         self._own.kill_all()
         self._crew.send_to_all(say.KillNodeTools())

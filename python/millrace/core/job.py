@@ -93,6 +93,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     write: Literal["auto", "merge", "individual", "collective", "coordinator"] = "auto"
     #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.
     hosts: tuple[str, ...] = ()
+    #: Dask cluster to run on: the address of its scheduler, or a scheduler file; empty: none.
+    dask: str = ""
+    #: Longest time in seconds without Dask's scheduler.
+    patience: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 600.0
     #: By architecture, as named by ``uname -m``.
     arch: dict[str, ArchOptions] = {}
     #: Nodes in a partition with a leader; None: no partitions up to some hundred nodes, then a chosen size.

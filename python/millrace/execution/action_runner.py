@@ -41,11 +41,11 @@ from millrace.execution.run_errors import (
 from millrace.execution.undeclared_outputs import UndeclaredOutputs
 from millrace.host import debug_log
 from millrace.node.batch_files import SkippedRecords, SpooledBatch, find_changed_files
-from millrace.node.task_slots import TaskSlots
+from millrace.node.task_slots import Executor
 from millrace.output.commits import ChangeGuard, GroupCommit, GuardedWriter
 from millrace.planning.run_plan import RunPlan
 from millrace.report.event_log import EventLog
-from millrace.report.events import QuarantineEvent, RetryEvent, TaskEvent, WarningEvent
+from millrace.report.events import QuarantineEvent, RetryEvent, SlotsEvent, TaskEvent, WarningEvent
 from millrace.scheduler.limits import QuarantineLimit
 from millrace.scheduler.protocol import (
     BatchCut,
@@ -142,7 +142,7 @@ class ActionRunner(msgspec.Struct, dict=True):
     plan: RunPlan
     scheduler: BatchScheduler
     limit: QuarantineLimit
-    node: TaskSlots
+    node: Executor
     stage: GuardedWriter
     guard: ChangeGuard
     journal: _core.Journal
@@ -321,6 +321,8 @@ class ActionRunner(msgspec.Struct, dict=True):
             case TaskWithdrawn():
                 self.handle_event(news)
             case SlotsChanged(slots, why):
+                if slots != self.plan.slots:
+                    self.events.write(SlotsEvent(t=self.read_run_clock(), slots=slots), self.read_run_clock())
                 self.plan = msgspec.structs.replace(self.plan, slots=slots)
                 self.handle_event(news)
                 self.warn_user(why)

@@ -93,7 +93,13 @@ def run_plan(
             stack.callback(watchdog.close)
             work.make_folder()
         claim.lock.start_heartbeat(make_takeover_handler(claim.rundir.path))
-        return execute_claimed_run(claim, RunContext(work, interrupt, supervision, crew, behind, outbox, chain), stack)
+        context = RunContext(work, interrupt, supervision, crew, behind, outbox, chain)
+        if claim.plan.job.dask:
+            from millrace.cluster.dask.worker_slots import DaskPool  # few runs need it, and it loads Dask
+
+            context.dask = DaskPool(claim.plan, interrupt)
+            stack.callback(context.dask.close)
+        return execute_claimed_run(claim, context, stack)
 
 
 def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack) -> FinishedRun:

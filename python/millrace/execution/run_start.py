@@ -34,6 +34,7 @@ from millrace.planning.run_plan import RunPlan
 from millrace.report.events import RunEvent
 
 if TYPE_CHECKING:
+    from millrace.cluster.dask.worker_slots import DaskPool
     from millrace.cluster.membership import JobMember, JobMembership
     from millrace.execution.url_inputs import UrlFiles
     from millrace.execution.url_outputs import OutputUploads
@@ -72,6 +73,8 @@ class RunContext(msgspec.Struct):
     outbox: OutputUploads | None = None
     #: The other phases of the job; None: there are none.
     chain: PhaseConnections | None = None
+    #: The workers of a Dask cluster, which have all slots; None: there are none.
+    dask: DaskPool | None = None
     #: All processes with slots, this one first; empty: there are no others.
     members: Sequence[JobMember] = ()
     #: (copy, file) by host: tools there read the copy in place of the file.
@@ -81,6 +84,8 @@ class RunContext(msgspec.Struct):
 
     def share_slots(self, plan: RunPlan, say: Callable[[str], None]) -> RunPlan:
         """Return ``plan`` with the slots of all processes."""
+        if self.dask:
+            return msgspec.structs.replace(plan, slots=self.dask.wait_for_workers(say))
         if not self.crew:
             return plan
         from millrace.cluster.membership import assign_slots_to_members
@@ -92,6 +97,8 @@ class RunContext(msgspec.Struct):
 
     def stage_databases(self, plan: RunPlan, stack: ExitStack, say: Callable[[str], None]) -> None:
         """Copy databases to the nodes, where requested or worth it, until ``stack`` closes."""
+        if self.dask:
+            return  # they are on the workers
         here = self.own_member.hello.host if self.own_member else ""
         view = plan.command.view
         self.copies = {here: self.behind.map_copies(view)} if self.behind and view else {}
@@ -125,6 +132,8 @@ def build_run_event(plan: RunPlan, done: Sequence[CommittedRecords], processes: 
     """
     use, argv = plan.use, plan.command.argv
     nodes = [(member.hello.host, member.slots) for member in processes.members]
+    if processes.dask:
+        nodes = [("Dask workers", plan.slots)]
     return RunEvent(
         time=datetime.now().astimezone().isoformat(timespec="seconds"), argv=list(argv), tool=Path(argv[0]).name,
         version=use.version, slots=plan.slots, threads=max(1, use.threads), unit=use.cost.unit,

@@ -31,7 +31,7 @@ from millrace.host import debug_log
 from millrace.node.batch_files import EndOfInput, FileList, SkippedRecords, SpooledBatch, open_reader
 from millrace.node.input_feeder import InputFeeder, InputSource
 from millrace.node.local_slots import LocalSlots
-from millrace.node.task_slots import TaskSlots
+from millrace.node.task_slots import Executor
 from millrace.output.commits import ChangeGuard, GroupCommit, GuardedWriter
 from millrace.output.output_parts import OrderedWriter, OutputWriter
 from millrace.output.output_streams import OutputStreams, begin_record, record_stdout, resolve_destination
@@ -66,7 +66,7 @@ class RunWiring:
         #: Writer of the outputs: of this process alone, or of all processes.
         self.alone: OrderedWriter | None = None
         self.parallel: ParallelOutput | None = None
-        self.slots: TaskSlots | None = None
+        self.slots: Executor | None = None
         self._remote: RemoteSlots | None = None
         self._own: LocalSlots | None = None
         #: The input that nodes cut, as the feeder and this node have it; None: there is none.
@@ -86,6 +86,11 @@ class RunWiring:
         plan, rundir, journal = self._claim.plan, self._claim.rundir, self._earlier.journal
         fresh = not self._claim.resuming or not rundir.written_marker.exists()
         before = list_existing_outputs(plan.use, plan.command.cwd) if fresh and is_unknown_tool(plan.use) else []
+        if before and self._processes.dask:
+            raise RefusedError(
+                f"{before[0]}: is there already, and the workers of a Dask cluster do not see what the program would find in it",
+                "remove it, or name another output",
+            )
         streams = self._make_streams(fresh=fresh)
         stack.callback(streams.remove_new_outputs)
         stage, slots, wake = self._make_workers(stack, streams)
@@ -137,7 +142,7 @@ class RunWiring:
         results = {task.first: task for task in earlier.tasks}
         return OutputVerifier(plan, parts, self._processes.work.spool, earlier.looks, results, before)
 
-    def _make_scheduler(self, limit: QuarantineLimit, feeder: InputFeeder, slots: TaskSlots) -> BatchScheduler:
+    def _make_scheduler(self, limit: QuarantineLimit, feeder: InputFeeder, slots: Executor) -> BatchScheduler:
         use, job, earlier = self._claim.plan.use, self._claim.plan.job, self._earlier
         settings = SchedulerSettings(
             slots=self._claim.plan.slots, cost=use.cost, batch_size=job.batch_size, retries=job.retries,
@@ -170,17 +175,23 @@ class RunWiring:
 
     def _make_workers(
         self, stack: ExitStack, streams: OutputStreams
-    ) -> tuple[OutputWriter, TaskSlots, Callable[[], None]]:
+    ) -> tuple[OutputWriter, Executor, Callable[[], None]]:
         """Make the writer of the outputs, the slots, and the callback that wakes the engine."""
         if self._processes.crew:
             return self._make_shared_workers(self._processes.crew, stack, streams)
+        if pool := self._processes.dask:
+            from millrace.cluster.dask.worker_slots import WorkerSlots
+
+            workers = WorkerSlots(pool, self._claim.plan, self._earlier.journal)
+            self.slots, self.alone = workers, OrderedWriter(streams, workers.wake_waiter)
+            return self.alone, workers, workers.wake_waiter
         node = self._make_node(stack)
         self.slots, self.alone = node, OrderedWriter(streams, node.wake_waiter)
         return self.alone, node, node.wake_waiter
 
     def _make_shared_workers(
         self, crew: JobMembership, stack: ExitStack, streams: OutputStreams
-    ) -> tuple[OutputWriter, TaskSlots, Callable[[], None]]:
+    ) -> tuple[OutputWriter, Executor, Callable[[], None]]:
         from millrace.cluster.remote_slots import RemoteSlots
         from millrace.cluster.write.parallel_output import ParallelOutput, find_shared_outputs
 

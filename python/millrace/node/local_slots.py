@@ -154,16 +154,21 @@ class LocalSlots:
             use, fragmented, self._mirror, cwd=cwd, environ=environ, work=work, threads=slots, volumes=volumes
         )
 
+    @property
+    def has_overlays(self) -> bool:
+        """Whether tasks see the folders of the command themselves, and what is put there later."""
+        return self._mirror.parts is not None
+
     def wake_waiter(self) -> None:
         """Let ``LocalSlots.wait_for_events`` return now; the threads of feeder and output call this, and may outlive the pool."""
         with suppress(ValueError):  # closed: no thread waits any more
             self._pool.wake()
 
     def end_input(self) -> None:
-        """Do nothing: local slots need not know; see ``TaskSlots.end_input``."""
+        """Do nothing: local slots need not know; see ``Executor.end_input``."""
 
     def end_served_programs(self, patience_seconds: float = FAREWELL_SECONDS, look: Callable[[], object] = bool) -> str:
-        """End the programs that stay alive between tasks; see ``TaskSlots.end_served_programs``."""
+        """End the programs that stay alive between tasks; see ``Executor.end_served_programs``."""
         if not self._use.served:
             return ""
         from concurrent.futures import ThreadPoolExecutor, wait  # few runs need it

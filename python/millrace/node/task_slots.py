@@ -14,8 +14,19 @@ from millrace.node.batch_files import SpooledBatch
 FAREWELL_SECONDS, SHORT_FAREWELL_SECONDS = 60.0, 5.0
 
 
-class TaskSlots(Protocol):
-    """Slots of this machine (``millrace.node.local_slots.LocalSlots``) or of several."""
+class Executor(Protocol):
+    """What runs tasks on slots; no code that uses one knows which it is.
+
+    There are three: the slots of this machine (``millrace.node.local_slots.LocalSlots``), of the processes of an MPI job
+    (``millrace.cluster.remote_slots.RemoteSlots``), and of the workers of a Dask cluster
+    (``millrace.cluster.dask.worker_slots.WorkerSlots``). What each owes (``tests/contract/test_executor_contract.py``):
+
+    - A task that was submitted ends once: by ``TaskEnded``, by ``TaskWithdrawn``, or in the list of ``withdraw_tasks``.
+      ``TaskStarted`` comes at most once, and before ``TaskEnded``.
+    - When ``TaskEnded`` reports it as done, its blocks are in a journal that the coordinator can read.
+    - A lost slot, node or worker is no failure of a task: the task runs elsewhere.
+    - After ``withdraw_tasks`` and ``kill_all``, every other task ends soon.
+    """
 
     #: Number of machines, each with its own page cache.
     n_nodes: int

@@ -158,6 +158,10 @@ def _make_plan(
     view: RemoteFileView | None,
     growing: frozenset[str],
 ) -> RunPlan:
+    if job.dask:
+        from millrace.planning.dask_checks import prepare_dask_job  # few runs need it
+
+        job = prepare_dask_job(job)
     command = UserCommand(
         argv=job.command, cwd=cwd, environ=dict(environ), exe=find_program(job.find_program(os.uname().machine), cwd, environ, job.command),
         inputs=job.input, outputs=job.output, joins=job.join, shared=job.shared, ok_statuses=job.ok_status, records=job.records, format=job.format or ("regex" if job.record_start or job.record_end else ""),
@@ -191,6 +195,8 @@ def _make_plan(
         )
     check_outputs(use, command)
     use, slots, why = count_slots(job, use, environ)
+    if job.dask:
+        why = f"slots: those of the Dask workers at {job.dask}, one for each thread of a worker that the tool uses"
     queries = (
         sample_queries(use.inputs[0], seen.cwd) if not growing and should_sample_queries(job, use, adapter) else None
     )

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappush, heappushpop
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from millrace.report.events import (
     QuarantineEvent,
     RetryEvent,
     RunEvent,
+    SlotsEvent,
     TaskEvent,
     TasksEvent,
     VolumesEvent,
@@ -223,6 +225,7 @@ class LoggedRun(msgspec.Struct):
     retries: list[RetryEvent] = msgspec.field(default_factory=list)
     quarantined: list[QuarantineEvent] = msgspec.field(default_factory=list)
     warnings: dict[str, int] = msgspec.field(default_factory=dict)
+    slot_changes: list[SlotsEvent] = msgspec.field(default_factory=list)
     volumes: VolumesEvent | None = None
     files: FilesEvent | None = None
     end: EndEvent | None = None
@@ -233,6 +236,18 @@ class LoggedRun(msgspec.Struct):
     def wall(self) -> float:
         """Seconds from its begin to its end, or to its last event if it was killed."""
         return max(self.seen, self.end.t if self.end else 0.0)
+
+    @property
+    def n_slots(self) -> int:
+        """Most slots that it had at once."""
+        return max(self.head.slots, *(change.slots for change in self.slot_changes), 0)
+
+    @property
+    def slot_seconds(self) -> float:
+        """Seconds of all slots that were there, whether they worked or not."""
+        times = [0.0, *(change.t for change in self.slot_changes), self.wall]
+        numbers = [self.head.slots, *(change.slots for change in self.slot_changes)]
+        return sum(slots * (end - begin) for slots, (begin, end) in zip(numbers, pairwise(times), strict=True))
 
     @property
     def status(self) -> str:
@@ -292,6 +307,8 @@ def add_event(runs: list[LoggedRun], event: AnyLogEvent) -> None:
         case WarningEvent():
             # The count is "so far": the latest is the total.
             run.warnings[event.text] = max(event.count, run.warnings.get(event.text, 0))
+        case SlotsEvent():
+            run.slot_changes.append(event)
         case VolumesEvent():
             run.volumes = event
         case FilesEvent():

@@ -148,6 +148,13 @@ class WarningEvent(LogEvent, frozen=True, kw_only=True, tag="warning"):
     count: int = 1
 
 
+class SlotsEvent(LogEvent, frozen=True, kw_only=True, tag="slots"):
+    """From now on, this many tools run side by side: nodes came or went, or memory ran out."""
+
+    t: float = 0.0
+    slots: int = 1
+
+
 class VolumesEvent(LogEvent, frozen=True, kw_only=True, tag="volumes"):
     """Locality of the searches in the volumes of a database in HDFS, at the end of a run."""
 
@@ -227,6 +234,7 @@ AnyLogEvent = (
     | RetryEvent
     | QuarantineEvent
     | WarningEvent
+    | SlotsEvent
     | VolumesEvent
     | FilesEvent
     | EndEvent

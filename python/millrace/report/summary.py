@@ -92,8 +92,8 @@ def summarise_runs(runs: list[LoggedRun]) -> RunSummary:
     tasks = [task for run in runs for task in run.tasks]
     done = [task for run in runs for task in run.done_tasks]
     wall = sum(run.wall for run in runs)
-    slot_seconds = sum(run.wall * run.head.slots for run in runs)
-    core_seconds = sum(run.wall * run.head.slots * run.head.threads for run in runs)
+    slot_seconds = sum(run.slot_seconds for run in runs)
+    core_seconds = sum(run.slot_seconds * run.head.threads for run in runs)
     cpu = sum(task.cpu for task in tasks)
     busy = sum(task.seconds for task in tasks)
     last = runs[-1] if runs else None
@@ -103,7 +103,7 @@ def summarise_runs(runs: list[LoggedRun]) -> RunSummary:
         tool=last.head.tool if last else "",
         version=last.head.version if last else "",
         n_runs=len(runs),
-        slots=last.head.slots if last else 0,
+        slots=last.n_slots if last else 0,
         threads=last.head.threads if last else 1,
         wall=wall,
         cpu=cpu,

@@ -273,7 +273,7 @@ def _drop_query_fingerprints(fingerprints: Mapping[str, str]) -> dict[str, str]:
 
 def _append_search_blocks(journal: _core.Journal, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
     for batch, block in batches:
-        journal.found(batch.first, batch.last, encode_task_kind(SearchTask(1)), [batch.digest], block)
+        journal.append_task(batch.first, batch.last, encode_task_kind(SearchTask(1)), [batch.digest], [(0, b"", block)])
     journal.sync(journal.end)
 
 

@@ -1,0 +1,459 @@
+"""The coordinator's connection to a Dask cluster: a thread with an event loop, in which Dask's client lives.
+
+Events go to a queue, in the order in which they happen. Workers are those that Dask's scheduler lists; one that is silent
+for too long counts as gone, and as new when it is heard again. After a loss of the scheduler, all workers are gone, and
+the connection is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import queue
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from distributed import Client
+
+from millrace import __version__
+from millrace.cluster import messages as say
+from millrace.cluster.dask.worker_plugin import RESOURCE
+from millrace.cluster.transport.message_encoding import decode_message, encode_message
+from millrace.core.errors import LostError, MillraceError, RefusedError
+from millrace.core.tasks import TaskEnding
+from millrace.core.text_format import format_duration
+from millrace.core.wait_loop import WaitDeadline
+
+#: Seconds between two looks at the list of workers.
+POLL_INTERVAL_SECONDS = 0.5
+
+#: Seconds without a heartbeat to Dask's scheduler after which a worker counts as gone; at least so many heartbeats.
+MAX_SILENCE_SECONDS, MIN_HEARTBEATS = 10.0, 5
+
+#: Seconds for one attempt to connect, and for the first connection in all.
+CONNECT_SECONDS, MAX_FIRST_CONNECT_SECONDS = 5.0, 60.0
+
+#: Failures of a worker in a row, without a result, after which it gets no more tasks.
+MAX_FAILURES = 3
+
+#: Endings that are the worker's fault: a full disk, a program that cannot be started, tools that are killed.
+NOT_THE_TASKS = (TaskEnding.IO, TaskEnding.SPAWN, TaskEnding.KILLED)
+
+#: Seconds for the last messages.
+MAX_GOODBYE_SECONDS = 5.0
+
+
+class WorkerJoined(NamedTuple):
+    """A worker has slots from now on."""
+
+    address: str
+    #: For messages.
+    name: str
+    slots: int
+
+
+class WorkerGone(NamedTuple):
+    """A worker gives no more results; ``why`` in words."""
+
+    address: str
+    why: str
+
+
+class WorkerRefused(NamedTuple):
+    """A worker cannot take part."""
+
+    name: str
+    error: MillraceError
+
+
+class TaskAnswered(NamedTuple):
+    """A worker has answered: how the task with this number ended."""
+
+    address: str
+    number: int
+    answer: say.WorkerTaskEnded
+
+
+class LinkFailed(NamedTuple):
+    """The connection is lost for good."""
+
+    error: BaseException
+
+
+#: What the thread reports; None only wakes the reader.
+LinkEvent = WorkerJoined | WorkerGone | WorkerRefused | TaskAnswered | LinkFailed | None
+
+
+class _KnownWorker(msgspec.Struct):
+    """A worker in the list of Dask's scheduler."""
+
+    name: str
+    threads: int
+    #: Dask's time of its last heartbeat, and ours when that changed last.
+    last_seen: float
+    heard: float
+    state: Literal["new", "ready", "silent", "refused"] = "new"
+    failures: int = 0
+    #: How often it was set up again: one failure may show in several tasks.
+    n_setups: int = 0
+    slots: int = 1
+    #: Its tasks that are out.
+    tasks: dict[int, asyncio.Task[None]] = msgspec.field(default_factory=dict)
+
+
+class DaskLink:
+    """The connection, from its start to ``close``.
+
+    Args:
+        place: Address of Dask's scheduler, or the path of a scheduler file.
+        run: Names this start of the run.
+        patience_seconds: Longest time without Dask's scheduler.
+        make_setup: Makes the message that sets up a worker, from its name and its number of threads.
+    """
+
+    def __init__(
+        self, place: str, run: str, patience_seconds: float, make_setup: Callable[[str, int], say.SetUpWorker]
+    ) -> None:
+        self._place, self._run, self._patience_seconds, self._make_setup = place, run, patience_seconds, make_setup
+        self.events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
+        self._workers: dict[str, _KnownWorker] = {}
+        self._client: Any = None
+        #: Whether Dask's client has lost its connection, and with it all tasks, even if it has made another one.
+        self._is_broken = False
+        self._loop = asyncio.new_event_loop()
+        self._closing = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
+        _silence_dask()
+        self._thread = threading.Thread(target=self._run_loop, name="dask", daemon=True)
+        self._thread.start()
+
+    # For the engine's thread
+
+    def submit_task(self, address: str, number: int, message: say.RunWorkerTask) -> None:
+        """Send a task to a worker. ``number`` is unique in this run."""
+        content = bytes(encode_message(message))
+        self._call_soon(lambda: self._start_task(address, number, content))
+
+    def cancel_task(self, address: str, number: int) -> None:
+        """Cancel a task: nothing is reported of it any more. Its tool is killed if the worker has no other task."""
+        self._call_soon(lambda: self._stop_tasks(address, [number]))
+
+    def reject_worker(self, address: str, error: MillraceError) -> None:
+        """Give a worker no more tasks; its tasks are cancelled."""
+        self._call_soon(lambda: self._refuse(address, error))
+
+    def renew_worker(self, address: str, why: str) -> None:
+        """Set up a worker again, whose slots do not do their work."""
+        self._call_soon(lambda: self._fail_worker(address, why))
+
+    @property
+    def are_all_refused(self) -> bool:
+        """Whether no worker that is there can take part."""
+        return all(worker.state == "refused" for worker in [*self._workers.values()])
+
+    def close(self) -> None:
+        """End the slots of all workers, and the connection."""
+        self._call_soon(self._closing.set)
+        self._thread.join(4 * MAX_GOODBYE_SECONDS)
+
+    def _call_soon(self, call: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the last event has said why
+            self._loop.call_soon_threadsafe(call)
+
+    # The loop
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of other versions of Dask's packages, or a large task
+                self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            self.events.put(LinkFailed(error))
+        finally:
+            with suppress(Exception):
+                self._loop.run_until_complete(self._end_loop())
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        await self._connect(min(self._patience_seconds, MAX_FIRST_CONNECT_SECONDS))
+        answered = time.monotonic()
+        while not self._closing.is_set():
+            if (found := await self._list_workers()) is not None:
+                answered = time.monotonic()
+                self._compare_workers(found)
+            else:
+                # A scheduler that only stands still goes on with all that it has.
+                silence = time.monotonic() - answered
+                if self._is_broken or self._client.status != "running" or silence > self._patience_seconds:
+                    await self._reconnect(self._patience_seconds - silence)
+                    answered = time.monotonic()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), POLL_INTERVAL_SECONDS)
+        await self._say_goodbye()
+
+    async def _end_loop(self) -> None:
+        await self._disconnect()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
+    async def _list_workers(self) -> Mapping[str, Mapping[str, Any]] | None:
+        """Return what Dask's scheduler knows of its workers; None: it does not answer."""
+        if self._is_broken:
+            return None
+        try:
+            async with asyncio.timeout(MAX_SILENCE_SECONDS):
+                about = await self._client.scheduler.identity(n_workers=-1)
+        except Exception:  # Dask's own, of many kinds
+            return None
+        return dict(about["workers"])
+
+    def _resolve_address(self) -> str:
+        """Return the address of Dask's scheduler.
+
+        Raises:
+            OSError: The scheduler file cannot be read.
+            ValueError: It is none.
+        """
+        if "://" in self._place or (":" in self._place and "/" not in self._place):
+            return self._place
+        with open(self._place, encoding="utf-8") as file:
+            return str(json.load(file)["address"])
+
+    async def _connect(self, patience_seconds: float) -> None:
+        """Connect to Dask's scheduler.
+
+        Raises:
+            LostError: It does not answer in time.
+        """
+        deadline = WaitDeadline(patience_seconds)
+        while not self._closing.is_set():
+            try:
+                self._client = _make_client(self._resolve_address())
+                await self._client
+                return
+            except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+                if deadline.is_over:
+                    raise LostError(
+                        f"{self._place}: Dask's scheduler does not answer for {format_duration(patience_seconds)}: {error}",
+                        "start it, and type the same command: it resumes",
+                    ) from error
+            await self._disconnect()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), POLL_INTERVAL_SECONDS)
+
+    async def _reconnect(self, patience_seconds: float) -> None:
+        for address in [*self._workers]:
+            self._lose_worker(address, "Dask's scheduler is lost")
+        self._workers.clear()
+        await self._disconnect()
+        self._is_broken = False
+        await self._connect(patience_seconds)
+
+    async def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(Exception):
+                await asyncio.wait_for(client.close(), MAX_GOODBYE_SECONDS)
+
+    async def _say_goodbye(self) -> None:
+        """End the slots in the workers that answer."""
+
+        async def end_slots(run: str, dask_worker: Any) -> None:
+            from millrace.cluster.dask import worker_plugin
+
+            await worker_plugin.end_slots(run, dask_worker)
+
+        ready = [address for address, worker in self._workers.items() if worker.state == "ready"]
+        for address in [*self._workers]:
+            self._stop_tasks(address, [*self._workers[address].tasks])
+        if not ready:
+            return
+        with suppress(Exception):
+            await asyncio.wait_for(
+                self._client.run(end_slots, self._run, workers=ready, on_error="ignore"), MAX_GOODBYE_SECONDS
+            )
+
+    # Workers
+
+    def _compare_workers(self, found: Mapping[str, Mapping[str, Any]]) -> None:
+        """Compare the workers with the list of Dask's scheduler."""
+        now = time.monotonic()
+        limit = max(MAX_SILENCE_SECONDS, MIN_HEARTBEATS * _estimate_heartbeat_seconds(len(found)))
+        for address in [*self._workers]:
+            if address not in found or found[address]["status"] != "running":
+                self._lose_worker(address, "it has left")
+                del self._workers[address]
+        for address, about in found.items():
+            worker = self._workers.get(address)
+            if worker is None:
+                if about["status"] == "running":
+                    self._add_worker(address, about, now)
+            elif about["last_seen"] != worker.last_seen:
+                worker.last_seen, worker.heard = about["last_seen"], now
+                if worker.state == "silent":
+                    worker.state = "new"
+                    self._start_setup(address, worker)
+            elif now - worker.heard > limit and worker.state == "ready":
+                self._lose_worker(address, f"no sign of life for {limit:.0f} s")
+                worker.state = "silent"
+
+    def _add_worker(self, address: str, about: Mapping[str, Any], now: float) -> None:
+        place = address.rpartition("://")[2]
+        self._workers[address] = worker = _KnownWorker(
+            f"worker {place}", int(about["nthreads"]), about["last_seen"], now
+        )
+        self._start_setup(address, worker)
+
+    def _start_setup(self, address: str, worker: _KnownWorker) -> None:
+        self._run_in_background(self._set_up(address, worker))
+
+    def _run_in_background(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _set_up(self, address: str, worker: _KnownWorker) -> None:
+        """Have a worker make its slots, and report that it has them, or why not."""
+
+        async def set_up_slots(run: str, release: str, content: bytes, dask_worker: Any) -> bytes:
+            from millrace.cluster.dask import worker_plugin
+
+            return await worker_plugin.set_up_slots(run, release, content, dask_worker)
+
+        setup = self._make_setup(worker.name, worker.threads)
+        content = bytes(encode_message(setup))
+        try:
+            # As long as it takes: the worker may fetch a database.
+            found = await self._client.run(set_up_slots, self._run, __version__, content, workers=[address])
+            answer = decode_message(found[address])
+        except ImportError as error:
+            self._refuse(
+                address, RefusedError(f"{worker.name} cannot load millrace: {error}", "install 'millrace[dask]' there")
+            )
+            return
+        except Exception as error:
+            await self._judge_worker(address, worker, f"its slots cannot be made: {error or type(error).__name__}")
+            return
+        if self._workers.get(address) is not worker or worker.state != "new":
+            return
+        if isinstance(answer, say.AgentFailed):
+            self._refuse(address, answer.rebuild_error(worker.name))
+            return
+        worker.state, worker.slots = "ready", setup.slots
+        self.events.put(WorkerJoined(address, worker.name, setup.slots))
+
+    def _lose_worker(self, address: str, why: str) -> None:
+        """Cancel the tasks of a worker, and report that it is gone if it had slots."""
+        worker = self._workers[address]
+        self._stop_tasks(address, [*worker.tasks])
+        if worker.state == "ready":
+            self.events.put(WorkerGone(address, why))
+
+    def _fail_worker(self, address: str, why: str, *, counts: bool = True) -> None:
+        """Set up a worker again after a failure that is none of a record; refuse it after several in a row.
+
+        Args:
+            counts: Whether it is the worker's failure, and not that of Dask's scheduler.
+        """
+        if (worker := self._workers.get(address)) is None or worker.state not in ("new", "ready"):
+            return
+        worker.n_setups += 1
+        worker.failures += counts
+        if worker.failures >= MAX_FAILURES:
+            self._refuse(address, MillraceError(f"{worker.name}: {why}", "look at the log of the worker"))
+            return
+        self._lose_worker(address, why)
+        worker.state = "new"
+        self._run_in_background(self._set_up_later(address, worker))
+
+    async def _judge_worker(self, address: str, worker: _KnownWorker, why: str) -> None:
+        """Find out whether a worker that has failed at something has left, or does not work."""
+        if self._client is None or self._client.status != "running":
+            self._is_broken = True  # all workers are set up again
+            return
+        n_setups = worker.n_setups
+        found = await self._list_workers()
+        if found is not None:
+            self._compare_workers(found)
+        if self._workers.get(address) is worker and worker.n_setups == n_setups:
+            self._fail_worker(address, why, counts=found is not None)
+
+    async def _set_up_later(self, address: str, worker: _KnownWorker) -> None:
+        await asyncio.sleep(POLL_INTERVAL_SECONDS)
+        if self._workers.get(address) is worker and worker.state == "new":
+            await self._set_up(address, worker)
+
+    def _refuse(self, address: str, error: MillraceError) -> None:
+        if worker := self._workers.get(address):
+            self._lose_worker(address, error.message)
+            worker.state = "refused"
+            self.events.put(WorkerRefused(worker.name, error))
+
+    # Tasks
+
+    def _start_task(self, address: str, number: int, content: bytes) -> None:
+        worker = self._workers.get(address)
+        if worker is not None and worker.state == "ready":
+            worker.tasks[number] = self._loop.create_task(self._follow_task(address, worker, number, content))
+
+    def _stop_tasks(self, address: str, numbers: list[int]) -> None:
+        if worker := self._workers.get(address):
+            for number in numbers:
+                if task := worker.tasks.pop(number, None):
+                    task.cancel()
+
+    async def _follow_task(self, address: str, worker: _KnownWorker, number: int, content: bytes) -> None:
+        """Submit a task, and report its end; on cancellation, Dask forgets it."""
+
+        async def run_task(run: str, key: str, number: int, content: bytes) -> bytes:
+            from millrace.cluster.dask import worker_plugin
+
+            return await worker_plugin.run_task(run, key, number, content)
+
+        key = f"millrace-{self._run}-{number}"
+        future = self._client.submit(
+            run_task, self._run, key, number, content, key=key, workers=[address], pure=False,
+            resources={RESOURCE: max(1, worker.threads // worker.slots)},
+        )  # fmt: skip
+        try:
+            answer = decode_message(await future)
+            worker.tasks.pop(number, None)
+            if isinstance(answer, say.WorkerTaskEnded):
+                if answer.ended.ending not in NOT_THE_TASKS:
+                    worker.failures = 0
+                self.events.put(TaskAnswered(address, number, answer))
+            elif isinstance(answer, say.AgentFailed) and worker.state == "ready":
+                self._refuse(address, answer.rebuild_error(worker.name))
+        except Exception as error:  # Dask's, such as KilledWorker, or that of a lost slot: never the record's
+            worker.tasks.pop(number, None)
+            why = f"a task was lost: {error or type(error).__name__}"
+            self._run_in_background(self._judge_worker(address, worker, why))
+        finally:
+            with suppress(Exception):
+                future.release()
+
+
+def _estimate_heartbeat_seconds(n_workers: int) -> float:
+    """Return the interval at which Dask's workers send heartbeats, which grows with their number."""
+    return max(0.5, math.ceil(n_workers / 200) + 1.0) if n_workers > 10 else 0.5
+
+
+def _make_client(address: str) -> Any:
+    make: Any = Client  # not typed
+    return make(address, asynchronous=True, set_as_default=False, timeout=CONNECT_SECONDS, name="millrace")
+
+
+def _silence_dask() -> None:
+    """Keep Dask's log lines of the client off the terminal: what matters is reported in our words."""
+    for name in ("distributed", "distributed.client", "tornado"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,0 +1,259 @@
+"""Runs on a Dask cluster of real processes: the serial bytes, whatever comes and goes, and without a shared folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import harness
+import pytest
+import web_server
+from dask_site import DaskSite
+
+pytest.importorskip("distributed")
+
+
+@pytest.fixture(scope="module")
+def blastp(tmp_path_factory: pytest.TempPathFactory, data: Path) -> harness.Case:
+    made = harness.blastp(tmp_path_factory.mktemp("dask-blastp") / "case", data, n_queries=12, n_targets=1500)
+    case = replace(made, options=("--batch", "1"))
+    case.serial()
+    return case
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables by which Dask's processes, and the coordinator as their client, use TLS with one certificate."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=millrace-test", "-keyout", key, "-out", cert], check=True, capture_output=True,
+    )  # fmt: skip
+    prefix = "DASK_DISTRIBUTED__COMM__"
+    found = {f"{prefix}REQUIRE_ENCRYPTION": "True", f"{prefix}TLS__CA_FILE": str(cert)}
+    for role in ("SCHEDULER", "WORKER", "CLIENT"):
+        found |= {f"{prefix}TLS__{role}__CERT": str(cert), f"{prefix}TLS__{role}__KEY": str(key)}
+    # Nor does a lost worker count against a task where Dask's scheduler would give it up at the first one.
+    return {**found, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+
+
+@pytest.fixture
+def site(tmp_path: Path, blastp: harness.Case, certificates: dict[str, str]) -> Iterator[DaskSite]:
+    """A cluster with TLS whose workers do not see the folder of the case, but for the database."""
+    shown = [path.name for path in blastp.folder.glob("db.p*")]
+    with DaskSite(tmp_path / "dask", blastp.folder, shown, certificates, protocol="tls") as made:
+        made.start_scheduler()
+        yield made
+    left = harness.left_over(made.mark)
+    assert not left, f"{left}\n{made.logs()}"
+    shutil.rmtree(blastp.run_dir, ignore_errors=True)
+    (blastp.folder / "out.tsv").unlink(missing_ok=True)
+
+
+def wait_for_results(case: harness.Case, process: subprocess.Popen[str], n_bytes: int = 1) -> None:
+    """Wait until results are in the journal."""
+    empty = 40
+    assert harness.wait_until(lambda: harness.size(case.journal) > empty + n_bytes, process)
+
+
+def test_lost_worker_by_tls_without_shared_folder_same_bytes(site: DaskSite, blastp: harness.Case) -> None:
+    first, _ = site.start_worker(), site.start_worker()
+    run = site.start_run(blastp)
+    wait_for_results(blastp, run)
+    first.kill()
+    site.start_worker()
+    code, said = site.finish(run)
+    assert code == 0, f"{said}\n{site.logs()}"
+    assert blastp.differing() == [] and not blastp.run_dir.exists()
+    assert "is lost: it has left" in said and said.count("has joined") >= 1
+
+
+@pytest.mark.slow
+def test_hmmscan_on_workers_serial_bytes(tmp_path: Path, data: Path) -> None:
+    case = harness.hmmscan(tmp_path / "case", data, n_queries=24)
+    case.serial()
+    shown = [path.name for path in case.folder.glob("profiles.hmm*")]
+    with DaskSite(tmp_path / "dask", case.folder, shown) as site:
+        site.start_scheduler()
+        site.start_worker(2)
+        code, said = site.finish(site.start_run(case))
+        assert code == 0, f"{said}\n{site.logs()}"
+    assert case.differing() == []
+
+
+@pytest.mark.slow
+def test_unknown_filter_on_workers_serial_bytes(site: DaskSite, tmp_path: Path) -> None:
+    """Its records come on standard input, and it is checked as on one machine: parts of its input run again."""
+    (tmp_path / "in.txt").write_text("".join(f"line {k}\n" for k in range(2000)))
+    site.start_worker(2)
+    command = [sys.executable, "-m", "millrace", "run", "--dask", site.address, "--format", "lines", "--batch", "100"]
+    with (tmp_path / "in.txt").open("rb") as given:
+        done = subprocess.run(
+            [*command, "--", "tr", "a-z", "A-Z"], cwd=tmp_path, stdin=given, capture_output=True,
+            env={**os.environ, **site.environ, harness.MARK: site.mark},
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode() + site.logs()
+    assert done.stdout == (tmp_path / "in.txt").read_bytes().upper()
+
+
+def test_worker_with_another_database_is_refused(site: DaskSite, blastp: harness.Case) -> None:
+    (site.folder / "other").mkdir()
+    other = DaskSite(
+        site.folder / "other", blastp.folder, ["db.psq"], site.environ, protocol="tls"
+    )  # part of the database is missing there
+    other.port = site.port
+    try:
+        other.start_worker()
+        code, said = site.finish(site.start_run(blastp))
+    finally:
+        for worker in other.workers:
+            other.end(worker)
+    assert code == 2 and "is not here" in said and "bring the same file" in said, f"{said}\n{other.logs()}"
+    assert not blastp.run_dir.exists() and not (blastp.folder / "out.tsv").exists()
+
+
+@pytest.mark.slow
+def test_database_by_url_on_workers_serial_bytes(tmp_path: Path, blastp: harness.Case) -> None:
+    """The same as with the database in the working folder, but for its name in the report, which is that of the URL's file."""
+    pytest.importorskip("requests")
+    case = replace(blastp, folder=tmp_path / "case", tool=(*blastp.tool[:4], "{url}", *blastp.tool[5:]))
+    case.folder.mkdir()
+    shutil.copy(blastp.folder / "q.faa", case.folder)
+    with web_server.serve() as web, DaskSite(tmp_path / "dask", case.folder, []) as site:
+        urls = [web.put(file.name, file.read_bytes()) for file in blastp.folder.glob("db.p*")]
+        case = replace(case, tool=tuple(word.format(url=urls[0].rpartition(".")[0]) for word in case.tool))
+        site.start_scheduler()
+        site.start_worker(2)
+        code, said = site.finish(site.start_run(case))
+        assert code == 0, f"{said}\n{site.logs()}"
+    assert case.differing() == []
+
+
+@pytest.mark.slow
+def test_folder_of_families_on_workers_serial_bytes(tmp_path: Path, data: Path) -> None:
+    """Each record is a file, which comes with its task, and so has an output of its own."""
+    folder = tmp_path / "case"
+    (folder / "fams").mkdir(parents=True)
+    (folder / "families").mkdir()
+    records = (data / "proteins_queries.faa").read_text().split("\n>")
+    for k in range(6):
+        own = "\n".join(f">{record.lstrip('>')}" for record in records[4 * k : 4 * k + 4])
+        (folder / "fams" / f"f{k}.fa").write_text(f"{own}\n")
+    tool = ("mafft", "--quiet", "--out", "families/", "fams/")
+    names = tuple(f"families/f{k}.fa" for k in range(6))
+    case = harness.Case("mafft", folder, (), tool, names)
+    for name in names:
+        given = name.replace("families", "fams")
+        done = subprocess.run(["mafft", "--quiet", given], cwd=folder, check=True, capture_output=True)
+        case.expected[name] = done.stdout
+    with DaskSite(tmp_path / "dask", folder, []) as site:
+        site.start_scheduler()
+        site.start_worker(2)
+        code, said = site.finish(site.start_run(case))
+        assert code == 0, f"{said}\n{site.logs()}"
+        assert not any((site.folder / "w1" / "shown").rglob("*.fa")), "files that came with tasks are removed"
+    assert case.differing() == []
+
+
+@pytest.mark.slow
+def test_killed_scheduler_and_coordinator_serial_bytes(site: DaskSite, blastp: harness.Case) -> None:
+    site.start_worker()
+    run = site.start_run(blastp)
+    wait_for_results(blastp, run)
+    run.kill()
+    run.communicate()
+    run = site.start_run(blastp)
+    wait_for_results(blastp, run, harness.size(blastp.journal))
+    assert site.scheduler
+    site.end(site.scheduler)
+    site.start_scheduler()
+    site.start_worker()
+    code, said = site.finish(run)
+    assert code == 0, f"{said}\n{site.logs()}"
+    assert blastp.differing() == []
+    assert "Dask's scheduler is lost" in said
+
+
+@pytest.mark.slow
+def test_lost_scheduler_after_patience_ends_for_resume(site: DaskSite, blastp: harness.Case) -> None:
+    site.start_worker()
+    run = site.start_run(blastp, "--patience", "1")
+    wait_for_results(blastp, run)
+    assert site.scheduler
+    site.end(site.scheduler)
+    code, said = site.finish(run)
+    assert code == 1 and "it resumes" in said, said
+    site.start_scheduler()
+    site.start_worker()
+    code, said = site.finish(site.start_run(blastp))
+    assert code == 0 and blastp.differing() == [], said
+
+
+@pytest.mark.slow
+def test_stopped_worker_is_replaced_and_used_again(tmp_path: Path, data: Path) -> None:
+    case = harness.blastp(tmp_path / "case", data, n_queries=40)
+    case = replace(case, options=("--batch", "1"))
+    case.serial()
+    with DaskSite(tmp_path / "dask", case.folder, [path.name for path in case.folder.glob("db.p*")]) as site:
+        site.start_scheduler()
+        first, _ = site.start_worker(), site.start_worker()
+        run = site.start_run(case)
+        wait_for_results(case, run)
+        first.send_signal(signal.SIGSTOP)
+        log = tmp_path / "case" / "out.tsv.millrace" / "events.jsonl"
+        assert harness.wait_until(lambda: "no sign of life for 10 s" in log.read_text(), run)
+        first.send_signal(signal.SIGCONT)
+        code, said = site.finish(run)
+        assert code == 0 and case.differing() == [], f"{said}\n{site.logs()}"
+        assert said.count("is lost") <= 2, said  # the summary has the message once more
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--hosts", "n1,n2"], "--dask with --hosts: both bring slots of their own"),
+        (["--records"], "--dask with --records: programs that stay alive"),
+        (["--fragments", "3"], "--fragments 3: workers of a Dask cluster search databases whole"),
+        (["--patience", "-1"], "patience"),
+    ],
+)
+def test_contradiction_with_dask_is_refused_at_once(options: list[str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "in.fa").write_text(">r\nMKV\n")
+    command = [
+        sys.executable,
+        "-m",
+        "millrace",
+        "plan",
+        "--dask",
+        "tcp://127.0.0.1:1",
+        *options,
+        "--input",
+        "in.fa",
+        "--",
+        "cat",
+        "in.fa",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and words in done.stderr
+
+
+def test_run_without_dask_does_not_load_it(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    code = (
+        "import sys; from millrace.__main__ import main\n"
+        "try: main()\n"
+        "finally: print(sorted({'distributed', 'dask', 'mpi4py', 'tornado'} & {*sys.modules}), file=sys.stderr)"
+    )
+    with (tmp_path / "in.txt").open("rb") as given:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "run", "--format", "lines", "--", "cat"], cwd=tmp_path, text=True,
+            capture_output=True, stdin=given,
+        )  # fmt: skip
+    assert done.returncode == 0 and done.stderr.splitlines()[-1] == "[]", done.stderr
