@@ -85,3 +85,15 @@ def test_input_is_cut_by_the_nodes_that_hold_it(cluster: Cluster, hdfs: Hdfs, fo
     far = float(found[4]) * {"B": 1, "kB": 1e3, "MB": 1e6}[found[5]]
     assert int(found[1]) > 0 and far < 1e6 * float(found[3]) / 2, cluster.said
     assert not (Path(cluster.site.folder) / f"in.{form}").exists()
+
+
+@pytest.mark.slow
+def test_node_that_is_left_ends_what_several_began(cluster: Cluster, hdfs: Hdfs) -> None:
+    wanted = put_input(cluster, hdfs, "fasta")
+    process = start_run(cluster, hdfs, "fasta", "--keep-run-dir", sleep="1")
+    journals = cluster.site.run_dir
+    assert harness.wait_until(lambda: any(path.stat().st_size > 1000 for path in journals.glob("*.mrj"))), cluster.said
+    cluster.nodes.kill(NODES[1])
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
+    assert cluster.site.output.read_bytes() == wanted, cluster.said
+    assert f"{NODES[1]} not answering" in cluster.said, cluster.said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import harness
@@ -52,6 +53,18 @@ def test_unknown_program_goes_on_elsewhere(sites: tuple[Site, Site]) -> None:
     assert code == 0, said
     assert f"a run that was begun in {one.folder} goes on here" in said and "all bytes equal" in said
     assert two.output.read_bytes() == two.expected
+
+
+def test_second_folder_waits_for_no_running_run(sites: tuple[Site, Site]) -> None:
+    share_tool(sites)
+    one, two = sites
+    process = one.start(HOLD="5")
+    one.wait_for_work(process, 5)
+    code, said = two.run()
+    assert code == 2 and "another millrace" in said and "is running this now" in said, said
+    one.release()
+    assert process.communicate(timeout=harness.LONGEST_SECONDS) and process.returncode == 0
+    assert one.output.read_bytes() == one.expected
 
 
 def test_program_that_shows_its_folder_is_found(sites: tuple[Site, Site]) -> None:
@@ -107,6 +120,31 @@ def test_store_finds_a_run_by_what_it_computes(tmp_path: Path, monkeypatch: pyte
     assert len(list(store.iterdir())) == (content == "other"), "a run that is done leaves nothing there"
     if content == "same":
         assert two.output.read_bytes() == two.expected
+
+
+def test_run_in_the_store_that_all_may_write_is_refused(site: Site) -> None:
+    site.options = (*site.options, "--store", "../store")
+    kill_halfway(site, n_executions=6)
+    [run_dir] = (site.folder.parent / "store").iterdir()
+    run_dir.chmod(0o777)
+    code, said = site.run()
+    assert code == 2 and f"{run_dir.name}: can be written by every user" in said, said
+    run_dir.chmod(0o700)
+    assert site.run()[0] == 0 and site.output.read_bytes() == site.expected
+
+
+def test_pipe_is_not_looked_up_in_the_store(site: Site) -> None:
+    site.options = (*site.options, "--store", "../store")
+    command = site.command()
+    words = [*command[: command.index("--input")], "--format", "fasta", "--", "cat"]
+    with (site.folder / "in.fa").open() as source:
+        feeder = subprocess.Popen(["cat"], stdin=source, stdout=subprocess.PIPE)
+        done = subprocess.run(words, cwd=site.folder, stdin=feeder.stdout, capture_output=True, check=False)
+        assert feeder.stdout
+        feeder.stdout.close()
+        feeder.wait()
+    assert done.returncode == 0 and b"what comes from a pipe is not known" in done.stderr, done.stderr
+    assert done.stdout == (site.folder / "in.fa").read_bytes()
 
 
 def test_atomic_output_is_whole_or_not_there(site: Site) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ from harness import wait_until
 from millrace import _core
 from millrace.cluster.piece_input import PieceInput
 from millrace.core.errors import MillraceError
-from millrace.core.tool_use import FetchedFile, InputUse
+from millrace.core.job import JobSpec
+from millrace.core.tool_use import FetchedFile, InputUse, RemoteFileView, ToolUse, UserCommand
 from millrace.execution.batch_table import ensure_spooled
 from millrace.node.batch_files import (
     BatchLimits,
@@ -28,6 +30,7 @@ from millrace.node.batch_files import (
 )
 from millrace.node.input_feeder import InputFeeder
 from millrace.node.input_pieces import InputPieces, read_range
+from millrace.planning.result_fingerprint import fingerprint_run
 from millrace.storage.locations import query_file_status
 from millrace.storage.record_starts import find_record_start
 
@@ -249,3 +252,15 @@ def test_killed_starts_do_each_record_once(tmp_path: Path, form: str) -> None:
         while not run_until_killed(path, form, edges, done, chance):
             n_kills += 1
         assert b"".join(text for _, (_, text) in sorted(done.items())) == content
+
+
+def test_input_counts_as_the_same_cut_or_fetched(tmp_path: Path) -> None:
+    """So that one node resumes what several began."""
+    file = FetchedFile(name="in.fa", place="hdfs://nn/in.fa", key="k", size=9, version="1.9", mtime_ns=1)
+    use = ToolUse(adapter="generic", argv=("t", "in.fa"), inputs=(InputUse(path="in.fa", format="fasta"),), outputs=())
+    found = []
+    for files, cut in (((file,), None), ((), file)):
+        view = RemoteFileView(root=tmp_path, folder=tmp_path, files=files, argv=("t", "in.fa"), cut_by_nodes=cut)
+        command = UserCommand(argv=("t", "in.fa"), cwd=tmp_path, environ={}, exe=Path(sys.executable), view=view)
+        found.append(fingerprint_run(JobSpec(command=("t", "in.fa")), use, command)["input in.fa"])
+    assert found == ["9 bytes, version 1.9"] * 2

@@ -21,7 +21,7 @@ rule search:
     output: "hits.tsv"
     shadow: {shadow!r}
     retries: 1
-    shell: "{python} -m millrace run --slots 2 --batch 2 -- blastp -query {{input}} -db db -outfmt 6 -out {{output}}"
+    shell: "{python} -m millrace run --slots 2 --batch 2 -- blastp -query {{input}} -db {database} -outfmt 6 -out {{output}}"
 """
 
 #: What Nextflow does for each try of a task: a new folder, links to the inputs, and its variable.
@@ -52,8 +52,8 @@ def run(data: Path, tmp_path: Path) -> MovedRun:
     return made
 
 
-def check_retry(run: MovedRun, command: list[str], number: signal.Signals) -> None:
-    """Run a pipeline, end its Millrace once by a signal, and compare."""
+def check_retry(run: MovedRun, command: list[str], number: signal.Signals, *, moves: bool = True) -> None:
+    """Run a pipeline, end its Millrace once by a signal, and compare; ``moves``: the second try has another folder."""
     folder = run.root / "pipeline"
     words = run.fill_words("q.faa", "db", ("hits.tsv",))
     expected = run.compute_serially(folder, words, "q.faa", ("hits.tsv",))
@@ -82,7 +82,7 @@ def check_retry(run: MovedRun, command: list[str], number: signal.Signals) -> No
     killer.join()
     assert killed.is_set(), said
     assert pipeline.returncode == 0, said
-    assert "goes on here" in said
+    assert ("goes on here" in said) == moves
     assert (folder / "hits.tsv").read_bytes() == expected[0]
     assert run.computed_twice <= run.slots, run.executions
     assert not list((run.root / "store").iterdir())
@@ -125,6 +125,7 @@ def snakemake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("shadow", ["minimal", None], ids=["shadow", "in_place"])
 def test_snakemake_retry_goes_on(run: MovedRun, snakemake: Path, shadow: str | None) -> None:
     """Snakemake deletes what a killed task has left, and starts it again; with ``shadow`` in a new folder."""
-    text = SNAKEFILE.format(shadow=shadow, python=sys.executable)
-    (run.root / "pipeline" / "Snakefile").write_text(text)
-    check_retry(run, [str(snakemake), "-c2", "hits.tsv"], signal.SIGKILL)
+    folder = run.root / "pipeline"
+    text = SNAKEFILE.format(shadow=shadow, python=sys.executable, database=folder / "db")
+    (folder / "Snakefile").write_text(text)
+    check_retry(run, [str(snakemake), "-c2", "hits.tsv"], signal.SIGKILL, moves=shadow is not None)

@@ -435,10 +435,12 @@ class RemoteFileView(FrozenValue, frozen=True):
     block_bytes: int = 0
     head: bytes = b""
 
-    def find_cut_input(self, path: Path) -> FetchedFile | None:
-        """Return the input at ``path`` that nodes cut; None if it is no such input."""
-        cut = self.cut_by_nodes
-        return cut if cut and path == self.folder / cut.name else None
+    def find_hdfs_input(self, path: Path) -> FetchedFile | None:
+        """Return the file in HDFS that ``path`` stands for, fetched or to be cut by nodes; None if it is no such file."""
+        files = (*self.files, *filter(None, [self.cut_by_nodes]))
+        return next(
+            (file for file in files if path == self.folder / file.name and file.place.startswith("hdfs://")), None
+        )
 
     def find_file(self, path: Path) -> FetchedFile | None:
         """Return the fetched file at ``path``; None if there is none."""

@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 
 from millrace import _core
-from millrace.core.errors import CorruptError
+from millrace.core.errors import CorruptError, MillraceError
 from millrace.core.input_pieces import CHUNK_BYTES, InputPieceRequest, PieceChunk, PieceIndex
 from millrace.core.tasks import SlotTask, TaskId
 from millrace.core.tool_use import FetchedFile, HdfsRead, InputUse
@@ -54,6 +54,7 @@ class InputPieces:
         self._kept: dict[int, tuple[Path, int, int, int]] = {}
         self._distance = hdfs_blocks.HdfsLocality()
         self._lock = threading.Lock()
+        self._is_closed = False
         self._waiting: set[TaskId] = set()
         self._indexes: deque[PieceIndex] = deque()
         self._ready: deque[tuple[SlotTask, SpooledBatch]] = deque()
@@ -102,7 +103,8 @@ class InputPieces:
         return found
 
     def close(self) -> None:
-        """End the threads, after what they are doing now."""
+        """End the threads, and what they are reading."""
+        self._is_closed = True
         for threads in (self._cutters, self._fetchers):
             threads.shutdown(wait=True, cancel_futures=True)
 
@@ -204,9 +206,11 @@ class InputPieces:
         if self._copy_kept_bytes(batch):
             publish_spooled_bytes(batch)
         else:
-            fetch_batch(batch)
             assert batch.source
-            self._count_read(batch.source.first, batch.source.last)
+            with closing(locations.open_location(self._file.place)) as location, locate_part(batch).open("wb") as dest:
+                for piece in self._stream_bytes(location, batch.source.first, batch.source.last):
+                    dest.write(piece)
+            publish_spooled_bytes(batch)
         self._ready.append((task, batch))
 
     def _copy_kept_bytes(self, batch: SpooledBatch) -> bool:
@@ -235,10 +239,10 @@ class InputPieces:
                 file.write(piece)
 
     def _stream_bytes(self, location: FileLocation, first: int, last: int) -> Iterator[bytes]:
-        yield from _stream_range(location, self._file, first, last)
-        self._count_read(first, last)
-
-    def _count_read(self, first: int, last: int) -> None:
+        for piece in _stream_range(location, self._file, first, last):
+            if self._is_closed:
+                raise MillraceError(f"{self._file.place}: not read to its end, as the run has ended")
+            yield piece
         read = HdfsRead(last - first, 0, self._distance.count_remote_bytes(self._file, [(first, last)]))
         with self._lock:
             self.read += read

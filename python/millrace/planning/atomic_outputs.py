@@ -16,6 +16,9 @@ from msgspec.structs import replace
 from millrace.adapters.adapter_base import is_stream_path
 from millrace.core.tool_use import OutputUse, ToolUse
 
+#: Longest name of a file on usual filesystems.
+MAX_NAME_BYTES = 255
+
 
 def find_pipeline(cwd: Path, environ: Mapping[str, str]) -> str:
     """Return the name of the workflow engine that has started this process; empty: none that is known."""
@@ -56,4 +59,7 @@ def _name_part(output: OutputUse, cwd: Path) -> str:
         if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
             return ""
     folder, name = os.path.split(output.path)
-    return os.path.join(folder, f".{name}.millrace-part")
+    part = f".{name}.millrace-part"
+    if len(os.fsencode(part)) > MAX_NAME_BYTES or not os.access(cwd / folder, os.W_OK | os.X_OK):
+        return ""
+    return os.path.join(folder, part)

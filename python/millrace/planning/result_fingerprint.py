@@ -113,8 +113,9 @@ def fingerprint_run(job: JobSpec, use: ToolUse, command: UserCommand) -> dict[st
                     found[f"input {name}"] = fingerprint_stat(file)
         elif item.path == "-":
             found |= {STANDARD_INPUT: text} if (text := fingerprint_standard_input()) else {}
-        elif command.view and (cut := command.view.find_cut_input(command.cwd / item.path)):
-            found[f"input {item.path}"] = f"{cut.size} bytes, version {cut.version}"
+        elif command.view and (behind := command.view.find_hdfs_input(command.cwd / item.path)):
+            # The same on one node, which fetches it, as on several, none of which reads all of it.
+            found[f"input {item.path}"] = f"{behind.size} bytes, version {behind.version}"
         elif not is_still_growing(item.path, command) and (command.cwd / item.path).is_file():
             found[f"input {item.path}"] = fingerprint_content(command.cwd / item.path)
     for path in use.databases:
