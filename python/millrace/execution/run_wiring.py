@@ -196,7 +196,8 @@ class RunWiring:
         from millrace.cluster.write.parallel_output import ParallelOutput, find_shared_outputs
 
         claim, members, start = self._claim, self._processes.members, self._earlier.start
-        candidates = find_shared_outputs(claim.plan, self._say)
+        # What frames results of other forms of the command is known to one joiner alone.
+        candidates = {} if claim.manifest.frame_forms else find_shared_outputs(claim.plan, self._say)
         crew.set_up_members(
             claim.plan,
             claim.rundir,
