@@ -154,6 +154,8 @@ class CostHint(FrozenValue, frozen=True):
     counted: bool = False
     #: Units up to the end of each record, if these are few as well; empty: unknown.
     ends: tuple[int, ...] = ()
+    #: How many times the mean a record may take of whose time its units say little; 1: they say it.
+    spread: float = 1.0
     #: Measured costs of the same tool with the same options and databases in earlier runs.
     learnt: CostSums | None = None
 
@@ -323,6 +325,8 @@ class FragmentPlan(FrozenValue, frozen=True):
     indices: tuple[VolumeIndex, ...] = ()
     #: Small files of the database, which no node fetches.
     carried: tuple[InlineFile, ...] = ()
+    #: Whether only batches that could end last are searched in fragments, and all others in the whole database.
+    is_for_tail: bool = False
 
 
 #: A tool that only computes, and has made no progress for this long, will never make any.

@@ -24,6 +24,9 @@ from millrace.planning.program_lookup import find_program
 #: slots end together although searches take unequal times. More gain nothing: the last are a 512th of a slot's work.
 MAX_ROUNDS = 10
 
+#: Equal fragments, for each slot that should share a query whose length does not tell that it is long.
+PARTS_OF_SPREAD = 4
+
 #: Least speed-up that fragments must bring, times their CPU time relative to a search of the whole.
 MIN_GAIN = 1.25
 
@@ -46,6 +49,8 @@ class FragmentDecision(FrozenValue, frozen=True):
     why: str
     #: Relative sizes, in the order of the fragments.
     sizes: tuple[int, ...] = (1,)
+    #: See ``FragmentPlan.is_for_tail``.
+    is_for_tail: bool = False
 
     @property
     def n(self) -> int:
@@ -129,7 +134,7 @@ def decide_by_queries(
         return FragmentDecision(why="nothing is known of the queries, which come through a pipe")
     if not queries.records:
         return FragmentDecision(why="there are no queries")
-    why = _explain_busy_slots(count_query_shares(queries, pass_residues), slots, database.work)
+    why = _explain_busy_slots(count_query_shares(queries, pass_residues), slots, database.work, cost.spread)
     for_memory = _decide_for_memory(
         database.bytes, queries, slots, memory, _count_database_passes(queries, cost, batch), cost
     )
@@ -166,7 +171,7 @@ def decide_fragments(
     for_memory = _decide_for_memory(
         database.bytes, queries, slots, memory, _count_database_passes(queries, cost, batch), cost
     )
-    for_slots = _decide_for_slots(database, count_query_shares(queries, pass_residues), slots, most)
+    for_slots = _decide_for_slots(database, count_query_shares(queries, pass_residues), slots, most, cost.spread)
     if for_memory.n == for_slots.n == 1:
         return FragmentDecision(why=f"{for_slots.why}, and {for_memory.why}")
     if for_memory.n == 1:
@@ -210,20 +215,25 @@ def _decide_for_memory(
     return FragmentDecision(why=why, sizes=(1,) * min(n, MAX_FRAGMENTS))
 
 
-def _explain_busy_slots(found: QueryShares, slots: int, work: float) -> str:
+def _explain_busy_slots(found: QueryShares, slots: int, work: float, spread: float) -> str:
     """Explain why the queries alone keep every slot busy to the end; empty if they do not."""
     if slots == 1:
         return "there is one slot"
-    return f"{found.told} keep {slots} slots busy" if _estimate_speedup(found, slots) < MIN_GAIN * work else ""
+    gain = max(_estimate_speedup(found, slots), _estimate_speedup_of_spread(found, slots, spread))
+    return f"{found.told} keep {slots} slots busy" if gain < MIN_GAIN * work else ""
 
 
-def _decide_for_slots(database: DatabaseFacts, found: QueryShares, slots: int, most: int) -> FragmentDecision:
+def _decide_for_slots(
+    database: DatabaseFacts, found: QueryShares, slots: int, most: int, spread: float
+) -> FragmentDecision:
     """Choose fragments that keep every slot busy to the end, if the queries alone are too few."""
-    if why := _explain_busy_slots(found, slots, database.work):
+    if why := _explain_busy_slots(found, slots, database.work, spread):
         return FragmentDecision(why=why)
     affordable = min(int(found.units * float(database.residues) / found.number / database.least), most)
     if affordable < 2:
         return FragmentDecision(why=f"the search of the {found.told} is too short to gain by it")
+    if _estimate_speedup(found, slots) < MIN_GAIN * database.work:
+        return _decide_for_spread(found, slots, min(affordable, most), spread)
     # Number of slots that should share the longest query so that all end together.
     together = math.ceil(found.longest * slots / found.units)
     sizes = taper_fragment_sizes(together, affordable, most)
@@ -232,6 +242,18 @@ def _decide_for_slots(database: DatabaseFacts, found: QueryShares, slots: int, m
         why=f"{found.told} with {text_format.format_scaled(found.longest)} residues at most would leave slots without work: "
         f"{len(sizes)} fragments make that {text_format.format_scaled(gain)} times faster at best",
         sizes=sizes,
+        is_for_tail=found.number > 1,
+    )
+
+
+def _decide_for_spread(found: QueryShares, slots: int, most: int, spread: float) -> FragmentDecision:
+    """Choose fragments for queries whose lengths do not tell which of them take long."""
+    together = math.ceil(min(spread / found.number, 1.0) * slots)
+    n = min(max(2, PARTS_OF_SPREAD * together), most)
+    return FragmentDecision(
+        why=f"of {found.told} for {slots} slots, one may take {spread:.0f} times the mean, whatever its length",
+        sizes=(1,) * n,
+        is_for_tail=True,
     )
 
 
@@ -244,6 +266,12 @@ def _estimate_speedup(found: QueryShares, slots: int, part: float = 0.0) -> floa
     mean = found.units / found.number
     alone = max(found.longest, math.ceil(found.number / slots) * mean)
     return alone / max(found.units / slots, found.longest * part, 1 / slots)
+
+
+def _estimate_speedup_of_spread(found: QueryShares, slots: int, spread: float) -> float:
+    """Estimate the same where one query takes ``spread`` times the mean, and begins last."""
+    longest = min(spread, found.number) if spread > 1.0 else 0.0
+    return 1.0 + (1.0 - 1.0 / slots) * longest * slots / found.number
 
 
 def taper_fragment_sizes(together: int, affordable: int, most: int) -> tuple[int, ...]:
@@ -320,8 +348,10 @@ def plan_fragments(
     if decision.n == 1:
         return use, f"fragments: 1; {decision.why}"
     use = resolve_fragment_programs(adapter.plan_fragments(use, command, decision.sizes), command)
-    n = len(use.fragmented.fragments) if use.fragmented else 1
-    return use, f"fragments: {n}; {decision.why}"
+    if use.fragmented and decision.is_for_tail:
+        fragmented = msgspec.structs.replace(use.fragmented, is_for_tail=True)
+        use = msgspec.structs.replace(use, fragmented=fragmented)
+    return use, f"fragments: {use.n_fragments or 1}; {decision.why}"
 
 
 def _find_pass_residues(use: ToolUse) -> int:

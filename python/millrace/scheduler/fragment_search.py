@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -22,6 +23,92 @@ from millrace.scheduler.protocol import BatchExtent, DivideBatch, TaskFailure, T
 
 if TYPE_CHECKING:
     from millrace import _core
+
+
+class SearchOrder(Protocol):
+    """The order in which searches (batch, fragment) are issued."""
+
+    def add_batch(self, batch: int, fragments: Iterable[int]) -> None:
+        """Queue the searches of ``batch`` in ``fragments``."""
+        ...
+
+    def drop_batch(self, batch: int) -> None:
+        """Remove the waiting searches of ``batch``."""
+        ...
+
+    def observe_search(self, batch: int, seconds: float) -> None:
+        """Learn from the time of a search."""
+        ...
+
+    def pop_next_search(self) -> tuple[int, int] | None:
+        """Return the next search as (batch, fragment); None if no batch waits."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of searches not yet issued."""
+        ...
+
+
+class LongestFirst:
+    """Issues one search of each batch, whose time tells what the others will take, then those of the longest batches.
+
+    For a database in memory, where no order of fragments is cheaper than another. So a record whose length does not
+    tell that it takes long is known after its first fragment, the last one, which is the smallest.
+
+    >>> searches = LongestFirst()
+    >>> searches.add_batch(7, [1, 2]); searches.add_batch(8, [1, 2])
+    >>> searches.pop_next_search(), searches.pop_next_search()
+    ((7, 2), (8, 2))
+    >>> searches.observe_search(7, 1.0); searches.observe_search(8, 5.0)
+    >>> searches.pop_next_search(), searches.pop_next_search(), searches.pop_next_search()
+    ((8, 1), (7, 1), None)
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, deque[int]] = {}
+        #: Batches without a search so far, and those whose first search runs.
+        self._fresh: deque[int] = deque()
+        self._unmeasured: dict[int, None] = {}
+        #: Measured batches: a heap of (-seconds of the first search, batch).
+        self._measured: list[tuple[float, int]] = []
+        self._count = 0
+
+    def add_batch(self, batch: int, fragments: Iterable[int]) -> None:
+        self.drop_batch(batch)
+        self._waiting[batch] = deque(fragments)
+        self._count += len(self._waiting[batch])
+        self._fresh.append(batch)
+
+    def drop_batch(self, batch: int) -> None:
+        self._count -= len(self._waiting.pop(batch, ()))
+        self._unmeasured.pop(batch, None)
+        if batch in self._fresh:
+            self._fresh.remove(batch)
+
+    def observe_search(self, batch: int, seconds: float) -> None:
+        if batch in self._unmeasured:
+            del self._unmeasured[batch]
+            heapq.heappush(self._measured, (-seconds, batch))
+
+    def pop_next_search(self) -> tuple[int, int] | None:
+        while self._fresh:
+            batch = self._fresh.popleft()
+            if self._waiting[batch]:
+                self._unmeasured[batch] = None
+                return self._pop_search(batch, self._waiting[batch].pop())
+        while self._measured and not self._waiting.get(self._measured[0][1]):
+            heapq.heappop(self._measured)
+        # Without a measured batch, another search of one whose first runs is better than an idle slot.
+        batches = (each for each in self._unmeasured if self._waiting[each])
+        found = self._measured[0][1] if self._measured else next(batches, None)
+        return None if found is None else self._pop_search(found, self._waiting[found].popleft())
+
+    def _pop_search(self, batch: int, fragment: int) -> tuple[int, int]:
+        self._count -= 1
+        return batch, fragment
+
+    def __len__(self) -> int:
+        return self._count
 
 
 class SharedScan:
@@ -62,6 +149,9 @@ class SharedScan:
         for waiting in self._waiting:
             if batch in waiting:
                 waiting.remove(batch)
+
+    def observe_search(self, batch: int, seconds: float) -> None:
+        """Do nothing: the order does not depend on times."""
 
     def pop_next_search(self) -> tuple[int, int] | None:
         """Return the next search as (batch, fragment); None if no batch waits."""
@@ -115,14 +205,16 @@ class SearchProgress(msgspec.Struct, dict=True):
     Args:
         n: Number of fragments.
         nodes: Number of nodes that search them.
+        is_for_tail: See ``FragmentPlan.is_for_tail``.
     """
 
     n: int
     nodes: int = 1
+    is_for_tail: bool = False
     _batches: dict[BatchId, _SearchedBatch] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.scan = SharedScan(self.n, self.nodes)
+        self.scan: SearchOrder = LongestFirst() if self.is_for_tail else SharedScan(self.n, self.nodes)
 
     def begin_attempt(self, batch: BatchId, attempt: int, found: Mapping[int, _core.BlockRef]) -> bool:
         """Begin an attempt at ``batch``; earlier candidates count. Return whether they are complete."""
@@ -151,6 +243,7 @@ class SearchProgress(msgspec.Struct, dict=True):
         item.found[fragment] = block
         item.seconds += seconds
         item.searched += 1
+        self.scan.observe_search(batch, seconds)
         return not item.setback and len(item.found) == self.n
 
     def record_failure(self, batch: BatchId, setback: BatchSetback) -> None:
@@ -232,7 +325,7 @@ class FragmentSearch:
 
     def __init__(self, fragmented: FragmentPlan, n_nodes: int, begun: EarlierCandidates) -> None:
         self._begun = begun
-        self._searches = SearchProgress(len(fragmented.fragments), n_nodes)
+        self._searches = SearchProgress(len(fragmented.fragments), n_nodes, fragmented.is_for_tail)
         self._ways = list_finish_strategies(fragmented)
         self._in_shares = {way.kind: way for way in self._ways if isinstance(way, SharedFinishStrategy)}
         self._parts: dict[BatchId, BatchExtent] = {}
@@ -246,6 +339,10 @@ class FragmentSearch:
         self._parts[part.batch] = part
         if self._searches.begin_attempt(part.batch, attempt, self._begun.get((part.first, part.last), {})):
             self._found_all.append(part.batch)
+
+    def has_begun(self, part: BatchExtent) -> bool:
+        """Tell whether an attempt at a batch began in fragments, in this run or an earlier one."""
+        return part.batch in self._parts or (part.first, part.last) in self._begun
 
     def finish_divided(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[TaskOrder]:
         """Finish the parts into which ``whole`` was divided, and return their tasks."""

@@ -99,10 +99,18 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cut_planner(self) -> CutPlanner:
-        n_starts = len(self.fragmented.fragments) + 1 if self.fragmented else 1
+        is_for_tail = self.fragmented is not None and self.fragmented.is_for_tail
+        in_fragments = self.fragmented is not None and not is_for_tail
+        n_starts = self.n_fragments + 1 if in_fragments else 1
         cost = msgspec.structs.replace(self.cost, startup_seconds=self.cost.startup_seconds * n_starts)
         size = (1, 0) if cost.max_records == 1 else self.batch_size
-        return CutPlanner(self.slots, cost, size, least_ahead=MIN_BATCHES_PER_SCAN if self.fragmented else 0)
+        ahead = MIN_BATCHES_PER_SCAN if in_fragments else 0
+        return CutPlanner(self.slots, cost, size, least_ahead=ahead, begins_all=is_for_tail)
+
+    @property
+    def n_fragments(self) -> int:
+        """Number of fragments of the database; 0: it is searched as a whole."""
+        return len(self.fragmented.fragments) if self.fragmented else 0
 
 
 class BatchScheduler:
@@ -127,6 +135,9 @@ class BatchScheduler:
         self._parts: dict[BatchId, BatchExtent] = {}
         #: Tasks that run or wait for a slot.
         self._tasks: dict[TaskId, SlotTask] = {}
+        #: Units of all unfinished batches, and those not yet cut; None: unknown.
+        self._unfinished_units = 0
+        self._uncut_units: float | None = None
         #: Batches that must run alone on their node.
         self._alone: set[BatchId] = set()
         self._cpu_limit = CpuLimit()
@@ -162,6 +173,7 @@ class BatchScheduler:
         Args:
             remaining: Estimated units not yet cut; None: unknown.
         """
+        self._uncut_units = remaining
         # From a pipe, batches are asked for one at a time.
         return None if self._interruption else self._lives.request_batches(remaining, several=self._settings.is_file)
 
@@ -171,7 +183,7 @@ class BatchScheduler:
             case RunBegun():
                 self._gather_until = now + MAX_GATHER_SECONDS
             case BatchCut(part):
-                self._parts[part.batch] = part
+                self._track_batches([part])
                 stays_whole = (part.first, part.last) in self._settings.begun
                 return self._convert_steps(self._lives.add_cut_batch(part, stays_whole=stays_whole))
             case InputEnded():
@@ -191,7 +203,7 @@ class BatchScheduler:
             case SlotsChanged(slots):
                 self._cutting.slots = slots
             case VerificationRequested(part, attempt, urgent, over):
-                self._parts[part.batch] = part
+                self._track_batches([part])
                 return [self._submit_order(TaskOrder(part.batch, CompareTask(over), attempt, urgent))]
             case RunInterrupted():
                 return [*self._interruption.handle_signal(now)]
@@ -203,14 +215,14 @@ class BatchScheduler:
 
     def _handle_split(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[SchedulerAction]:
         self._forget_batch(whole)
-        self._parts.update({part.batch: part for part in parts})
+        self._track_batches(parts)
         return self._convert_steps(self._lives.replace_split_batch(whole, parts))
 
     def _handle_division(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[SchedulerAction]:
         assert self._fragments  # only a search in fragments asks for this
         if parts:
             self._lives.replace_divided_batch(whole, parts)
-            self._parts.update({part.batch: part for part in parts})
+            self._track_batches(parts)
             orders = self._fragments.finish_divided(whole, parts)
             self._forget_batch(whole)
         else:
@@ -237,16 +249,32 @@ class BatchScheduler:
         part = self._parts[run.batch]
         if run.alone:
             self._alone.add(run.batch)
-        # An empty batch has no candidates to find: the whole database costs no more than fragments.
-        if not self._fragments or part.first == part.last:
+        if not self._fragments or self._is_searched_whole(part):
             return [self._submit_order(TaskOrder(run.batch, WholeTask(), run.attempt, run.urgent))]
         self._fragments.begin_attempt(part, run.attempt)
         return []
 
+    def _is_searched_whole(self, part: BatchExtent) -> bool:
+        """Tell whether a batch is searched in the whole database, as fragments would not end the run sooner."""
+        assert self._fragments and self._settings.fragmented
+        if part.first == part.last:
+            return True  # there are no candidates to find
+        if not self._settings.fragmented.is_for_tail or self._fragments.has_begun(part) or self._uncut_units is None:
+            return False
+        # One of its records may take ``spread`` times the mean.
+        longest = part.units * (1 + (self._settings.cost.spread - 1) / part.records)
+        return longest * self._cutting.slots <= self._uncut_units + self._unfinished_units
+
+    def _track_batches(self, parts: Sequence[BatchExtent]) -> None:
+        for part in parts:
+            self._parts[part.batch] = part
+            self._unfinished_units += part.units
+
     def _forget_batch(self, batch: BatchId) -> None:
         if self._fragments:
             self._fragments.forget_batch(batch)
-        self._parts.pop(batch, None)
+        if part := self._parts.pop(batch, None):
+            self._unfinished_units -= part.units
         self._alone.discard(batch)
 
     # Tasks

@@ -229,6 +229,10 @@ class _LivePacker:
         try:
             self._packing = ResultPacker(plan, (), blank, place.dest, wishes, say)
             use = use if use.fragmented else regeneration_run.treat_as_one_fragment(use, plan.command)
+            assert use.fragmented  # see ``treat_as_one_fragment``
+            # Every batch has candidates, from which the pack is made.
+            every = msgspec.structs.replace(use.fragmented, is_for_tail=False)
+            use = msgspec.structs.replace(use, fragmented=every)
             self._made = self._packing.make_recipe()
         except (NotPackableError, RefusedError) as error:
             self._packing, self._why, use = None, error.message, plan.use

@@ -4,8 +4,8 @@ Real: the ``BatchScheduler`` with its batch sizes (``batch_sizing``), its handli
 database in fragments, its searches and finishes (in one, in parts, or in slices); ``TaskDispatcher`` with its
 ``TaskPlacement`` and ``FragmentAffinity`` at the root and in each partition, also when a node is lost; the rule that
 forms partitions. Simulated: the clock; a coordinator and partition leaders that handle one message at a time;
-messages of fixed latency; ``SimulatedNodes``. Not simulated: start of the job, staging of databases, writing of
-output, restart after a lost coordinator or leader. Durations under other ways to divide the job are computed for
+messages of fixed latency; ``SimulatedNodes``; the output, written in the order of the input at a fixed rate. Not
+simulated: start of the job, staging of databases, restart after a lost coordinator or leader. Durations under other ways to divide the job are computed for
 comparison.
 """
 
@@ -37,7 +37,7 @@ def compute_in_order_seconds(trace: CostTrace, records: int, cores: int) -> floa
     No dispatcher that learns the cost of a record only by running it does better, except by luck: a long record at the
     end of the input ends last.
     """
-    begun = max(records - math.ceil(4 * trace.longest_seconds / trace.mean_seconds) * cores, 0)
+    begun = max(records - math.ceil(4 * trace.find_longest_seconds(records) / trace.mean_seconds) * cores, 0)
     last = begin = trace.sum_seconds_before(begun) / cores
     free = [begin] * cores
     for record in range(begun, records):
@@ -110,7 +110,7 @@ class ClusterSimulation:
         while not scheduler.is_done:
             now, what, member, task = self._clock.pop_event()
             happens[what](member, task, now)  # type: ignore[index]
-        return self._make_outcome(max(now, self._root.free_at))
+        return self._make_outcome(max(now, self._root.free_at), self._coordinator.written_at)
 
     # The coordinator and the leaders of partitions
 
@@ -190,8 +190,9 @@ class ClusterSimulation:
 
     # The end
 
-    def _make_outcome(self, seconds: float) -> SimulationOutcome:
+    def _make_outcome(self, last_end: float, written_at: float) -> SimulationOutcome:
         machine, nodes, done = self._machine, self._nodes, self._coordinator
+        seconds = max(last_end, written_at)
         cores = machine.nodes * machine.cores
         could = cores * seconds
         work = self._trace.sum_seconds_before(self._records)
@@ -203,9 +204,10 @@ class ClusterSimulation:
         return SimulationOutcome(
             cores=cores, partitions=len(self._leaders), records=self._records, tasks=done.n_tasks,
             copies=sum(desk.copies for desk in (self._root, *self._leaders)), seconds=seconds, work_seconds=work,
-            longest_seconds=self._trace.longest_seconds, efficiency=efficiency, startup_share=startup / could,
+            longest_seconds=self._trace.find_longest_seconds(self._records), efficiency=efficiency, startup_share=startup / could,
             starved_share=starved, tail_share=max(1.0 - efficiency - startup / could - starved, 0.0),
             coordinator_share=self._root.handled * machine.service_seconds / seconds,
             leader_share=busiest * machine.service_seconds / seconds, loads=nodes.loads,
             retries=done.scheduler.n_retries, quarantined=done.quarantined, slices=done.slices,
+            write_seconds=seconds - last_end,
         )  # fmt: skip
