@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES, count_finish_parts
-from millrace.scheduler.fragment_search import SharedScan
+from millrace.scheduler.fragment_search import LongestFirst, SharedScan
 
 
 def test_batch_joins_at_the_current_fragment() -> None:
@@ -74,6 +74,32 @@ def test_all_ready_batches_use_a_fragment_before_the_next(n: int, batches: int) 
         scan.add_batch(batch, range(1, n + 1))
     order = [fragment for _, fragment in iter(scan.pop_next_search, None)]
     assert order == [fragment for fragment in range(1, n + 1) for _ in range(batches)]
+
+
+@given(
+    seconds=st.lists(st.integers(1, 9), min_size=1, max_size=8), n=st.integers(2, 5), drop=st.none() | st.integers(0, 7)
+)
+def test_longest_batch_is_searched_first_once_measured(seconds: list[int], n: int, drop: int | None) -> None:
+    searches = LongestFirst()
+    for batch in range(len(seconds)):
+        searches.add_batch(batch, range(1, n + 1))
+    first = [searches.pop_next_search() for _ in seconds]
+    assert first == [(batch, n) for batch in range(len(seconds))], "one of each, in the smallest fragment"
+    for batch, cost in enumerate(seconds):
+        searches.observe_search(batch, cost)
+    if drop is not None:
+        searches.drop_batch(drop)
+    left = [batch for batch in range(len(seconds)) if batch != drop]
+    assert len(searches) == len(left) * (n - 1)
+    rest = [search for search in iter(searches.pop_next_search, None) if search]
+    assert [seconds[batch] for batch, _ in rest] == sorted((seconds[batch] for batch, _ in rest), reverse=True)
+    assert sorted(rest) == [(batch, fragment) for batch in left for fragment in range(1, n)]
+
+
+def test_unmeasured_batch_is_searched_on_rather_than_idle() -> None:
+    searches = LongestFirst()
+    searches.add_batch(1, [1, 2, 3])
+    assert [*iter(searches.pop_next_search, None)] == [(1, 3), (1, 1), (1, 2)]
 
 
 @given(queries=st.integers(1, 1000), size=st.integers(0, 1 << 40), idle=st.integers(-500, 500))

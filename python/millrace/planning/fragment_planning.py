@@ -229,11 +229,14 @@ def _decide_for_slots(
     """Choose fragments that keep every slot busy to the end, if the queries alone are too few."""
     if why := _explain_busy_slots(found, slots, database.work, spread):
         return FragmentDecision(why=why)
-    affordable = min(int(found.units * float(database.residues) / found.number / database.least), most)
+    told_by_length = _estimate_speedup(found, slots) >= MIN_GAIN * database.work
+    # Only queries that could end last are searched in fragments.
+    units = found.longest if told_by_length else found.units / found.number
+    affordable = min(int(units * float(database.residues) / database.least), most)
     if affordable < 2:
         return FragmentDecision(why=f"the search of the {found.told} is too short to gain by it")
-    if _estimate_speedup(found, slots) < MIN_GAIN * database.work:
-        return _decide_for_spread(found, slots, min(affordable, most), spread)
+    if not told_by_length:
+        return _decide_for_spread(found, slots, affordable, spread)
     # Number of slots that should share the longest query so that all end together.
     together = math.ceil(found.longest * slots / found.units)
     sizes = taper_fragment_sizes(together, affordable, most)

@@ -184,6 +184,8 @@ class BatchScheduler:
                 self._gather_until = now + MAX_GATHER_SECONDS
             case BatchCut(part):
                 self._track_batches([part])
+                if self._uncut_units is not None:
+                    self._uncut_units -= part.units
                 stays_whole = (part.first, part.last) in self._settings.begun
                 return self._convert_steps(self._lives.add_cut_batch(part, stays_whole=stays_whole))
             case InputEnded():
