@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -66,9 +66,9 @@ class LongestFirst:
 
     def __init__(self) -> None:
         self._waiting: dict[int, deque[int]] = {}
-        #: Batches without a search so far, and those whose first search runs.
-        self._fresh: deque[int] = deque()
-        self._unmeasured: dict[int, None] = {}
+        #: Batches without a search so far, and those whose first search runs while others wait, oldest first.
+        self._fresh: OrderedDict[int, None] = OrderedDict()
+        self._unmeasured: OrderedDict[int, None] = OrderedDict()
         #: Measured batches: a heap of (-seconds of the first search, batch).
         self._measured: list[tuple[float, int]] = []
         self._count = 0
@@ -77,13 +77,13 @@ class LongestFirst:
         self.drop_batch(batch)
         self._waiting[batch] = deque(fragments)
         self._count += len(self._waiting[batch])
-        self._fresh.append(batch)
+        if self._waiting[batch]:
+            self._fresh[batch] = None
 
     def drop_batch(self, batch: int) -> None:
         self._count -= len(self._waiting.pop(batch, ()))
+        self._fresh.pop(batch, None)
         self._unmeasured.pop(batch, None)
-        if batch in self._fresh:
-            self._fresh.remove(batch)
 
     def observe_search(self, batch: int, seconds: float) -> None:
         if batch in self._unmeasured:
@@ -91,20 +91,20 @@ class LongestFirst:
             heapq.heappush(self._measured, (-seconds, batch))
 
     def pop_next_search(self) -> tuple[int, int] | None:
-        while self._fresh:
-            batch = self._fresh.popleft()
-            if self._waiting[batch]:
-                self._unmeasured[batch] = None
-                return self._pop_search(batch, self._waiting[batch].pop())
+        if self._fresh:
+            batch, _ = self._fresh.popitem(last=False)
+            self._unmeasured[batch] = None
+            return self._pop_search(batch, self._waiting[batch].pop())
         while self._measured and not self._waiting.get(self._measured[0][1]):
             heapq.heappop(self._measured)
         # Without a measured batch, another search of one whose first runs is better than an idle slot.
-        batches = (each for each in self._unmeasured if self._waiting[each])
-        found = self._measured[0][1] if self._measured else next(batches, None)
+        found = self._measured[0][1] if self._measured else next(iter(self._unmeasured), None)
         return None if found is None else self._pop_search(found, self._waiting[found].popleft())
 
     def _pop_search(self, batch: int, fragment: int) -> tuple[int, int]:
         self._count -= 1
+        if not self._waiting[batch]:
+            self._unmeasured.pop(batch, None)
         return batch, fragment
 
     def __len__(self) -> int:
