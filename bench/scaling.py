@@ -48,16 +48,17 @@ STRONG_QUERIES, PROCESSORS = 5_000, 2
 STRONG = [128, 256, 512, 1024]
 TABLE_2 = {32: 91.20, 64: 161.31, 128: 302.91, 1024: 902.15}
 WORKLOADS = ("balanced", "skewed")
-#: The same machine with the planner's facts of blastn, a finish as measured, and 1 MB of report a query.
-SPREAD, FINISH, QUERY_BYTES = 41.0, 0.02, 1e6
+#: The same machine with the planner's facts of blastn (``CostHint.spread``, ``DatabaseFacts.work``), an assumed finish, and
+#: 1 MB of report a query.
+SPREAD, WORK, FINISH, QUERY_BYTES = 41.0, 1.6, 0.02, 1e6
 
 #: Idle seconds of a worker without prefetching, by queries of a segment (Table 1): 5 partitions of 32 workers.
 TABLE_1 = {1: 279.15, 5: 99.58, 10: 71.64, 20: 54.54}
 SEGMENT_QUERIES, SEGMENT_NODES, SEGMENT_PARTITION = 1_000, 80, 16
 
 #: Other tools of HSP-Wrap's chapter 4, nodes, and records for each core.
-TOOLS = ("hmmscan", "muscle", "psiblast")
-TOOL_NODES = (4, 64)
+TOOLS = ("hmmscan", "muscle", "psiblast", "vina")
+TOOL_NODES = (4, 64, 1024)
 TOOL_RECORDS = 16
 
 LARGE = [8334]
@@ -81,10 +82,10 @@ def simulate(figures: Figures, name: str, machine: SimulatedCluster, trace: Cost
     used = {"trace": trace.words, "fragments": machine.fragments, "cpu_seconds": round(time.process_time() - began, 1)}
     figures[name] = found | used
     save(figures)
-    busy, idle = (found[share] * found["seconds"] for share in ("coordinator_share", "starved_share"))
+    busy, idle = found["coordinator_share"] * found["seconds"], found["seconds"] - found["busy_seconds"]
     print(
         f"| {name} | {found['partitions']} | {machine.fragments} | {found['seconds']:,.0f} s | {found['efficiency']:.1%} "
-        f"| coordinator busy {busy:.1f} s, starved {idle:.1f} s, {found['tasks']} tasks |",
+        f"| coordinator busy {busy:.1f} s, idle {idle:.1f} s, {found['tasks']} tasks, {found['copies']} copies |",
         flush=True,
     )
 
@@ -107,7 +108,7 @@ def weak(figures: Figures) -> None:
 def make_system_x(processors: int, partition: int | None = None) -> SimulatedCluster:
     """Return mpiBLAST-PIO's machine, with partitions of so many processors."""
     return SimulatedCluster(
-        processors // PROCESSORS, PROCESSORS, finish=FINISH, passes=1, spread=SPREAD, output_bytes=QUERY_BYTES,
+        processors // PROCESSORS, PROCESSORS, finish=FINISH, passes=1, work=WORK, spread=SPREAD, output_bytes=QUERY_BYTES,
         write_bytes_per_second=WRITE_RATE, partition_size=partition and partition // PROCESSORS,
     )  # fmt: skip
 

@@ -29,6 +29,9 @@ GB = 1 << 30
 #: A pass over the database for every 10,000 residues, as blastp.
 PASSES = CostHint(unit="residues", startup_seconds=0.06, pass_units=10_000)
 
+#: The same where lengths do not tell which query takes long.
+BLASTN = replace(PASSES, spread=41.0)
+
 
 def queries(records: int, mean: int, longest: int = 0, complete: bool = True) -> QueryEstimate:
     return QueryEstimate(records=records, units=records * mean, longest=longest or mean, complete=complete)
@@ -105,16 +108,29 @@ def test_large_database_is_cut_to_fit_the_memory() -> None:
 
 def test_spread_of_times_needs_fragments_for_few_queries() -> None:
     """Of 5,000 queries, mpiBLAST-PIO's longest took 41 times the mean, whatever its length."""
-    blastn = replace(PASSES, spread=41.0)
 
-    def decide(records: int, slots: int, cost: CostHint = blastn) -> FragmentDecision:
+    def decide(records: int, slots: int, cost: CostHint = BLASTN) -> FragmentDecision:
         return decide_fragments((0, 0), database(10 * GB), queries(records, 1000), slots, 64 * GB, cost)
 
     found = decide(5000, 1024)
-    assert (found.n, found.is_for_tail) == (36, True) and "may take 41 times the mean" in found.why
+    assert (found.n, found.is_for_tail) == (37, True) and "may take 40 times the mean" in found.why
     assert decide(5000, 1024, PASSES).n == decide(500_000, 1024).n == 1
+    few = decide(5000, 128).sizes
+    assert set(few[:-1]) == {5, 4} and few[-1] == 1, "the first search tells which queries are long, and costs little"
     assert auto(database(10 * GB), queries(100, 400, longest=30_000), 8).is_for_tail
     assert not auto(database(80_000_000), queries(1, 2000), 2).is_for_tail
+
+
+@given(records=st.integers(1, 100_000), slots=st.integers(2, 8), seconds=st.floats(0.001, 300.0))
+def test_small_job_is_not_cut_for_the_spread(records: int, slots: int, seconds: float) -> None:
+    """On few cores, unless it lasts minutes, and its queries are so few that the longest one would end last."""
+    base = replace(database(10 * GB), least=1000 * 10 * GB / seconds, work=1.6)
+    found = decide_fragments((0, 0), base, queries(records, 1000), slots, 64 * GB, BLASTN)
+    plain = decide_fragments((0, 0), base, queries(records, 1000), slots, 64 * GB, PASSES)
+    if seconds < 9.9 or slots < 8 or records > 200:
+        assert found.sizes == plain.sizes
+    elif found.sizes != plain.sizes:
+        assert found.sizes[-1] / sum(found.sizes) <= 0.1, "what short queries cost more"
 
 
 def test_requested_fragments_are_limited_by_entries() -> None:

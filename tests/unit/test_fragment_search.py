@@ -122,5 +122,8 @@ def list_first_tasks(units: list[int], spread: float = 1.0) -> dict[int, set[typ
 
 
 def test_only_a_record_that_could_end_last_is_in_fragments() -> None:
-    assert list_first_tasks([10, 10, 500, 10]) == {1: {WholeTask}, 2: {WholeTask}, 3: {SearchTask}, 4: {WholeTask}}
+    kinds = list_first_tasks([10, 10, 500, 10, 10, 10, 10])
+    assert {batch for batch, found in kinds.items() if found == {WholeTask}} == {1, 2, 4, 5}, "the last two are shared"
+    assert kinds[3] == {SearchTask}
+    assert list_first_tasks([10] * 4) == {1: {WholeTask}, 2: {WholeTask}, 3: {SearchTask}, 4: {SearchTask}}
     assert list_first_tasks([10] * 4, spread=5.0) == {number: {SearchTask} for number in range(1, 5)}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES, count_finish_parts
-from millrace.scheduler.fragment_search import LongestFirst, SharedScan
+from millrace.scheduler.fragment_search import LONG_TIMES_MEAN, MIN_LEFT, MIN_LEFT_OF_LONG, LongestFirst, SharedScan
 
 
 def test_batch_joins_at_the_current_fragment() -> None:
@@ -80,13 +80,13 @@ def test_all_ready_batches_use_a_fragment_before_the_next(n: int, batches: int) 
     seconds=st.lists(st.integers(1, 9), min_size=1, max_size=8), n=st.integers(2, 5), drop=st.none() | st.integers(0, 7)
 )
 def test_longest_batch_is_searched_first_once_measured(seconds: list[int], n: int, drop: int | None) -> None:
-    searches = LongestFirst()
+    searches = LongestFirst([1] * n)
     for batch in range(len(seconds)):
         searches.add_batch(batch, range(1, n + 1))
     first = [searches.pop_next_search() for _ in seconds]
     assert first == [(batch, n) for batch in range(len(seconds))], "one of each, in the smallest fragment"
     for batch, cost in enumerate(seconds):
-        searches.observe_search(batch, cost)
+        searches.observe_search(batch, n, cost)
     if drop is not None:
         searches.drop_batch(drop)
     left = [batch for batch in range(len(seconds)) if batch != drop]
@@ -97,9 +97,38 @@ def test_longest_batch_is_searched_first_once_measured(seconds: list[int], n: in
 
 
 def test_unmeasured_batch_is_searched_on_rather_than_idle() -> None:
-    searches = LongestFirst()
+    searches = LongestFirst([1] * 3)
     searches.add_batch(1, [1, 2, 3])
-    assert [*iter(searches.pop_next_search, None)] == [(1, 3), (1, 1), (1, 2)]
+    assert searches.pop_next_search() == (1, 3) and searches.pop_next_search(is_idle=False) is None
+    assert [*iter(searches.pop_next_search, None)] == [(1, 1), (1, 2)]
+
+
+@given(
+    seconds=st.lists(st.integers(1, 50), min_size=1, max_size=40), slots=st.integers(1, 8), later=st.integers(0, 100),
+    sizes=st.lists(st.integers(1, 9), min_size=2, max_size=6),
+)  # fmt: skip
+def test_batch_that_cannot_end_last_is_searched_whole(
+    seconds: list[int], slots: int, later: int, sizes: list[int]
+) -> None:
+    searches = LongestFirst(sizes)
+    for batch in range(len(seconds)):
+        searches.add_batch(batch, range(1, len(sizes) + 1))
+    for batch in range(len(seconds)):
+        assert searches.pop_short_batch(slots, later) is None, "not all are measured"
+        assert searches.pop_next_search() == (batch, len(sizes))
+    for batch, cost in enumerate(seconds):
+        searches.observe_search(batch, len(sizes), cost * sizes[-1])
+    left = sum(seconds)
+    for cost in sorted(seconds, reverse=True):
+        short = searches.pop_short_batch(slots, later * sum(sizes[:-1]))
+        is_long = cost > LONG_TIMES_MEAN * sum(seconds) / len(seconds)
+        most = (left + later) / (MIN_LEFT_OF_LONG if is_long else MIN_LEFT)
+        if abs(cost * slots - most) > 1e-6 and abs(cost * len(seconds) - LONG_TIMES_MEAN * sum(seconds)) > 1e-6:
+            assert (short is not None) == (cost * slots < most)
+        if short is None:
+            assert all(searches.pop_next_search() for _ in sizes[1:])
+        left -= cost
+    assert len(searches) == 0 and searches.pop_next_search() is None
 
 
 @given(queries=st.integers(1, 1000), size=st.integers(0, 1 << 40), idle=st.integers(-500, 500))

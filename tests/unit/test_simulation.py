@@ -164,13 +164,23 @@ def test_weak_scaling_of_hsp_wrap(nodes: int, records: int, partition_size: int 
 def test_queries_of_mpiblast_pio_end_together(workload: str) -> None:
     """An eighth of its 5,000 queries, on an eighth of its 1,024 processors, in the fragments that a plan chooses."""
     trace = load_cost_trace(workload)
-    machine = SimulatedCluster(64, 2, finish=0.02, passes=1, spread=41.0, output_bytes=1e6)
+    machine = SimulatedCluster(64, 2, finish=0.02, passes=1, work=1.6, spread=41.0, output_bytes=1e6)
     planned = plan_simulated_fragments(machine, trace, 625)
     assert planned.fragments > 16 and planned.is_for_tail
     found = run(planned, trace, 625)
     assert found.efficiency > 0.92
     assert run(machine, trace, 625).efficiency < 0.8
     assert compute_static_seconds(trace, 625, 128) > 1.5 * found.seconds
+
+
+@pytest.mark.parametrize(("slots", "records"), [(2, 12), (8, 100), (128, 625)])
+def test_alike_queries_cost_little_more_for_the_tail(slots: int, records: int) -> None:
+    """Nothing takes long, though it could: no more than a tenth of CPU for it, unless the run ends so much sooner."""
+    trace = CostTrace(([300], [60.0]), "residues", 0.06, "alike")
+    machine = SimulatedCluster(slots // 2, 2, finish=0.6, passes=1, work=1.6, spread=41.0)
+    whole, cut = (run(each, trace, records) for each in (machine, plan_simulated_fragments(machine, trace, records)))
+    more = (cut.busy_seconds - whole.busy_seconds) / whole.busy_seconds
+    assert more <= max(0.1, 1.0 - cut.seconds / whole.seconds), (more, cut.seconds, whole.seconds)
 
 
 def test_output_is_written_in_the_order_of_the_input() -> None:

@@ -27,6 +27,19 @@ MAX_ROUNDS = 10
 #: Equal fragments, for each slot that should share a query whose length does not tell that it is long.
 PARTS_OF_SPREAD = 4
 
+#: Number of queries whose longest is expected to take half of ``CostHint.spread``: of n, it takes n / (n + this) of it.
+#: Fitted to the published classes of mpiBLAST-PIO's times, by drawing: 6 of 41 times the mean for 20 queries, 12 for 40,
+#: 39 for 1,000.
+QUERIES_OF_HALF_SPREAD = 100
+
+#: Least number of slots for such a plan: with fewer, the longest of the queries is seldom long enough, and the batches that
+#: slots share at the end are too large a part of the work.
+MIN_SLOTS_OF_SPREAD = 8
+
+#: Each query is first searched in a part of the database that tells whether it is long: a 40th if it takes a second, and
+#: a tenth at most, as this is all that short queries cost more.
+PROBE_PARTS, MIN_PROBE_PARTS = 40, 10
+
 #: Least speed-up that fragments must bring, times their CPU time relative to a search of the whole.
 MIN_GAIN = 1.25
 
@@ -233,7 +246,7 @@ def _decide_for_slots(
     # Only queries that could end last are searched in fragments.
     units = found.longest if told_by_length else found.units / found.number
     affordable = min(int(units * float(database.residues) / database.least), most)
-    if affordable < 2:
+    if affordable < (2 if told_by_length else MIN_PROBE_PARTS):
         return FragmentDecision(why=f"the search of the {found.told} is too short to gain by it")
     if not told_by_length:
         return _decide_for_spread(found, slots, affordable, spread)
@@ -250,12 +263,19 @@ def _decide_for_slots(
 
 
 def _decide_for_spread(found: QueryShares, slots: int, most: int, spread: float) -> FragmentDecision:
-    """Choose fragments for queries whose lengths do not tell which of them take long."""
-    together = math.ceil(min(spread / found.number, 1.0) * slots)
+    """Choose fragments for queries whose lengths do not tell which of them take long.
+
+    Args:
+        most: Maximum number of fragments, at least ``MIN_PROBE_PARTS``; this many equal ones take a second each.
+    """
+    longest = _estimate_longest(found, spread)
+    together = math.ceil(min(longest / found.number, 1.0) * slots)
     n = min(max(2, PARTS_OF_SPREAD * together), most)
+    # The last one, which is searched first, is smaller if the others are large.
+    parts = math.ceil(min(PROBE_PARTS, most) / n)
     return FragmentDecision(
-        why=f"of {found.told} for {slots} slots, one may take {spread:.0f} times the mean, whatever its length",
-        sizes=(1,) * n,
+        why=f"of {found.told} for {slots} slots, one may take {longest:.0f} times the mean, whatever its length",
+        sizes=(*(parts,) * (n - 1), *((parts,) if parts == 1 else (parts - 1, 1))),
         is_for_tail=True,
     )
 
@@ -272,9 +292,15 @@ def _estimate_speedup(found: QueryShares, slots: int, part: float = 0.0) -> floa
 
 
 def _estimate_speedup_of_spread(found: QueryShares, slots: int, spread: float) -> float:
-    """Estimate the same where one query takes ``spread`` times the mean, and begins last."""
-    longest = min(spread, found.number) if spread > 1.0 else 0.0
-    return 1.0 + (1.0 - 1.0 / slots) * longest * slots / found.number
+    """Estimate the same where lengths do not tell which query takes long, and the longest begins last."""
+    if slots < MIN_SLOTS_OF_SPREAD:
+        return 1.0
+    return 1.0 + (1.0 - 1.0 / slots) * _estimate_longest(found, spread) * slots / found.number
+
+
+def _estimate_longest(found: QueryShares, spread: float) -> float:
+    """Estimate how many times the mean the longest query takes; 0: its length tells."""
+    return spread * found.number / (found.number + QUERIES_OF_HALF_SPREAD) if spread > 1.0 else 0.0
 
 
 def taper_fragment_sizes(together: int, affordable: int, most: int) -> tuple[int, ...]:

@@ -102,7 +102,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
         is_for_tail = self.fragmented is not None and self.fragmented.is_for_tail
         in_fragments = self.fragmented is not None and not is_for_tail
         n_starts = self.n_fragments + 1 if in_fragments else 1
-        cost = msgspec.structs.replace(self.cost, startup_seconds=self.cost.startup_seconds * n_starts)
+        # Without fragments, nothing can be done about a record that takes long although it is short.
+        spread = self.cost.spread if is_for_tail else 1.0
+        cost = msgspec.structs.replace(self.cost, startup_seconds=self.cost.startup_seconds * n_starts, spread=spread)
         size = (1, 0) if cost.max_records == 1 else self.batch_size
         ahead = MIN_BATCHES_PER_SCAN if in_fragments else 0
         return CutPlanner(self.slots, cost, size, least_ahead=ahead, begins_all=is_for_tail)
@@ -135,8 +137,9 @@ class BatchScheduler:
         self._parts: dict[BatchId, BatchExtent] = {}
         #: Tasks that run or wait for a slot.
         self._tasks: dict[TaskId, SlotTask] = {}
-        #: Units of all unfinished batches, and those not yet cut; None: unknown.
-        self._unfinished_units = 0
+        #: Units of each batch without an attempt, their sum, and those not yet cut; None: unknown.
+        self._unstarted: dict[BatchId, int] = {}
+        self._unstarted_units = 0
         self._uncut_units: float | None = None
         #: Batches that must run alone on their node.
         self._alone: set[BatchId] = set()
@@ -183,7 +186,7 @@ class BatchScheduler:
             case RunBegun():
                 self._gather_until = now + MAX_GATHER_SECONDS
             case BatchCut(part):
-                self._track_batches([part])
+                self._add_batches([part])
                 if self._uncut_units is not None:
                     self._uncut_units -= part.units
                 stays_whole = (part.first, part.last) in self._settings.begun
@@ -205,7 +208,7 @@ class BatchScheduler:
             case SlotsChanged(slots):
                 self._cutting.slots = slots
             case VerificationRequested(part, attempt, urgent, over):
-                self._track_batches([part])
+                self._parts[part.batch] = part
                 return [self._submit_order(TaskOrder(part.batch, CompareTask(over), attempt, urgent))]
             case RunInterrupted():
                 return [*self._interruption.handle_signal(now)]
@@ -217,14 +220,14 @@ class BatchScheduler:
 
     def _handle_split(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[SchedulerAction]:
         self._forget_batch(whole)
-        self._track_batches(parts)
+        self._add_batches(parts)
         return self._convert_steps(self._lives.replace_split_batch(whole, parts))
 
     def _handle_division(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[SchedulerAction]:
         assert self._fragments  # only a search in fragments asks for this
         if parts:
             self._lives.replace_divided_batch(whole, parts)
-            self._track_batches(parts)
+            self._parts.update({part.batch: part for part in parts})
             orders = self._fragments.finish_divided(whole, parts)
             self._forget_batch(whole)
         else:
@@ -251,13 +254,17 @@ class BatchScheduler:
         part = self._parts[run.batch]
         if run.alone:
             self._alone.add(run.batch)
+        self._mark_started(run.batch)
         if not self._fragments or self._is_searched_whole(part):
             return [self._submit_order(TaskOrder(run.batch, WholeTask(), run.attempt, run.urgent))]
         self._fragments.begin_attempt(part, run.attempt)
         return []
 
     def _is_searched_whole(self, part: BatchExtent) -> bool:
-        """Tell whether a batch is searched in the whole database, as fragments would not end the run sooner."""
+        """Tell whether a batch is searched in the whole database, as fragments would not end the run sooner.
+
+        That is so if it ends before the batches that start after it can keep all slots busy.
+        """
         assert self._fragments and self._settings.fragmented
         if part.first == part.last:
             return True  # there are no candidates to find
@@ -265,18 +272,22 @@ class BatchScheduler:
             return False
         # One of its records may take ``spread`` times the mean.
         longest = part.units * (1 + (self._settings.cost.spread - 1) / part.records)
-        return longest * self._cutting.slots <= self._uncut_units + self._unfinished_units
+        return longest * self._cutting.slots <= self._uncut_units + self._unstarted_units + part.units
 
-    def _track_batches(self, parts: Sequence[BatchExtent]) -> None:
+    def _add_batches(self, parts: Sequence[BatchExtent]) -> None:
         for part in parts:
             self._parts[part.batch] = part
-            self._unfinished_units += part.units
+            self._unstarted[part.batch] = part.units
+            self._unstarted_units += part.units
+
+    def _mark_started(self, batch: BatchId) -> None:
+        self._unstarted_units -= self._unstarted.pop(batch, 0)
 
     def _forget_batch(self, batch: BatchId) -> None:
         if self._fragments:
             self._fragments.forget_batch(batch)
-        if part := self._parts.pop(batch, None):
-            self._unfinished_units -= part.units
+        self._mark_started(batch)
+        self._parts.pop(batch, None)
         self._alone.discard(batch)
 
     # Tasks
@@ -303,7 +314,7 @@ class BatchScheduler:
         return [*actions, *self._hand_out_tasks()]
 
     def _hand_out_tasks(self) -> list[SchedulerAction]:
-        """Submit finishes, then searches: one more than the slots work on, or all if nodes choose by what they hold."""
+        """Submit finishes, then searches: twice as many as slots, or all if nodes choose by what they hold."""
         actions: list[SchedulerAction] = []
         if not self._fragments or self._interruption:
             return actions
@@ -314,8 +325,9 @@ class BatchScheduler:
             actions += map(self._submit_order, found)
         fragmented = self._settings.fragmented
         most = MAX_SEARCHES_TO_CHOOSE if fragmented and fragmented.volumes else 2 * slots
-        while len(self._tasks) < most and (search := self._fragments.pop_next_search()):
-            actions.append(self._submit_order(search))
+        later = ((self._uncut_units or 0.0) + self._unstarted_units) * self._cutting.cost.per_unit
+        while (n := len(self._tasks)) < most and (order := self._fragments.pop_next_task(slots, n, later)):
+            actions.append(self._submit_order(order))
         return actions
 
     def _handle_ended_task(self, ended: TaskEnded) -> list[SchedulerAction]:
@@ -331,7 +343,7 @@ class BatchScheduler:
         if result is None:
             return self._settle_attempt(task.batch)
         seconds: float | None = ended.wall_seconds
-        if self._fragments:
+        if self._fragments and not isinstance(task.kind, WholeTask):
             searched = self._fragments.estimate_seconds(task.batch)
             seconds = None if searched is None else ended.wall_seconds + searched
         if isinstance(task.kind, WholeTask):

@@ -59,6 +59,7 @@ class SimulatedCluster:
         failing: Records, 0-based, for which the tool always fails.
         finish: Time of the search of a record's candidates, as a share of that of its search in the whole database.
         passes: Number of searches of each candidate where a record's rows are written in slices; 0: they never are.
+        work: See ``DatabaseFacts.work``.
         output_bytes: Output of a record of mean time; others have more or less in proportion to their time.
         write_bytes_per_second: Rate at which all nodes together write the output, in the order of the input.
     """
@@ -84,6 +85,7 @@ class SimulatedCluster:
     failing: Collection[int] = frozenset()
     finish: float = 0.0
     passes: int = 0
+    work: float = 1.0
     output_bytes: float = 0.0
     write_bytes_per_second: float = 1e9
 
@@ -121,6 +123,8 @@ class SimulationOutcome:
     slices: int = 0
     #: Seconds from the end of the last task until all output is written.
     write_seconds: float = 0.0
+    #: Seconds of a core with a task, copies included, as the mean over all cores.
+    busy_seconds: float = 0.0
 
 
 #: Number of records drawn; a longer input repeats them.
@@ -455,7 +459,7 @@ def plan_simulated_fragments(machine: SimulatedCluster, trace: CostTrace, record
     units = trace.count_units_before(records)
     seconds = trace.sum_seconds_before(records)
     facts = DatabaseFacts(
-        entries=MAX_FRAGMENTS, residues=1, least=units / seconds * LEAST_SEARCH_SECONDS, work=1.0 + machine.finish
+        entries=MAX_FRAGMENTS, residues=1, least=units / seconds * LEAST_SEARCH_SECONDS, work=machine.work
     )
     decision = decide_fragments(
         (0, 0), facts, QueryEstimate(records=records, units=units, longest=cost.longest), machine.nodes * machine.cores,

@@ -209,5 +209,5 @@ class ClusterSimulation:
             coordinator_share=self._root.handled * machine.service_seconds / seconds,
             leader_share=busiest * machine.service_seconds / seconds, loads=nodes.loads,
             retries=done.scheduler.n_retries, quarantined=done.quarantined, slices=done.slices,
-            write_seconds=seconds - last_end,
+            write_seconds=seconds - last_end, busy_seconds=nodes.count_busy_seconds(last_end) / cores,
         )  # fmt: skip
