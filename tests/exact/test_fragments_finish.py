@@ -219,7 +219,7 @@ def kin(bench_of: Path, tmp_path: Path) -> Path:
 def test_one_long_query_among_short_ones_is_in_fragments(data: Path, tmp_path: Path) -> None:
     """The plan decides by the queries; the others are searched whole, and the bytes are those of the serial run."""
     entries = [b"".join(record.splitlines()[1:]) for record in records(data / "proteins_db.faa")]
-    copies = (b">e%d_%d\n%b\n" % (copy, k, entry) for copy in range(2) for k, entry in enumerate(entries))
+    copies = (b">e%d_%d\n%b\n" % (copy, k, entry) for copy in range(5) for k, entry in enumerate(entries))
     (tmp_path / "db.faa").write_bytes(b"".join(copies))
     long = b"".join(entries[:40])[:9000]
     queries = [*(entry[:300] for entry in entries[50:52]), long]

@@ -133,6 +133,12 @@ def test_small_job_is_not_cut_for_the_spread(records: int, slots: int, seconds: 
         assert found.sizes[-1] / sum(found.sizes) <= 0.1, "what short queries cost more"
 
 
+@pytest.mark.parametrize(("seconds", "is_cut"), [(5.0, False), (30.0, True)])
+def test_long_query_among_short_ones_is_cut_if_it_pays(seconds: float, is_cut: bool) -> None:
+    base = replace(database(GB), least=30_000 * GB / seconds)
+    assert (auto(base, queries(100, 400, longest=30_000), 8).n > 1) is is_cut
+
+
 def test_requested_fragments_are_limited_by_entries() -> None:
     def asked(number: int, size: int, entries: int = 1000) -> int:
         return decide_fragments((number, size), database(GB, entries), None, 4, GB, PASSES).n

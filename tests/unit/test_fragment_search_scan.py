@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES, count_finish_parts
-from millrace.scheduler.fragment_search import LONG_TIMES_MEAN, MIN_LEFT, MIN_LEFT_OF_LONG, LongestFirst, SharedScan
+from millrace.scheduler.fragment_search import (
+    MIN_LEFT_IF_ALIKE,
+    MIN_LEFT_IF_SKEWED,
+    SKEWED_TIMES_MEAN,
+    LongestFirst,
+    SharedScan,
+)
 
 
 def test_batch_joins_at_the_current_fragment() -> None:
@@ -119,12 +125,13 @@ def test_batch_that_cannot_end_last_is_searched_whole(
     for batch, cost in enumerate(seconds):
         searches.observe_search(batch, len(sizes), cost * sizes[-1])
     left = sum(seconds)
+    is_skewed = max(seconds) * len(seconds) > SKEWED_TIMES_MEAN * left
+    assume(abs(max(seconds) * len(seconds) - SKEWED_TIMES_MEAN * left) > 1e-6)
+    least = MIN_LEFT_IF_SKEWED if is_skewed else MIN_LEFT_IF_ALIKE
     for cost in sorted(seconds, reverse=True):
         short = searches.pop_short_batch(slots, later * sum(sizes[:-1]))
-        is_long = cost > LONG_TIMES_MEAN * sum(seconds) / len(seconds)
-        most = (left + later) / (MIN_LEFT_OF_LONG if is_long else MIN_LEFT)
-        if abs(cost * slots - most) > 1e-6 and abs(cost * len(seconds) - LONG_TIMES_MEAN * sum(seconds)) > 1e-6:
-            assert (short is not None) == (cost * slots < most)
+        if abs(cost * slots - (left + later) / least) > 1e-6:
+            assert (short is not None) == (cost * slots < (left + later) / least)
         if short is None:
             assert all(searches.pop_next_search() for _ in sizes[1:])
         left -= cost

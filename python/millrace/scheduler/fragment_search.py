@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from millrace import _core
 
 
-#: A batch is searched whole if what is left for each slot takes at least this many times as long. A batch of many times the
-#: mean may have to wait for a slot, and its time is estimated from one fragment. Of the others, as many as half of the
-#: slots are shared at the end: to finish more of them would cost more than the slots that would be idle.
-MIN_LEFT_OF_LONG, MIN_LEFT = 2.0, 0.5
+#: A batch is searched whole if what is left for each slot takes at least this many times as long: where some take far
+#: longer than the mean, as its time is estimated from one fragment, and it may have to wait for a slot; and where all are
+#: alike. Then as many as half of the slots are shared: to finish more of them would cost more than idle slots.
+MIN_LEFT_IF_SKEWED, MIN_LEFT_IF_ALIKE = 2.0, 0.5
 
-#: A long batch takes at least this many times the mean.
-LONG_TIMES_MEAN = 3.0
+#: Least longest time, in multiples of the mean, of batches that are not alike.
+SKEWED_TIMES_MEAN = 3.0
 
 
 class SearchOrder(Protocol):
@@ -112,8 +112,8 @@ class LongestFirst:
         #: Their estimated seconds for each waiting search, and the sum over all these searches.
         self._search_seconds: dict[int, float] = {}
         self._left_seconds = 0.0
-        #: Number of batches measured so far, and their estimated seconds.
-        self._n_measured, self._measured_seconds = 0, 0.0
+        #: Number of batches measured so far, and their estimated seconds: of all, and of the longest.
+        self._n_measured, self._measured_seconds, self._longest_seconds = 0, 0.0, 0.0
         self._count = 0
 
     def add_batch(self, batch: int, fragments: Iterable[int]) -> None:
@@ -141,6 +141,7 @@ class LongestFirst:
         self._left_seconds += left
         self._n_measured += 1
         self._measured_seconds += left
+        self._longest_seconds = max(self._longest_seconds, left)
 
     def pop_next_search(self, *, is_idle: bool = True) -> tuple[int, int] | None:
         if self._fresh:
@@ -158,7 +159,8 @@ class LongestFirst:
             return None
         seconds = len(self._waiting[batch]) * self._search_seconds[batch]
         mean = self._measured_seconds / self._n_measured
-        least = MIN_LEFT_OF_LONG if seconds > LONG_TIMES_MEAN * mean else MIN_LEFT
+        is_skewed = self._longest_seconds > SKEWED_TIMES_MEAN * mean
+        least = MIN_LEFT_IF_SKEWED if is_skewed else MIN_LEFT_IF_ALIKE
         if least * seconds * slots > self._left_seconds + len(self._unmeasured) * mean + later_seconds:
             return None
         self.drop_batch(batch)
