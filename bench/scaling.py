@@ -1,10 +1,10 @@
 """The figures and charts of docs/scaling.md: published experiments, again, in simulation.
 
-    python -m bench.scaling               # all of them; an hour of one core
-    python -m bench.scaling prefetch      # one of: weak, tail, strong, prefetch, large, memory
+    python -m bench.scaling               # all of them; hours of one core
+    python -m bench.scaling weak          # one of: weak, strong, partitions, segments, tools, prefetch, memory, large
     python -m bench.scaling charts        # draw again what is in docs/scaling/figures.json
 
-Every figure is put into docs/scaling/figures.json as soon as it is there.
+Every figure is put into docs/scaling/figures.json as soon as it is there, and printed as a row of a table.
 """
 
 from __future__ import annotations
@@ -20,25 +20,52 @@ from pathlib import Path
 from typing import Any
 
 from bench.svg import Line, chart
-from millrace.extensions.simulate.cost_trace import CostTrace, SimulatedCluster, load_cost_trace
+from millrace.extensions.simulate.cost_trace import (
+    CostTrace,
+    SimulatedCluster,
+    load_cost_trace,
+    plan_simulated_fragments,
+)
 from millrace.extensions.simulate.simulation import ClusterSimulation
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "scaling"
 FIGURES = OUT / "figures.json"
-BLASTP = str(ROOT / "bench" / "traces" / "blastp.jsonl")
+TRACES = ROOT / "bench" / "traces"
+BLASTP = str(TRACES / "blastp.jsonl")
 
-#: Cores of a node of Kraken, on which HSP-Wrap was measured, and work for each core there.
+#: Cores of a node of Kraken, on which HSP-Wrap was measured; its Table 4.1: nodes, sequences, seconds.
 CORES = 12
-HSP_WRAP_WORK = 1707.0
-HSP_WRAP = [(48, 1724.0), (12_288, 1707.0)]
+TABLE_4_1 = [
+    (4, 760, 1724.39), (16, 3_040, 1611.94), (64, 12_160, 1649.85), (256, 48_640, 1688.84), (512, 97_280, 1718.87),
+    (1024, 194_560, 1706.65),
+]  # fmt: skip
+#: Core seconds of a sequence, from the last row; its losses are in them.
+SEQUENCE_SECONDS = 1706.65 * 12_288 / 194_560
 
-WEAK = [4, 16, 64, 256, 1024]
+#: Output of a sequence: BLAST's report with the 250 alignments that it has at most; and the rate of a parallel filesystem.
+SEQUENCE_BYTES, WRITE_RATE = 3e5, 2e9
+
+#: mpiBLAST-PIO: queries, processors of a node of System X, processors; master seconds of its Table 2 by partition size.
+STRONG_QUERIES, PROCESSORS = 5_000, 2
+STRONG = [128, 256, 512, 1024]
+TABLE_2 = {32: 91.20, 64: 161.31, 128: 302.91, 1024: 902.15}
+WORKLOADS = ("balanced", "skewed")
+#: The same machine with the planner's facts of blastn (``CostHint.spread``, ``DatabaseFacts.work``), an assumed finish, and
+#: 1 MB of report a query.
+SPREAD, WORK, FINISH, QUERY_BYTES = 41.0, 1.6, 0.02, 1e6
+
+#: Idle seconds of a worker without prefetching, by queries of a segment (Table 1): 5 partitions of 32 workers.
+TABLE_1 = {1: 279.15, 5: 99.58, 10: 71.64, 20: 54.54}
+SEGMENT_QUERIES, SEGMENT_NODES, SEGMENT_PARTITION = 1_000, 80, 16
+
+#: Other tools of HSP-Wrap's chapter 4, nodes, and records for each core.
+TOOLS = ("hmmscan", "muscle", "psiblast", "vina")
+TOOL_NODES = (4, 64, 1024)
+TOOL_RECORDS = 16
+
 LARGE = [8334]
-STRONG = [2, 4, 8, 16, 32, 64, 86]
-STRONG_QUERIES = 126_000
-#: Fragments of the harder case, as the tail of a run needs them.
-TAIL_FRAGMENTS = 16
+LARGE_WORK = 1707.0
 PREFETCH = 22
 LATENCIES = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]
 
@@ -51,13 +78,19 @@ MEMORY_WORK = 100.0
 Figures = dict[str, dict[str, Any]]
 
 
-def simulate(figures: Figures, name: str, machine: SimulatedCluster, trace: Any, records: int) -> None:
-    """Add one figure, and say it."""
+def simulate(figures: Figures, name: str, machine: SimulatedCluster, trace: CostTrace, records: int) -> None:
+    """Add one figure, and print it."""
     began = time.process_time()
     found = dataclasses.asdict(ClusterSimulation(machine, trace, records).run())
-    figures[name] = found | {"trace": trace.words, "cpu_seconds": round(time.process_time() - began, 1)}
+    used = {"trace": trace.words, "fragments": machine.fragments, "cpu_seconds": round(time.process_time() - began, 1)}
+    figures[name] = found | used
     save(figures)
-    print(f"{name}: {found['seconds']:.1f} s, {found['efficiency']:.2%}, {found['tasks']} tasks", flush=True)
+    busy, idle = found["coordinator_share"] * found["seconds"], found["seconds"] - found["busy_seconds"]
+    print(
+        f"| {name} | {found['partitions']} | {machine.fragments} | {found['seconds']:,.0f} s | {found['efficiency']:.1%} "
+        f"| coordinator busy {busy:.1f} s, idle {idle:.1f} s, {found['tasks']} tasks, {found['copies']} copies |",
+        flush=True,
+    )
 
 
 def compute_static_seconds(trace: CostTrace, records: int, cores: int) -> float:
@@ -74,7 +107,7 @@ def compute_in_order_seconds(trace: CostTrace, records: int, cores: int) -> floa
     No dispatcher that learns the cost of a record only by running it does better, except by luck: a long record at the
     end of the input ends last.
     """
-    begun = max(records - math.ceil(4 * trace.longest_seconds / trace.mean_seconds) * cores, 0)
+    begun = max(records - math.ceil(4 * trace.find_longest_seconds(records) / trace.mean_seconds) * cores, 0)
     last = begin = trace.sum_seconds_before(begun) / cores
     free = [begin] * cores
     for record in range(begun, records):
@@ -85,38 +118,71 @@ def compute_in_order_seconds(trace: CostTrace, records: int, cores: int) -> floa
 
 
 def save(figures: Figures) -> None:
+    """Save the figures beside those that another process has saved."""
+    figures |= json.loads(FIGURES.read_text()) | figures if FIGURES.exists() else {}
     FIGURES.write_text(json.dumps(dict(sorted(figures.items())), indent=1) + "\n")
 
 
 def weak(figures: Figures) -> None:
-    """HSP-Wrap: the same work for each core, 48 to 12,288 cores."""
-    traces = {
-        "blastp": load_cost_trace(BLASTP, 1.0),
-        "lognormal": load_cost_trace("lognormal:1,1"),
-        "lengths": load_cost_trace("lengths:1,1"),
-    }
-    for name, trace in traces.items():
-        for nodes in WEAK:
-            records = round(HSP_WRAP_WORK * nodes * CORES / trace.mean_seconds)
-            simulate(figures, f"weak {name} {nodes * CORES}", SimulatedCluster(nodes, CORES), trace, records)
+    """HSP-Wrap, Table 4.1: 15.8 sequences a core on 48 to 12,288 cores, output included."""
+    trace = load_cost_trace(BLASTP, SEQUENCE_SECONDS)
+    for nodes, sequences, _ in TABLE_4_1:
+        machine = SimulatedCluster(nodes, CORES, output_bytes=SEQUENCE_BYTES, write_bytes_per_second=WRITE_RATE)
+        planned = plan_simulated_fragments(machine, trace, sequences)
+        simulate(figures, f"weak {nodes * CORES}", planned, trace, sequences)
 
 
-def tail(figures: Figures) -> None:
-    """What is lost at the end of the harder cases: the least that can be, and with fragments of the database."""
-    whole, split = load_cost_trace("lognormal:1,1"), load_cost_trace("lognormal:1,1", fragments=TAIL_FRAGMENTS)
-    for nodes in WEAK:
-        cores = nodes * CORES
-        records = round(HSP_WRAP_WORK * cores / whole.mean_seconds)
-        seconds = compute_in_order_seconds(whole, records, cores)
-        figures[f"tail least {cores}"] = {
-            "seconds": seconds, "efficiency": whole.sum_seconds_before(records) / cores / seconds,
-        }  # fmt: skip
-        records = round(HSP_WRAP_WORK * cores / split.mean_seconds)
-        simulate(figures, f"tail fragments {cores}", SimulatedCluster(nodes, CORES), split, records)
-    for fragments in (1, TAIL_FRAGMENTS):
-        trace = load_cost_trace("skewed", fragments=fragments)
-        records = round(HSP_WRAP_WORK * cores / trace.mean_seconds)
-        simulate(figures, f"tail skewed {fragments} {cores}", SimulatedCluster(nodes, CORES), trace, records)
+def make_system_x(processors: int, partition: int | None = None) -> SimulatedCluster:
+    """Return mpiBLAST-PIO's machine, with partitions of so many processors."""
+    return SimulatedCluster(
+        processors // PROCESSORS, PROCESSORS, finish=FINISH, passes=1, work=WORK, spread=SPREAD, output_bytes=QUERY_BYTES,
+        write_bytes_per_second=WRITE_RATE, partition_size=partition and partition // PROCESSORS,
+    )  # fmt: skip
+
+
+def strong(figures: Figures) -> None:
+    """mpiBLAST-PIO: 5,000 queries on 128 to 1,024 processors, each workload alone, finish and output included."""
+    for workload in WORKLOADS:
+        trace = load_cost_trace(workload)
+        for processors in STRONG:
+            planned = plan_simulated_fragments(make_system_x(processors), trace, STRONG_QUERIES)
+            simulate(figures, f"strong {workload} {processors}", planned, trace, STRONG_QUERIES)
+            seconds = compute_static_seconds(trace, STRONG_QUERIES, processors)
+            figures[f"strong static {workload} {processors}"] = {
+                "seconds": seconds, "efficiency": trace.sum_seconds_before(STRONG_QUERIES) / processors / seconds,
+            }  # fmt: skip
+    save(figures)
+
+
+def partitions(figures: Figures) -> None:
+    """mpiBLAST-PIO, Table 2: the coordinator at 1,024 processors, by partition size."""
+    trace = load_cost_trace("balanced")
+    for size in TABLE_2:
+        planned = plan_simulated_fragments(make_system_x(1024, size), trace, STRONG_QUERIES)
+        simulate(figures, f"partitions {size}", planned, trace, STRONG_QUERIES)
+
+
+def segments(figures: Figures) -> None:
+    """mpiBLAST-PIO, Table 1: the idle time of a worker, by queries of a segment."""
+    trace = load_cost_trace("balanced")
+    for queries in TABLE_1:
+        for prefetch in (True, False):
+            machine = SimulatedCluster(
+                SEGMENT_NODES, PROCESSORS, batch=queries, prefetch=prefetch, fragments=32, finish=FINISH, passes=1,
+                partition_size=SEGMENT_PARTITION,
+            )  # fmt: skip
+            name = f"segments {'with' if prefetch else 'without'} {queries}"
+            simulate(figures, name, machine, trace, SEGMENT_QUERIES)
+
+
+def tools(figures: Figures) -> None:
+    """HSP-Wrap, chapter 4: the other tools, with the spread of measured traces, weak scaling."""
+    for tool in TOOLS:
+        trace = load_cost_trace(str(TRACES / f"{tool}.jsonl"), SEQUENCE_SECONDS)
+        for nodes in TOOL_NODES:
+            records = TOOL_RECORDS * nodes * CORES
+            machine = SimulatedCluster(nodes, CORES, output_bytes=SEQUENCE_BYTES, write_bytes_per_second=WRITE_RATE)
+            simulate(figures, f"tools {tool} {nodes * CORES}", machine, trace, records)
 
 
 def memory(figures: Figures) -> None:
@@ -130,20 +196,6 @@ def memory(figures: Figures) -> None:
                 homes=homes,
             )  # fmt: skip
             simulate(figures, f"memory {'homes' if homes else 'any'} {resident}", machine, trace, records)
-
-
-def strong(figures: Figures) -> None:
-    """mpiBLAST-PIO: one job of skewed queries on more and more cores, against a division made beforehand."""
-    whole, split = load_cost_trace("skewed"), load_cost_trace("skewed", fragments=16)
-    for nodes in STRONG:
-        cores = nodes * CORES
-        simulate(figures, f"strong whole {cores}", SimulatedCluster(nodes, CORES), whole, STRONG_QUERIES)
-        simulate(figures, f"strong fragments {cores}", SimulatedCluster(nodes, CORES), split, 16 * STRONG_QUERIES)
-        seconds = compute_static_seconds(whole, STRONG_QUERIES, cores)
-        figures[f"strong static {cores}"] = {
-            "seconds": seconds, "efficiency": whole.sum_seconds_before(STRONG_QUERIES) / cores / seconds,
-        }  # fmt: skip
-    save(figures)
 
 
 def prefetch(figures: Figures) -> None:
@@ -160,7 +212,7 @@ def large(figures: Figures) -> None:
     """100,000 cores with partitions, and the same work for each core."""
     trace = load_cost_trace(BLASTP, 1.0)
     for nodes in LARGE:
-        records = round(HSP_WRAP_WORK * nodes * CORES / trace.mean_seconds)
+        records = round(LARGE_WORK * nodes * CORES / trace.mean_seconds)
         simulate(figures, f"large blastp {nodes * CORES}", SimulatedCluster(nodes, CORES), trace, records)
 
 
@@ -172,35 +224,22 @@ def points(figures: Figures, name: str, key: str) -> list[tuple[float, float]]:
 def charts(figures: Figures) -> None:
     """Draw what is there."""
     files: dict[str, Any] = {
-        "weak": (
-            "The same work for each core (HSP-Wrap's experiment)", "cores", "seconds",
-            [
-                Line("measured blastp trace", points(figures, "weak blastp ", "seconds")),
-                Line("lognormal, sigma 1", points(figures, "weak lognormal ", "seconds")),
-                Line("HSP-Wrap, published", HSP_WRAP, dashed=True),
-            ],
-            (0, 2000), [0, 500, 1000, 1500, 2000],
-        ),
         "efficiency": (
-            "Parallel efficiency at 1,707 s of work for each core", "cores", "efficiency",
+            "Weak scaling with the counts of HSP-Wrap's Table 4.1, output included", "cores", "efficiency",
             [
-                Line("measured blastp trace", points(figures, "weak blastp ", "efficiency")),
-                Line("lognormal, sigma 1", points(figures, "weak lognormal ", "efficiency")),
-                Line("lognormal, told by the length", points(figures, "weak lengths ", "efficiency")),
-                Line("lognormal, 16 fragments", points(figures, "tail fragments ", "efficiency")),
-                Line("lognormal, record by record without any overhead", points(figures, "tail least ", "efficiency"), dashed=True),
+                Line("spread of the measured blastp trace, simulated", points(figures, "weak ", "efficiency")),
+                Line("HSP-Wrap, measured, against its 48 cores", [(nodes * CORES, TABLE_4_1[0][2] / seconds) for nodes, _, seconds in TABLE_4_1], dashed=True),
             ],
-            (0.9, 1.0), [0.9, 0.92, 0.94, 0.96, 0.98, 1.0], "{:.0%}",
+            (0.9, 1.1), [0.9, 0.95, 1.0, 1.05, 1.1], "{:.0%}",
         ),
         "strong": (
-            "One job of skewed queries on more cores (mpiBLAST-PIO's experiment)", "cores", "efficiency",
+            "5,000 queries on more processors (mpiBLAST-PIO), output included", "processors", "efficiency",
             [
-                Line("16 fragments", points(figures, "strong fragments ", "efficiency")),
-                Line("whole database", points(figures, "strong whole ", "efficiency")),
-                Line("divided beforehand, no scheduler", points(figures, "strong static ", "efficiency")),
-                Line("mpiBLAST-PIO at 1,024, published", [(1024, 0.92)], dashed=True),
+                *(Line(f"{workload}, simulated", points(figures, f"strong {workload} ", "efficiency")) for workload in WORKLOADS),
+                *(Line(f"{workload}, divided beforehand", points(figures, f"strong static {workload} ", "efficiency")) for workload in WORKLOADS),
+                Line("mpiBLAST-PIO at 1,024, measured", [(1024, 0.92)], dashed=True),
             ],
-            (0.3, 1.0), [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], "{:.0%}",
+            (0.0, 1.0), [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], "{:.0%}",
         ),
         "memory": (
             "64 fragments of a database on 16 nodes: each node is given again what it has", "fragments that the memory of a node holds",
@@ -226,7 +265,10 @@ def charts(figures: Figures) -> None:
             (OUT / f"{name}.svg").write_text(chart(title, x_name, y_name, known, *axis))
 
 
-EXPERIMENTS = {"memory": memory, "prefetch": prefetch, "strong": strong, "weak": weak, "tail": tail, "large": large}
+EXPERIMENTS = {
+    "weak": weak, "strong": strong, "partitions": partitions, "segments": segments, "tools": tools, "prefetch": prefetch,
+    "memory": memory, "large": large,
+}  # fmt: skip
 
 
 def main(names: list[str]) -> None:

@@ -213,3 +213,21 @@ def kin(bench_of: Path, tmp_path: Path) -> Path:
     shutil.copy(bench_of / "protein.faa", tmp_path / "q.fna")
     shutil.copy(bench_of / "relatives.faa", tmp_path / "db.fna")
     return tmp_path
+
+
+@pytest.mark.slow
+def test_one_long_query_among_short_ones_is_in_fragments(data: Path, tmp_path: Path) -> None:
+    """The plan decides by the queries; the others are searched whole, and the bytes are those of the serial run."""
+    entries = [b"".join(record.splitlines()[1:]) for record in records(data / "proteins_db.faa")]
+    copies = (b">e%d_%d\n%b\n" % (copy, k, entry) for copy in range(5) for k, entry in enumerate(entries))
+    (tmp_path / "db.faa").write_bytes(b"".join(copies))
+    long = b"".join(entries[:40])[:9000]
+    queries = [*(entry[:300] for entry in entries[50:52]), long]
+    (tmp_path / "q.faa").write_bytes(b"".join(b">q%d\n%b\n" % (k, query) for k, query in enumerate(queries)))
+    make = ["makeblastdb", "-in", "db.faa", "-dbtype", "prot", "-out", "db"]
+    subprocess.run(make, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    tool = ["blastp", "-query", "q.faa", "-db", "db", "-outfmt", "6"]
+    run(tmp_path, tool, "--fragments", "auto", "--batch", "1")
+    events = [e for e in read_typed_events(tmp_path / "run" / "events.jsonl") if isinstance(e, TaskEvent)]
+    assert {event.first for event in events if event.fragment > 0} == {2}
+    assert {event.first for event in events if event.fragment == 0} == {0, 1, 2}, "whole, or the finish of the long one"

@@ -127,7 +127,7 @@ def fragmented(choose: random.Random, n: int) -> FragmentPlan:
     return FragmentPlan(
         fragments=tuple(DatabaseFragment(first=k, last=k + 1, size=1, argv=()) for k in range(n)),
         found=OutputUse(name="found", path=""), finish=(), database="", divisible=way == "divisible" or choose.random() < 0.3,
-        ranked=rank if way in ("slices", "ranks") else None,
+        ranked=rank if way in ("slices", "ranks") else None, is_for_tail=choose.random() < 0.4,
     )  # fmt: skip
 
 
@@ -215,7 +215,7 @@ class Start:
         self.proven = any(not task.quarantined for task in tasks)
         self.scheduler = BatchScheduler(
             SchedulerSettings(
-                slots=sum(slots), cost=CostHint(unit=self.choose.choice(["residues", "records"])), batch_size=job.batch_size,
+                slots=sum(slots), cost=CostHint(unit=self.choose.choice(["residues", "records"]), spread=self.choose.choice([1.0, 1.0, 5.0])), batch_size=job.batch_size,
                 retries=job.retries, stop_on_failure=job.stop_on_failure, is_proven=self.proven,
                 is_file=self.choose.random() < 0.8, fragmented=job.fragmented, n_nodes=self.n_nodes,
                 begun={(each.first, each.last): each.found for each in self.begun},

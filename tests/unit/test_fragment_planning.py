@@ -29,6 +29,9 @@ GB = 1 << 30
 #: A pass over the database for every 10,000 residues, as blastp.
 PASSES = CostHint(unit="residues", startup_seconds=0.06, pass_units=10_000)
 
+#: The same where lengths do not tell which query takes long.
+BLASTN = replace(PASSES, spread=41.0)
+
 
 def queries(records: int, mean: int, longest: int = 0, complete: bool = True) -> QueryEstimate:
     return QueryEstimate(records=records, units=records * mean, longest=longest or mean, complete=complete)
@@ -60,7 +63,7 @@ def test_one_long_query_gets_rounds_of_ever_shorter_tasks() -> None:
 def test_one_dominant_query_is_searched_in_fragments() -> None:
     """It is longer than all others together."""
     # It is six times as long as what a slot has to do: six slots work at it.
-    assert auto(database(10 * GB), queries(100, 400, longest=30_000), 8).sizes[:7] == (16, 16, 16, 16, 16, 16, 8)
+    assert auto(database(10 * GB), queries(100, 400, longest=30_000), 8).sizes[:7] == (*(256,) * 6, 128)
 
 
 def test_more_slots_than_a_search_can_be_cut_for_get_equal_parts() -> None:
@@ -103,6 +106,39 @@ def test_large_database_is_cut_to_fit_the_memory() -> None:
     assert "read it again" in auto(database(GB // 4), queries(200, 400), 2, GB // 8).why
 
 
+def test_spread_of_times_needs_fragments_for_few_queries() -> None:
+    """Of 5,000 queries, mpiBLAST-PIO's longest took 41 times the mean, whatever its length."""
+
+    def decide(records: int, slots: int, cost: CostHint = BLASTN) -> FragmentDecision:
+        return decide_fragments((0, 0), database(10 * GB), queries(records, 1000), slots, 64 * GB, cost)
+
+    found = decide(5000, 1024)
+    assert (found.n, found.is_for_tail) == (37, True) and "may take 40 times the mean" in found.why
+    assert decide(5000, 1024, PASSES).n == decide(500_000, 1024).n == 1
+    few = decide(5000, 128).sizes
+    assert set(few[:-1]) == {5, 4} and few[-1] == 1, "the first search tells which queries are long, and costs little"
+    assert auto(database(10 * GB), queries(100, 400, longest=30_000), 8).is_for_tail
+    assert not auto(database(80_000_000), queries(1, 2000), 2).is_for_tail
+
+
+@given(records=st.integers(1, 100_000), slots=st.integers(2, 8), seconds=st.floats(0.001, 300.0))
+def test_small_job_is_not_cut_for_the_spread(records: int, slots: int, seconds: float) -> None:
+    """On few cores, unless it lasts minutes, and its queries are so few that the longest one would end last."""
+    base = replace(database(10 * GB), least=1000 * 10 * GB / seconds, work=1.6)
+    found = decide_fragments((0, 0), base, queries(records, 1000), slots, 64 * GB, BLASTN)
+    plain = decide_fragments((0, 0), base, queries(records, 1000), slots, 64 * GB, PASSES)
+    if seconds < 9.9 or slots < 8 or records > 200:
+        assert found.sizes == plain.sizes
+    elif found.sizes != plain.sizes:
+        assert found.sizes[-1] / sum(found.sizes) <= 0.1, "what short queries cost more"
+
+
+@pytest.mark.parametrize(("seconds", "is_cut"), [(5.0, False), (30.0, True)])
+def test_long_query_among_short_ones_is_cut_if_it_pays(seconds: float, is_cut: bool) -> None:
+    base = replace(database(GB), least=30_000 * GB / seconds)
+    assert (auto(base, queries(100, 400, longest=30_000), 8).n > 1) is is_cut
+
+
 def test_requested_fragments_are_limited_by_entries() -> None:
     def asked(number: int, size: int, entries: int = 1000) -> int:
         return decide_fragments((number, size), database(GB, entries), None, 4, GB, PASSES).n
@@ -142,7 +178,7 @@ def test_fragment_decisions_keep_their_bounds(
     if decision.n > 1 and fits:
         assert records * mean <= 4 * slots * seen.longest, "queries alone would do"
         # The first is at most half of what a slot has to do, unless there are more slots than the search has parts.
-        assert min(decision.sizes) / sum(decision.sizes) * mean * size >= 0.99 * MIN_FRAGMENT_CELLS
+        assert min(decision.sizes) / sum(decision.sizes) * seen.longest * size >= 0.99 * MIN_FRAGMENT_CELLS
     first = decide_by_queries((0, 0), base, seen, slots, free, PASSES)
     assert first is None or first == decision, "what is counted has a say"
     assert first or decision.n > 1 or "too short" in decision.why or entries == 1

@@ -6,8 +6,20 @@ from dataclasses import dataclass
 from typing import cast
 
 from millrace import _core
+from millrace.core.tasks import BatchId, SearchTask, TaskKind, WholeTask
+from millrace.core.tool_use import CostHint, DatabaseFragment, FragmentPlan, OutputUse
 from millrace.scheduler.fragment_search import SearchProgress
-from millrace.scheduler.protocol import AttemptResult, TaskFailure
+from millrace.scheduler.protocol import (
+    AttemptResult,
+    BatchCut,
+    BatchExtent,
+    InputEnded,
+    RunBegun,
+    SubmitTask,
+    TaskFailure,
+    TickEnded,
+)
+from millrace.scheduler.scheduler import BatchScheduler, SchedulerSettings
 
 
 def block(name: str) -> _core.BlockRef:
@@ -86,3 +98,32 @@ def test_split_batch_is_dropped() -> None:
     searches.begin_attempt(1, 1, {})
     searches.forget_batch(1)
     assert searches.pop_next_search() is None and searches.compute_done_share(1) == 0
+
+
+def list_first_tasks(units: list[int], spread: float = 1.0) -> dict[int, set[type[TaskKind]]]:
+    """Cut a batch of one record for each of ``units``, for three slots, and return the kinds of the tasks of each."""
+    fragments = tuple(DatabaseFragment(first=k, last=k + 1, size=1, argv=()) for k in range(2))
+    plan = FragmentPlan(
+        fragments=fragments, found=OutputUse(name="found", path=""), finish=(), database="", is_for_tail=True
+    )
+    scheduler = BatchScheduler(
+        SchedulerSettings(slots=3, cost=CostHint(unit="residues", spread=spread), batch_size=(1, 0), fragmented=plan)
+    )
+    actions = [*scheduler.handle(RunBegun(), 0.0)]
+    for number, size in enumerate(units):
+        scheduler.request_batches(float(sum(units[number:])))
+        actions += scheduler.handle(BatchCut(BatchExtent(BatchId(number + 1), number, number + 1, size)), 0.0)
+    actions += scheduler.handle(InputEnded(), 0.0) + scheduler.handle(TickEnded(), 1.0)
+    found: dict[int, set[type[TaskKind]]] = {}
+    for action in actions:
+        if isinstance(action, SubmitTask):
+            found.setdefault(action.task.batch, set()).add(type(action.task.kind))
+    return found
+
+
+def test_only_a_record_that_could_end_last_is_in_fragments() -> None:
+    kinds = list_first_tasks([10, 10, 500, 10, 10, 10, 10])
+    assert {batch for batch, found in kinds.items() if found == {WholeTask}} == {1, 2, 4, 5}, "the last two are shared"
+    assert kinds[3] == {SearchTask}
+    assert list_first_tasks([10] * 4) == {1: {WholeTask}, 2: {WholeTask}, 3: {SearchTask}, 4: {SearchTask}}
+    assert list_first_tasks([10] * 4, spread=5.0) == {number: {SearchTask} for number in range(1, 5)}

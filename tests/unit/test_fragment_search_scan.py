@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from millrace.scheduler.finish_strategies import MIN_SEARCH_BYTES, count_finish_parts
-from millrace.scheduler.fragment_search import SharedScan
+from millrace.scheduler.fragment_search import (
+    MIN_LEFT_IF_ALIKE,
+    MIN_LEFT_IF_SKEWED,
+    SKEWED_TIMES_MEAN,
+    LongestFirst,
+    SharedScan,
+)
 
 
 def test_batch_joins_at_the_current_fragment() -> None:
@@ -74,6 +80,62 @@ def test_all_ready_batches_use_a_fragment_before_the_next(n: int, batches: int) 
         scan.add_batch(batch, range(1, n + 1))
     order = [fragment for _, fragment in iter(scan.pop_next_search, None)]
     assert order == [fragment for fragment in range(1, n + 1) for _ in range(batches)]
+
+
+@given(
+    seconds=st.lists(st.integers(1, 9), min_size=1, max_size=8), n=st.integers(2, 5), drop=st.none() | st.integers(0, 7)
+)
+def test_longest_batch_is_searched_first_once_measured(seconds: list[int], n: int, drop: int | None) -> None:
+    searches = LongestFirst([1] * n)
+    for batch in range(len(seconds)):
+        searches.add_batch(batch, range(1, n + 1))
+    first = [searches.pop_next_search() for _ in seconds]
+    assert first == [(batch, n) for batch in range(len(seconds))], "one of each, in the smallest fragment"
+    for batch, cost in enumerate(seconds):
+        searches.observe_search(batch, n, cost)
+    if drop is not None:
+        searches.drop_batch(drop)
+    left = [batch for batch in range(len(seconds)) if batch != drop]
+    assert len(searches) == len(left) * (n - 1)
+    rest = [search for search in iter(searches.pop_next_search, None) if search]
+    assert [seconds[batch] for batch, _ in rest] == sorted((seconds[batch] for batch, _ in rest), reverse=True)
+    assert sorted(rest) == [(batch, fragment) for batch in left for fragment in range(1, n)]
+
+
+def test_unmeasured_batch_is_searched_on_rather_than_idle() -> None:
+    searches = LongestFirst([1] * 3)
+    searches.add_batch(1, [1, 2, 3])
+    assert searches.pop_next_search() == (1, 3) and searches.pop_next_search(is_idle=False) is None
+    assert [*iter(searches.pop_next_search, None)] == [(1, 1), (1, 2)]
+
+
+@given(
+    seconds=st.lists(st.integers(1, 50), min_size=1, max_size=40), slots=st.integers(1, 8), later=st.integers(0, 100),
+    sizes=st.lists(st.integers(1, 9), min_size=2, max_size=6),
+)  # fmt: skip
+def test_batch_that_cannot_end_last_is_searched_whole(
+    seconds: list[int], slots: int, later: int, sizes: list[int]
+) -> None:
+    searches = LongestFirst(sizes)
+    for batch in range(len(seconds)):
+        searches.add_batch(batch, range(1, len(sizes) + 1))
+    for batch in range(len(seconds)):
+        assert searches.pop_short_batch(slots, later) is None, "not all are measured"
+        assert searches.pop_next_search() == (batch, len(sizes))
+    for batch, cost in enumerate(seconds):
+        searches.observe_search(batch, len(sizes), cost * sizes[-1])
+    left = sum(seconds)
+    is_skewed = max(seconds) * len(seconds) > SKEWED_TIMES_MEAN * left
+    assume(abs(max(seconds) * len(seconds) - SKEWED_TIMES_MEAN * left) > 1e-6)
+    least = MIN_LEFT_IF_SKEWED if is_skewed else MIN_LEFT_IF_ALIKE
+    for cost in sorted(seconds, reverse=True):
+        short = searches.pop_short_batch(slots, later * sum(sizes[:-1]))
+        if abs(cost * slots - (left + later) / least) > 1e-6:
+            assert (short is not None) == (cost * slots < (left + later) / least)
+        if short is None:
+            assert all(searches.pop_next_search() for _ in sizes[1:])
+        left -= cost
+    assert len(searches) == 0 and searches.pop_next_search() is None
 
 
 @given(queries=st.integers(1, 1000), size=st.integers(0, 1 << 40), idle=st.integers(-500, 500))

@@ -310,6 +310,20 @@ def test_partition_gets_one_task_ahead_per_node() -> None:
     assert (placement.get_depth(1), placement.get_depth(2)) == (96 + 8, 96 + 1)
 
 
+@pytest.mark.parametrize(("seconds", "waits"), [(0.1, True), (10.0, False)])
+def test_long_task_does_not_wait_at_a_node_near_the_end(seconds: float, waits: bool) -> None:
+    """It would wait behind others while slots elsewhere are idle, and a message takes little beside it."""
+    placement = TaskPlacement(0.01)
+    for node in (1, 2):
+        placement.add_node(node, 2, 0.0)
+    for task in range(10):
+        placement.add_task(task, 1.0, 0.0)
+    placement.end_task(1, 0, seconds, seconds + 0.01)
+    before = placement.get_depth(1)
+    placement.end_input()
+    assert before >= 3 and (placement.get_depth(1) > 2) is waits and (placement.get_depth(2) > 2) is waits
+
+
 def test_without_prefetch_a_node_gets_no_more_than_its_slots() -> None:
     placement = TaskPlacement(1.0, most_ahead=0)
     placement.add_node(1, 4, 0.0, members=2)

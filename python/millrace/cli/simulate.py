@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.option("--nodes", type=click.IntRange(1), required=True, metavar="N", help="Nodes of the cluster.")
 @click.option("--cores", type=click.IntRange(1), required=True, metavar="C", help="Cores of a node.")
 @click.option("--trace", required=True, metavar="FILE", help="What records cost: the run directory or events.jsonl of a real run; or "
-              "fixed:S, lognormal:MEAN,SIGMA, pareto:MEAN,ALPHA, lengths:MEAN,SIGMA, skewed.")  # fmt: skip
+              "fixed:S, lognormal:MEAN,SIGMA, pareto:MEAN,ALPHA, lengths:MEAN,SIGMA, balanced, skewed.")  # fmt: skip
 @click.option(
     "--records",
     type=click.IntRange(1),

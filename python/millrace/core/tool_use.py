@@ -156,6 +156,8 @@ class CostHint(FrozenValue, frozen=True):
     counted: bool = False
     #: Units up to the end of each record, if these are few as well; empty: unknown.
     ends: tuple[int, ...] = ()
+    #: How many times the mean a record may take of whose time its units say little; 1: they say it.
+    spread: float = 1.0
     #: Measured costs of the same tool with the same options and databases in earlier runs.
     learnt: CostSums | None = None
 
@@ -339,6 +341,8 @@ class FragmentPlan(FrozenValue, frozen=True):
     carried: tuple[InlineFile, ...] = ()
     #: Module whose ``BACKEND`` makes fragments and candidates; empty: that of ``about``.
     backend: str = ""
+    #: Whether only batches that could end last are searched in fragments, and all others in the whole database.
+    is_for_tail: bool = False
 
 
 #: A tool that only computes, and has made no progress for this long, will never make any.

@@ -25,6 +25,10 @@ MAX_BATCH_GUESSED_STARTS = 4.0
 #: Maximum time if the end is not known (a pipe): the tail may come at any time.
 MAX_UNKNOWN_END_SECONDS = 5.0
 
+#: Maximum of the fitted start where it is known of the tool, as a multiple of that: long records hide the start in the
+#: noise, but do not make it longer.
+MAX_KNOWN_STARTS = 10.0
+
 #: A batch lasts at least this many times the tool's start, unless that would leave slots without work.
 MIN_BATCH_STARTS = 5.0
 
@@ -58,8 +62,10 @@ TAIL_PART = 0.5
 #: About how many starts of the tool, for each slot, small batches cut beforehand cost more.
 TAIL_STARTS = 5
 
-#: Seconds of work for each slot that are cut beforehand: a record that takes longer may still end last.
+#: Seconds of work for each slot that are cut beforehand, and the same in multiples of the time of the longest record: one
+#: that takes longer may still end last.
 TAIL_SECONDS = 60.0
+TAIL_LONGEST = 2.0
 
 #: Maximum bytes, or units of about a byte, that are cut beforehand at the end of the input.
 MAX_TAIL_BYTES = 256 << 20
@@ -147,6 +153,8 @@ class CostModel(msgspec.Struct):
                 error = 2 * math.sqrt(left_over / (tasks - 2) * xx / spread)
                 # A busy machine hides the start in the noise: keep the known start of the tool.
                 least, most = max(least, start - error), min(most, start + error)
+        if self.hint.start_units:
+            least, most = (min(each, MAX_KNOWN_STARTS * known) for each in (least, most))
         self.startup = min(least, self._shortest)
         self.longest_startup = max(most, known)
         n, x, y, total = self._plain
@@ -183,6 +191,11 @@ class CostModel(msgspec.Struct):
     def max_batch_seconds(self) -> float:
         """Maximum seconds of a batch."""
         return max(MAX_BATCH_SECONDS, MAX_BATCH_STARTS * self.startup, MAX_BATCH_GUESSED_STARTS * self.longest_startup)
+
+    @property
+    def longest_units(self) -> float:
+        """Units of the longest record that the input may have: by its length, or by the spread of the tool."""
+        return max(self.hint.longest, self.hint.spread * self.record_units)
 
     def is_mostly_start(self, units: int) -> bool:
         """Tell whether a batch is short beside the start because nothing larger was measured yet."""
@@ -221,6 +234,9 @@ def compute_batch_units(model: CostModel, slots: int, remaining: float | None) -
     else:
         units = max(_compute_share_part(model, slots, remaining) * remaining / slots, worthwhile)
     most = model.max_batch_seconds / model.per_unit
+    alone = MAX_BATCH_STARTS * model.startup / model.per_unit
+    if remaining is not None and alone < model.record_units and is_tail(model, slots, remaining):
+        most = min(most, alone)  # what a long record takes is predicted badly: two of them could end last
     if model.largest or slots > 1:  # before the first measurement, the known start is a guess
         most = min(most, max(MAX_GROWTH * model.largest, MAX_BATCH_STARTS * hint.start_units))
     if slots == 1 and remaining is not None:
@@ -283,6 +299,5 @@ def is_tail(model: CostModel, slots: int, remaining: float, *, fixed: bool = Fal
     if fixed:
         return remaining <= slots * MAX_READY_BATCHES * model.batch_units
     waiting = (1 - 1 / slots) * model.hint.longest * model.per_unit
-    return waiting > TAIL_STARTS * model.startup and remaining / slots <= min(
-        TAIL_SECONDS / model.per_unit, MAX_GROWTH * model.largest
-    )
+    tail = max(TAIL_SECONDS / model.per_unit, TAIL_LONGEST * model.longest_units)
+    return waiting > TAIL_STARTS * model.startup and remaining / slots <= min(tail, MAX_GROWTH * model.largest)

@@ -33,12 +33,14 @@ class CutPlanner(msgspec.Struct, dict=True):
         fixed: The user's batch size (records, bytes) instead of measured ones; (0, 0): measure.
         least_ahead: Minimum number of batches in progress once their size is measured: where batches share reads of a
             database, more of them read it less often.
+        begins_all: Near the end, all batches are in progress at once: the first search of each tells what it takes.
     """
 
     slots: int
     hint: CostHint
     fixed: tuple[int, int] = (0, 0)
     least_ahead: int = 0
+    begins_all: bool = False
     #: The end of the input was reached.
     ended: bool = False
     #: Batches that were asked for and are not ready.
@@ -47,6 +49,8 @@ class CutPlanner(msgspec.Struct, dict=True):
     _asked_units: int = 0
     #: Units of each batch in the last round; 0 before it.
     _last_round: int = 0
+    #: Whether so little is left that all of it is cut.
+    _is_tail: bool = False
     #: Whether batches are still short beside the tool's start and grow: a waiting one would be as short.
     _grows: bool = False
 
@@ -60,6 +64,8 @@ class CutPlanner(msgspec.Struct, dict=True):
     @property
     def max_batches(self) -> int:
         """Maximum number of batches at the slots and in their queues."""
+        if self.begins_all and self._is_tail:
+            return self.slots * (1 + MAX_READY_BATCHES)
         if self.is_fixed:
             most = self.slots * (1 + self.cost.n_ready)
         else:
@@ -78,11 +84,10 @@ class CutPlanner(msgspec.Struct, dict=True):
         """
         if self.ended or self.asked:
             return False
+        self._is_tail = remaining is not None and is_tail(self.cost, self.slots, remaining, fixed=self.is_fixed)
         if n_batches < self.max_batches:
             return True
-        if remaining is None or n_batches >= self.slots * (1 + MAX_READY_BATCHES):
-            return False
-        return is_tail(self.cost, self.slots, remaining, fixed=self.is_fixed)
+        return self._is_tail and n_batches < self.slots * (1 + MAX_READY_BATCHES)
 
     def request_batches(self, remaining: float | None, n_batches: int, *, several: bool) -> CutBatches:
         """Ask for the next batch, with the size that is right now.

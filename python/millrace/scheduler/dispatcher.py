@@ -114,8 +114,9 @@ class TaskDispatcher(Generic[Load]):
         return back
 
     def end_submission(self) -> None:
-        """Note that all tasks are submitted: from now on, stragglers may be duplicated."""
+        """Note that all batches are submitted: from now on, stragglers may be duplicated, and few tasks wait at nodes."""
         self._last = True
+        self._placement.end_input()
 
     def send_waiting(self, now: float) -> None:
         """Send tasks that waited for a choice, and copies of stragglers to idle slots. Call it regularly.

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from millrace.core.tasks import BatchId, CommittedRecords, RankTask, SearchTask, SliceTask, SlotTask, TaskEnded
+from millrace.core.tasks import (
+    BatchId,
+    CommittedRecords,
+    RankTask,
+    SearchTask,
+    SliceTask,
+    SlotTask,
+    TaskEnded,
+    WholeTask,
+)
 from millrace.core.tool_use import FragmentPlan
 from millrace.scheduler.finish_strategies import (
     ReadyBatch,
@@ -22,6 +32,154 @@ from millrace.scheduler.protocol import BatchExtent, DivideBatch, TaskFailure, T
 
 if TYPE_CHECKING:
     from millrace import _core
+
+
+#: A batch is searched whole if what is left for each slot takes at least this many times as long: where some take far
+#: longer than the mean, as its time is estimated from one fragment, and it may have to wait for a slot; and where all are
+#: alike. Then as many as half of the slots are shared: to finish more of them would cost more than idle slots.
+MIN_LEFT_IF_SKEWED, MIN_LEFT_IF_ALIKE = 2.0, 0.5
+
+#: Least longest time, in multiples of the mean, of batches that are not alike.
+SKEWED_TIMES_MEAN = 3.0
+
+
+class SearchOrder(Protocol):
+    """The order in which searches (batch, fragment) are issued."""
+
+    def add_batch(self, batch: int, fragments: Iterable[int]) -> None:
+        """Queue the searches of ``batch`` in ``fragments``."""
+        ...
+
+    def drop_batch(self, batch: int) -> None:
+        """Remove the waiting searches of ``batch``."""
+        ...
+
+    def observe_search(self, batch: int, fragment: int, seconds: float) -> None:
+        """Learn from the time of a search."""
+        ...
+
+    def pop_next_search(self, *, is_idle: bool = True) -> tuple[int, int] | None:
+        """Return the next search as (batch, fragment); None if no batch waits.
+
+        Args:
+            is_idle: A slot is idle, for which any search is better than none.
+        """
+        ...
+
+    def pop_short_batch(self, slots: int, later_seconds: float) -> int | None:
+        """Remove and return the batch of the next search if it is better searched in the whole database; else None.
+
+        Args:
+            slots: Number of slots.
+            later_seconds: Time on one slot of all batches that were not added yet.
+        """
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of searches not yet issued."""
+        ...
+
+
+class LongestFirst:
+    """Issues one search of each batch, whose time tells what the others will take, then those of the longest batches.
+
+    For a database in memory, where no order of fragments is cheaper than another. So a record whose length does not
+    tell that it takes long is known after its first fragment, the last one, which is the smallest. A batch that turns
+    out to end before those behind it can keep all slots busy is searched in the whole database instead.
+
+    Args:
+        sizes: Relative sizes of the fragments, in their order.
+
+    >>> searches = LongestFirst((1, 1))
+    >>> searches.add_batch(7, [1, 2]); searches.add_batch(8, [1, 2]); searches.add_batch(9, [1, 2])
+    >>> [searches.pop_next_search() for _ in range(3)]
+    [(7, 2), (8, 2), (9, 2)]
+    >>> for batch, seconds in ((7, 1.0), (8, 5.0), (9, 1.0)): searches.observe_search(batch, 2, seconds)
+    >>> searches.pop_short_batch(3, 0.0), searches.pop_next_search(), searches.pop_short_batch(3, 0.0)
+    (None, (8, 1), 7)
+    >>> searches.pop_short_batch(3, 0.0), searches.pop_next_search(), searches.pop_next_search()
+    (None, (9, 1), None)
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._waiting: dict[int, deque[int]] = {}
+        #: Batches without a search so far, and those whose first search runs while others wait, oldest first.
+        self._fresh: OrderedDict[int, None] = OrderedDict()
+        self._unmeasured: OrderedDict[int, None] = OrderedDict()
+        #: Measured batches: a heap of (-seconds of the first search for each unit of its fragment's size, batch).
+        self._measured: list[tuple[float, int]] = []
+        #: Their estimated seconds for each waiting search, and the sum over all these searches.
+        self._search_seconds: dict[int, float] = {}
+        self._left_seconds = 0.0
+        #: Number of batches measured so far, and their estimated seconds: of all, and of the longest.
+        self._n_measured, self._measured_seconds, self._longest_seconds = 0, 0.0, 0.0
+        self._count = 0
+
+    def add_batch(self, batch: int, fragments: Iterable[int]) -> None:
+        self.drop_batch(batch)
+        self._waiting[batch] = deque(fragments)
+        self._count += len(self._waiting[batch])
+        if self._waiting[batch]:
+            self._fresh[batch] = None
+
+    def drop_batch(self, batch: int) -> None:
+        waiting = len(self._waiting.pop(batch, ()))
+        self._count -= waiting
+        self._left_seconds -= waiting * self._search_seconds.pop(batch, 0.0)
+        self._fresh.pop(batch, None)
+        self._unmeasured.pop(batch, None)
+
+    def observe_search(self, batch: int, fragment: int, seconds: float) -> None:
+        if batch not in self._unmeasured:
+            return
+        del self._unmeasured[batch]
+        pace = seconds / max(self._sizes[fragment - 1], 1)
+        heapq.heappush(self._measured, (-pace, batch))
+        left = pace * sum(self._sizes[other - 1] for other in self._waiting[batch])
+        self._search_seconds[batch] = left / len(self._waiting[batch])
+        self._left_seconds += left
+        self._n_measured += 1
+        self._measured_seconds += left
+        self._longest_seconds = max(self._longest_seconds, left)
+
+    def pop_next_search(self, *, is_idle: bool = True) -> tuple[int, int] | None:
+        if self._fresh:
+            batch, _ = self._fresh.popitem(last=False)
+            self._unmeasured[batch] = None
+            return self._pop_search(batch, self._waiting[batch].pop())
+        found = self._peek_longest()
+        if found is None and is_idle:
+            found = next(iter(self._unmeasured), None)
+        return None if found is None else self._pop_search(found, self._waiting[found].popleft())
+
+    def pop_short_batch(self, slots: int, later_seconds: float) -> int | None:
+        batch = None if self._fresh else self._peek_longest()
+        if batch is None or len(self._waiting[batch]) < len(self._sizes) - 1 or batch not in self._search_seconds:
+            return None
+        seconds = len(self._waiting[batch]) * self._search_seconds[batch]
+        mean = self._measured_seconds / self._n_measured
+        is_skewed = self._longest_seconds > SKEWED_TIMES_MEAN * mean
+        least = MIN_LEFT_IF_SKEWED if is_skewed else MIN_LEFT_IF_ALIKE
+        if least * seconds * slots > self._left_seconds + len(self._unmeasured) * mean + later_seconds:
+            return None
+        self.drop_batch(batch)
+        return batch
+
+    def _peek_longest(self) -> int | None:
+        while self._measured and not self._waiting.get(self._measured[0][1]):
+            heapq.heappop(self._measured)
+        return self._measured[0][1] if self._measured else None
+
+    def _pop_search(self, batch: int, fragment: int) -> tuple[int, int]:
+        self._count -= 1
+        self._left_seconds -= self._search_seconds.get(batch, 0.0)
+        if not self._waiting[batch]:
+            self._unmeasured.pop(batch, None)
+        return batch, fragment
+
+    def __len__(self) -> int:
+        return self._count
 
 
 class SharedScan:
@@ -63,7 +221,13 @@ class SharedScan:
             if batch in waiting:
                 waiting.remove(batch)
 
-    def pop_next_search(self) -> tuple[int, int] | None:
+    def observe_search(self, batch: int, fragment: int, seconds: float) -> None:
+        """Do nothing: the order does not depend on times."""
+
+    def pop_short_batch(self, slots: int, later_seconds: float) -> int | None:
+        """Return None: the database is larger than the memory, so every batch is searched in fragments."""
+
+    def pop_next_search(self, *, is_idle: bool = True) -> tuple[int, int] | None:
         """Return the next search as (batch, fragment); None if no batch waits."""
         at = self._at.popleft()
         waits = [at] if self._waiting[at] else [each for each in self._list_from(at) if self._waiting[each]]
@@ -115,14 +279,16 @@ class SearchProgress(msgspec.Struct, dict=True):
     Args:
         n: Number of fragments.
         nodes: Number of nodes that search them.
+        tail_sizes: Sizes of the fragments if only batches that could end last are searched in them; else empty.
     """
 
     n: int
     nodes: int = 1
+    tail_sizes: Sequence[int] = ()
     _batches: dict[BatchId, _SearchedBatch] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.scan = SharedScan(self.n, self.nodes)
+        self.scan: SearchOrder = LongestFirst(self.tail_sizes) if self.tail_sizes else SharedScan(self.n, self.nodes)
 
     def begin_attempt(self, batch: BatchId, attempt: int, found: Mapping[int, _core.BlockRef]) -> bool:
         """Begin an attempt at ``batch``; earlier candidates count. Return whether they are complete."""
@@ -135,9 +301,14 @@ class SearchProgress(msgspec.Struct, dict=True):
         """Return the number of the attempt to which searches of ``batch`` belong."""
         return self._batches[batch].attempt
 
-    def pop_next_search(self) -> tuple[BatchId, int] | None:
-        """Return the next search to issue, as (batch, fragment)."""
-        search = self.scan.pop_next_search()
+    def pop_short_batch(self, slots: int, later_seconds: float) -> BatchId | None:
+        """Return the next batch to search in the whole database; see ``SearchOrder.pop_short_batch``."""
+        batch = self.scan.pop_short_batch(slots, later_seconds)
+        return None if batch is None else BatchId(batch)
+
+    def pop_next_search(self, *, is_idle: bool = True) -> tuple[BatchId, int] | None:
+        """Return the next search to issue, as (batch, fragment); see ``SearchOrder.pop_next_search``."""
+        search = self.scan.pop_next_search(is_idle=is_idle)
         if not search:
             return None
         batch, fragment = BatchId(search[0]), search[1]
@@ -151,6 +322,7 @@ class SearchProgress(msgspec.Struct, dict=True):
         item.found[fragment] = block
         item.seconds += seconds
         item.searched += 1
+        self.scan.observe_search(batch, fragment, seconds)
         return not item.setback and len(item.found) == self.n
 
     def record_failure(self, batch: BatchId, setback: BatchSetback) -> None:
@@ -232,7 +404,8 @@ class FragmentSearch:
 
     def __init__(self, fragmented: FragmentPlan, n_nodes: int, begun: EarlierCandidates) -> None:
         self._begun = begun
-        self._searches = SearchProgress(len(fragmented.fragments), n_nodes)
+        sizes = [each.size for each in fragmented.fragments] if fragmented.is_for_tail else []
+        self._searches = SearchProgress(len(fragmented.fragments), n_nodes, sizes)
         self._ways = list_finish_strategies(fragmented)
         self._in_shares = {way.kind: way for way in self._ways if isinstance(way, SharedFinishStrategy)}
         self._parts: dict[BatchId, BatchExtent] = {}
@@ -246,6 +419,10 @@ class FragmentSearch:
         self._parts[part.batch] = part
         if self._searches.begin_attempt(part.batch, attempt, self._begun.get((part.first, part.last), {})):
             self._found_all.append(part.batch)
+
+    def has_begun(self, part: BatchExtent) -> bool:
+        """Tell whether an attempt at a batch began in fragments, in this run or an earlier one."""
+        return part.batch in self._parts or (part.first, part.last) in self._begun
 
     def finish_divided(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[TaskOrder]:
         """Finish the parts into which ``whole`` was divided, and return their tasks."""
@@ -265,9 +442,19 @@ class FragmentSearch:
 
     # Next tasks
 
-    def pop_next_search(self) -> TaskOrder | None:
-        """Return the next search to issue, or None."""
-        search = self._searches.pop_next_search()
+    def pop_next_task(self, slots: int, n_tasks: int, later_seconds: float) -> TaskOrder | None:
+        """Return the next search to issue, of a fragment or the whole database, or None.
+
+        Args:
+            slots: Number of all slots.
+            n_tasks: Number of tasks that run or wait for a slot.
+            later_seconds: Time on one slot of all batches that were not added yet.
+        """
+        short = self._searches.pop_short_batch(slots, later_seconds)
+        if short is not None:
+            # It goes before those that wait, as it takes longer than any of them.
+            return TaskOrder(short, WholeTask(), self._searches.get_attempt(short), urgent=True)
+        search = self._searches.pop_next_search(is_idle=n_tasks < slots)
         return TaskOrder(search[0], SearchTask(search[1]), self._searches.get_attempt(search[0])) if search else None
 
     def finish_next_batch(self, slots: int, n_tasks: int, *, is_end: bool) -> DivideBatch | list[TaskOrder]:

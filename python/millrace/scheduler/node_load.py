@@ -11,6 +11,10 @@ import msgspec
 #: Maximum number of tasks that wait at a node, for each of its slots.
 MAX_AHEAD_PER_SLOT = 4
 
+#: Once all of the input was cut, no task waits at a node if its slots would wait this share of their time for messages: a
+#: task that waits behind a long one while other slots are idle costs more.
+MAX_MESSAGE_SHARE = 0.005
+
 #: Weight of older observations when a new one is measured.
 MEMORY = 0.9
 
@@ -100,6 +104,8 @@ class NodeSpeeds:
     def __init__(self, latency_seconds: float, most_ahead: int) -> None:
         self._latency_seconds, self._most_ahead = latency_seconds, most_ahead
         self._all = DecayingMean()
+        #: Whether all of the input was cut.
+        self.is_end = False
 
     @property
     def is_known(self) -> bool:
@@ -132,6 +138,8 @@ class NodeSpeeds:
         task_seconds = node.measured.task_seconds or self._all.task_seconds
         # As many end within the delay on average; three standard deviations more, as if ends came at random.
         ends = node.slots * latency / task_seconds if task_seconds else 0.0
+        if self.is_end and 0.0 < ends <= MAX_MESSAGE_SHARE * node.slots:
+            return node.slots
         ahead = max(math.ceil(ends + 3 * math.sqrt(ends)), node.members) if latency else 0
         return node.slots + min(ahead, self._most_ahead * node.slots)
 

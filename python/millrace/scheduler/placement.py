@@ -253,6 +253,13 @@ class TaskPlacement:
             self._speeds.observe_task(item, known.units, seconds, delay)
         return self._fill_node(node, now)
 
+    def end_input(self) -> None:
+        """Note that all of the input was cut: tasks wait at nodes only where they are short (``NodeSpeeds``)."""
+        self._speeds.is_end = True
+        for number, item in self._nodes.items():
+            item.depth = self._speeds.compute_depth(item)
+            self._room.update_node(number)
+
     def withdraw_tasks(self) -> list[int]:
         """Forget all tasks that are not sent, and return them."""
         waiting = [task.number for task in self._tasks.values() if task.waiting]

@@ -103,11 +103,20 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cut_planner(self) -> CutPlanner:
-        n_starts = len(self.fragmented.fragments) + 1 if self.fragmented else 1
-        cost = msgspec.structs.replace(self.cost, startup_seconds=self.cost.startup_seconds * n_starts)
+        is_for_tail = self.fragmented is not None and self.fragmented.is_for_tail
+        in_fragments = self.fragmented is not None and not is_for_tail
+        n_starts = self.n_fragments + 1 if in_fragments else 1
+        # Without fragments, nothing can be done about a record that takes long although it is short.
+        spread = self.cost.spread if is_for_tail else 1.0
+        cost = msgspec.structs.replace(self.cost, startup_seconds=self.cost.startup_seconds * n_starts, spread=spread)
         size = (1, 0) if cost.max_records == 1 else self.batch_size
-        ahead = MIN_BATCHES_PER_SCAN if self.fragmented else self.batches_ahead * self.slots
-        return CutPlanner(self.slots, cost, size, least_ahead=ahead)
+        ahead = MIN_BATCHES_PER_SCAN if in_fragments else self.batches_ahead * self.slots
+        return CutPlanner(self.slots, cost, size, least_ahead=ahead, begins_all=is_for_tail)
+
+    @property
+    def n_fragments(self) -> int:
+        """Number of fragments of the database; 0: it is searched as a whole."""
+        return len(self.fragmented.fragments) if self.fragmented else 0
 
 
 class BatchScheduler:
@@ -132,6 +141,10 @@ class BatchScheduler:
         self._parts: dict[BatchId, BatchExtent] = {}
         #: Tasks that run or wait for a slot.
         self._tasks: dict[TaskId, SlotTask] = {}
+        #: Units of each batch without an attempt, their sum, and those not yet cut; None: unknown.
+        self._unstarted: dict[BatchId, int] = {}
+        self._unstarted_units = 0
+        self._uncut_units: float | None = None
         #: Batches that must run alone on their node.
         self._alone: set[BatchId] = set()
         self._cpu_limit = CpuLimit()
@@ -167,6 +180,7 @@ class BatchScheduler:
         Args:
             remaining: Estimated units not yet cut; None: unknown.
         """
+        self._uncut_units = remaining
         # From a pipe, batches are asked for one at a time.
         return None if self._interruption else self._lives.request_batches(remaining, several=self._settings.is_file)
 
@@ -176,7 +190,9 @@ class BatchScheduler:
             case RunBegun():
                 self._gather_until = now + MAX_GATHER_SECONDS
             case BatchCut(part):
-                self._parts[part.batch] = part
+                self._add_batches([part])
+                if self._uncut_units is not None:
+                    self._uncut_units -= part.units
                 stays_whole = (part.first, part.last) in self._settings.begun
                 return self._convert_steps(self._lives.add_cut_batch(part, stays_whole=stays_whole))
             case InputEnded():
@@ -208,7 +224,7 @@ class BatchScheduler:
 
     def _handle_split(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[SchedulerAction]:
         self._forget_batch(whole)
-        self._parts.update({part.batch: part for part in parts})
+        self._add_batches(parts)
         return self._convert_steps(self._lives.replace_split_batch(whole, parts))
 
     def _handle_division(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[SchedulerAction]:
@@ -242,15 +258,39 @@ class BatchScheduler:
         part = self._parts[run.batch]
         if run.alone:
             self._alone.add(run.batch)
-        # An empty batch has no candidates to find: the whole database costs no more than fragments.
-        if not self._fragments or part.first == part.last:
+        self._mark_started(run.batch)
+        if not self._fragments or self._is_searched_whole(part):
             return [self._submit_order(TaskOrder(run.batch, WholeTask(), run.attempt, run.urgent))]
         self._fragments.begin_attempt(part, run.attempt)
         return []
 
+    def _is_searched_whole(self, part: BatchExtent) -> bool:
+        """Tell whether a batch is searched in the whole database, as fragments would not end the run sooner.
+
+        That is so if it ends before the batches that start after it can keep all slots busy.
+        """
+        assert self._fragments and self._settings.fragmented
+        if part.first == part.last:
+            return True  # there are no candidates to find
+        if not self._settings.fragmented.is_for_tail or self._fragments.has_begun(part) or self._uncut_units is None:
+            return False
+        # One of its records may take ``spread`` times the mean.
+        longest = part.units * (1 + (self._settings.cost.spread - 1) / part.records)
+        return longest * self._cutting.slots <= self._uncut_units + self._unstarted_units + part.units
+
+    def _add_batches(self, parts: Sequence[BatchExtent]) -> None:
+        for part in parts:
+            self._parts[part.batch] = part
+            self._unstarted[part.batch] = part.units
+            self._unstarted_units += part.units
+
+    def _mark_started(self, batch: BatchId) -> None:
+        self._unstarted_units -= self._unstarted.pop(batch, 0)
+
     def _forget_batch(self, batch: BatchId) -> None:
         if self._fragments:
             self._fragments.forget_batch(batch)
+        self._mark_started(batch)
         self._parts.pop(batch, None)
         self._alone.discard(batch)
 
@@ -278,7 +318,7 @@ class BatchScheduler:
         return [*actions, *self._hand_out_tasks()]
 
     def _hand_out_tasks(self) -> list[SchedulerAction]:
-        """Submit finishes, then searches: one more than the slots work on, or all if nodes choose by what they hold."""
+        """Submit finishes, then searches: twice as many as slots, or all if nodes choose by what they hold."""
         actions: list[SchedulerAction] = []
         if not self._fragments or self._interruption:
             return actions
@@ -289,8 +329,9 @@ class BatchScheduler:
             actions += map(self._submit_order, found)
         fragmented = self._settings.fragmented
         most = MAX_SEARCHES_TO_CHOOSE if fragmented and fragmented.volumes else 2 * slots
-        while len(self._tasks) < most and (search := self._fragments.pop_next_search()):
-            actions.append(self._submit_order(search))
+        later = ((self._uncut_units or 0.0) + self._unstarted_units) * self._cutting.cost.per_unit
+        while (n := len(self._tasks)) < most and (order := self._fragments.pop_next_task(slots, n, later)):
+            actions.append(self._submit_order(order))
         return actions
 
     def _handle_ended_task(self, ended: TaskEnded) -> list[SchedulerAction]:
@@ -306,7 +347,7 @@ class BatchScheduler:
         if result is None:
             return self._settle_attempt(task.batch)
         seconds: float | None = ended.wall_seconds
-        if self._fragments:
+        if self._fragments and not isinstance(task.kind, WholeTask):
             searched = self._fragments.estimate_seconds(task.batch)
             seconds = None if searched is None else ended.wall_seconds + searched
         if isinstance(task.kind, WholeTask):

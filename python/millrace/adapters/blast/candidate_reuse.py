@@ -89,6 +89,7 @@ def plan_reuse(
     """
     about = parts.about
     assert isinstance(about, BlastDatabase)  # it is searched in fragments
+    parts = msgspec.structs.replace(parts, is_for_tail=False)  # every batch has candidates
     limit = ["-evalue", repr(DEEPER * fragments.compute_deep_limit(program, options))]
     argv = fragments.build_fragment_arguments(use, program, options, about.limit, limit)
     if new is None:

@@ -208,6 +208,10 @@ class _LivePacker:
         try:
             packing = ResultPacker(plan, (), blank, place.dest, wishes, say)
             use = use if use.fragmented else regeneration_run.treat_as_one_fragment(use, plan.command)
+            assert use.fragmented  # see ``treat_as_one_fragment``
+            # Every batch has candidates, from which the pack is made.
+            every = msgspec.structs.replace(use.fragmented, is_for_tail=False)
+            use = msgspec.structs.replace(use, fragmented=every)
             self._made = packing.make_recipe()
             self._texts = packing.collect_texts(place.again / "texts", self._made)
             use, self._packing = hit_lists.end_with_hits(use, plan.command), packing

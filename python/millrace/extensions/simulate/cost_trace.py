@@ -5,18 +5,26 @@ Figures of the simulated cluster, and of the outcome of a job on it, are here to
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from millrace import _core
+from millrace.adapters.adapter_base import DatabaseFacts
+from millrace.adapters.blast.adapter import START_LETTERS
 from millrace.core.errors import RefusedError
+from millrace.core.job import MAX_FRAGMENTS
 from millrace.core.tasks import RankTask, SearchTask, SliceTask, SlotTask, WholeTask
 from millrace.core.tool_use import CostHint, DatabaseFragment, FragmentPlan, OutputUse, RankColumns
+from millrace.planning.fragment_planning import decide_fragments
+from millrace.planning.input_sniffing import QueryEstimate
 from millrace.report import event_log
 from millrace.report.events import TaskEvent, read_events
 from millrace.scheduler.batch_sizing import CostModel
@@ -39,6 +47,9 @@ class SimulatedCluster:
         copies: Whether stragglers are run a second time on idle slots.
         batch: Records of each batch; 0: sized by measurement, as in a real run.
         fragments: Fragments of the database; every batch is searched in each. 0: the database is whole.
+        fragment_sizes: Their relative sizes; empty: equal.
+        is_for_tail: See ``FragmentPlan.is_for_tail``.
+        spread: See ``CostHint.spread``.
         resident: Fragments that the memory of a node holds.
         load_seconds: Extra time of a task whose fragment is not in the memory of its node.
         homes: Whether tasks are dispatched by affinity to the fragments in a node's memory.
@@ -48,6 +59,9 @@ class SimulatedCluster:
         failing: Records, 0-based, for which the tool always fails.
         finish: Time of the search of a record's candidates, as a share of that of its search in the whole database.
         passes: Number of searches of each candidate where a record's rows are written in slices; 0: they never are.
+        work: See ``DatabaseFacts.work``.
+        output_bytes: Output of a record of mean time; others have more or less in proportion to their time.
+        write_bytes_per_second: Rate at which all nodes together write the output, in the order of the input.
     """
 
     nodes: int
@@ -60,6 +74,9 @@ class SimulatedCluster:
     copies: bool = True
     batch: int = 0
     fragments: int = 0
+    fragment_sizes: Sequence[int] = ()
+    is_for_tail: bool = False
+    spread: float = 1.0
     resident: int = 1
     load_seconds: float = 0.0
     homes: bool = True
@@ -68,6 +85,9 @@ class SimulatedCluster:
     failing: Collection[int] = frozenset()
     finish: float = 0.0
     passes: int = 0
+    work: float = 1.0
+    output_bytes: float = 0.0
+    write_bytes_per_second: float = 1e9
 
 
 @dataclass(frozen=True)
@@ -80,7 +100,7 @@ class SimulationOutcome:
     tasks: int
     #: Tasks that were run a second time.
     copies: int
-    #: Time from the first message until the coordinator has handled the end of the last task.
+    #: Time from the first message until the coordinator has handled the end of the last task, and all output is written.
     seconds: float
     #: Time of all records on one core of speed 1, and of the longest record, which no run can undercut.
     work_seconds: float
@@ -101,6 +121,10 @@ class SimulationOutcome:
     quarantined: int = 0
     #: Number of rank and slice tasks.
     slices: int = 0
+    #: Seconds from the end of the last task until all output is written.
+    write_seconds: float = 0.0
+    #: Seconds of a core with a task, copies included, as the mean over all cores.
+    busy_seconds: float = 0.0
 
 
 #: Number of records drawn; a longer input repeats them.
@@ -130,25 +154,34 @@ class CostTrace:
         unit: Name of the unit.
         startup_seconds: Time of every task before its first record.
         words: Description of the trace for the user.
+        knows_pace: Whether the adapter of the tool knows which units take as long as the start.
     """
 
-    def __init__(self, costs: Costs, unit: str, startup_seconds: float, words: str) -> None:
+    def __init__(
+        self, costs: Costs, unit: str, startup_seconds: float, words: str, *, knows_pace: bool = False
+    ) -> None:
         units, seconds = costs
         self.unit, self.startup_seconds, self.words = unit, startup_seconds, words
+        self._start_units = max(1, int(startup_seconds * sum(units) / sum(seconds))) if knows_pace else 0
         self._n = len(seconds)
         self._units = list(accumulate(units, initial=0))
         self._seconds = list(accumulate(seconds, initial=0.0))
-        self.longest, self.longest_seconds = max(units), max(seconds)
 
     @property
     def n_records(self) -> int:
         """Return the number of records of the pool."""
         return self._n
 
-    @property
-    def hint(self) -> CostHint:
-        """Return the costs that the scheduler assumes before it measures."""
-        return CostHint(unit=self.unit, startup_seconds=self.startup_seconds, longest=self.longest)
+    def make_hint(self, records: int) -> CostHint:
+        """Return the costs of the first ``records`` that the scheduler assumes before it measures."""
+        return CostHint(
+            unit=self.unit, startup_seconds=self.startup_seconds, longest=int(_find_longest(self._units, records)),
+            start_units=self._start_units,
+        )  # fmt: skip
+
+    def find_longest_seconds(self, records: int) -> float:
+        """Return the seconds of the longest of the first ``records``."""
+        return _find_longest(self._seconds, records)
 
     @property
     def mean_seconds(self) -> float:
@@ -183,6 +216,11 @@ class CostTrace:
         return max(last, first + 1)
 
 
+def _find_longest(sums: Sequence[float], records: int) -> float:
+    """Return the longest of the first ``records``, from the sums before each."""
+    return max(after - before for before, after in pairwise(sums[: records + 1]))
+
+
 def load_cost_trace(
     source: str, mean_seconds: float | None = None, fragments: int = 1, seed: int = 1, *, replay: bool = False
 ) -> CostTrace:
@@ -191,7 +229,7 @@ def load_cost_trace(
     Args:
         source: An ``events.jsonl`` or the run directory that holds one; or ``NAME:NUMBER,...`` of a distribution:
             ``fixed:SECONDS``, ``lognormal:MEAN,SIGMA``, ``pareto:MEAN,ALPHA`` (bounded at 10,000 times its smallest
-            value), ``skewed`` (the query times of mpiBLAST-PIO's experiments), ``lengths:MEAN,SIGMA`` (lognormal, and
+            value), ``balanced`` and ``skewed`` (the two workloads of mpiBLAST-PIO), ``lengths:MEAN,SIGMA`` (lognormal, and
             proportional to the residues of the record, except for ``NOISE``: the scheduler knows the lengths before).
         mean_seconds: Mean time of a record in the whole database, to which all times are scaled.
         fragments: Fragments of the database. Each record of the trace becomes so many records, one for each fragment,
@@ -205,10 +243,10 @@ def load_cost_trace(
     rng = random.Random(seed)
     name, _, rest = source.partition(":")
     if name in _DRAWN and not Path(source).exists():
-        unit = "residues" if name == "lengths" else "records"
-        costs, startup, words = _draw_costs(name, rest, rng), STARTUP_SECONDS, source
+        unit = "residues" if name in _OF_RESIDUES else "records"
+        costs, startup, words, tool = _draw_costs(name, rest, rng), STARTUP_SECONDS, source, ""
     else:
-        costs, unit, startup, words = _read_measured_costs(Path(source), rng, replay)
+        costs, unit, startup, words, tool = _read_measured_costs(Path(source), rng, replay)
     units, seconds = costs
     if mean_seconds is not None:
         factor = mean_seconds * len(seconds) / sum(seconds)
@@ -219,7 +257,7 @@ def load_cost_trace(
         order = _repeat_per_fragment(kept, fragments)
         units, seconds = [units[record] for record in order], [seconds[record] / fragments for record in order]
         words += f", {fragments} fragments"
-    return CostTrace((units, seconds), unit, startup, words)
+    return CostTrace((units, seconds), unit, startup, words, knows_pace=tool in START_LETTERS)
 
 
 def _repeat_per_fragment(n: int, fragments: int) -> list[int]:
@@ -251,18 +289,38 @@ def _draw_pareto(rng: random.Random, mean: float = 1.0, alpha: float = 1.1) -> f
     return float(mean / whole * (1 - rng.random() * kept) ** (-1 / alpha))
 
 
-def _draw_skewed(rng: random.Random) -> float:
-    """Draw the time of a query: for 96.9 % uniform from 0.1 to 10 s, else from 40 to 400 s, uniform on a log scale.
+#: Processors that searched a query while mpiBLAST-PIO's times were taken: one core takes so many times as long.
+PUBLISHED_PROCESSORS = 32
 
-    Source of the classes: Lin, Ma, Feng and Samatova, Coordinating computation and I/O in massively parallel
-    sequence search, IEEE TPDS 22(4), 2011. The distribution within the classes is our assumption.
+
+def _draw_balanced(rng: random.Random) -> float:
+    """Draw a query of the balanced workload: 98.8 % within 10 s, the others 50 s at most, by 32 processors.
+
+    Source of the classes, here and below: Lin, Ma, Feng and Samatova, Coordinating computation and I/O in massively
+    parallel sequence search, IEEE TPDS 22(4), 2011. The distribution within the classes is our assumption: uniform
+    below 10 s, uniform on a log scale above.
     """
-    return rng.uniform(0.1, 10.0) if rng.random() < 0.969 else math.exp(rng.uniform(math.log(40.0), math.log(400.0)))
+    return _draw_class(rng, 0.988, 10.0, 50.0)
+
+
+def _draw_skewed(rng: random.Random) -> float:
+    """Draw a query of the skewed workload: 96.9 % within 10 s, the others 40 to 400 s, by 32 processors."""
+    return _draw_class(rng, 0.969, 40.0, 400.0)
+
+
+def _draw_class(rng: random.Random, share_short: float, least: float, most: float) -> float:
+    short = rng.random() < share_short
+    seconds = rng.uniform(0.1, 10.0) if short else math.exp(rng.uniform(math.log(least), math.log(most)))
+    return PUBLISHED_PROCESSORS * seconds
 
 
 _DRAWN: dict[str, Callable[..., float]] = {
-    "fixed": lambda rng, seconds=1.0: seconds, "lognormal": _draw_lognormal, "pareto": _draw_pareto, "skewed": _draw_skewed, "lengths": _draw_lognormal,
+    "fixed": lambda rng, seconds=1.0: seconds, "lognormal": _draw_lognormal, "pareto": _draw_pareto, "balanced": _draw_balanced, "skewed": _draw_skewed, "lengths": _draw_lognormal,
 }  # fmt: skip
+
+
+#: Distributions of records with residues, which tell the time of a record or, for the published workloads, nothing.
+_OF_RESIDUES = ("lengths", "balanced", "skewed")
 
 
 def _draw_costs(name: str, rest: str, rng: random.Random) -> Costs:
@@ -278,7 +336,7 @@ def _draw_costs(name: str, rest: str, rng: random.Random) -> Costs:
             "write fixed:S, lognormal:MEAN,SIGMA, lengths:MEAN,SIGMA or pareto:MEAN,ALPHA",
         ) from None
     if name != "lengths":
-        return [1] * len(seconds), seconds
+        return [RESIDUES if name in _OF_RESIDUES else 1] * len(seconds), seconds
     mean = sum(seconds) / len(seconds)
     noisy = [each * rng.lognormvariate(-NOISE * NOISE / 2, NOISE) for each in seconds]
     return [max(round(RESIDUES * each / mean), 1) for each in seconds], noisy
@@ -287,7 +345,7 @@ def _draw_costs(name: str, rest: str, rng: random.Random) -> Costs:
 # Measured
 
 
-def _read_measured_costs(path: Path, rng: random.Random, replay: bool) -> tuple[Costs, str, float, str]:
+def _read_measured_costs(path: Path, rng: random.Random, replay: bool) -> tuple[Costs, str, float, str, str]:
     log = path / "events.jsonl" if path.is_dir() else path
     if not log.is_file():
         raise RefusedError(
@@ -310,7 +368,7 @@ def _read_measured_costs(path: Path, rng: random.Random, replay: bool) -> tuple[
     else:
         chosen = rng.choices(range(len(tasks)), weights, k=POOL)
     words = f"{sum(task.tasks for task in tasks)} tasks with {sum(weights)} records of {head.tool or 'a run'}"
-    return ([units[k] for k in chosen], [seconds[k] for k in chosen]), head.unit, startup, words
+    return ([units[k] for k in chosen], [seconds[k] for k in chosen]), head.unit, startup, words, head.tool
 
 
 def _estimate_startup(tasks: Sequence[TaskEvent]) -> float:
@@ -343,6 +401,8 @@ class SimulatedWorkload:
 
     def __init__(self, machine: SimulatedCluster, trace: CostTrace) -> None:
         self._machine, self._trace = machine, trace
+        sizes = machine.fragment_sizes or (1,) * machine.fragments
+        self._shares = [size / sum(sizes) for size in sizes]
 
     def make_task(self, task: SlotTask, first: int, last: int) -> SimulatedTask:
         """Return the work of ``task`` on the records ``[first, last)``."""
@@ -356,8 +416,8 @@ class SimulatedWorkload:
     def _get_work_share(self, task: SlotTask) -> float:
         """Return the duration of a task as a share of the search in the whole database."""
         match task.kind:
-            case SearchTask():
-                return 1.0 / self._machine.fragments
+            case SearchTask(fragment):
+                return self._shares[fragment - 1]
             case SliceTask(_, of) | RankTask(_, of):
                 return self._machine.finish / of
             case WholeTask():
@@ -371,8 +431,32 @@ class SimulatedWorkload:
             return NOTHING
         # A finish of ``MIN_SEARCH_BYTES`` bytes takes about as long as the start of the tool.
         starts = self._machine.finish * records / max(self._trace.startup_seconds, MIN_STARTUP_SECONDS)
-        found = int(starts * MIN_SEARCH_BYTES / self._machine.fragments)
+        found = int(starts * MIN_SEARCH_BYTES * self._shares[task.fragment - 1])
         return _core.TaskRef("", (0, 0, task.fragment), False, [], [(0, b"", 0, found, 0)])
+
+
+#: Seconds of the shortest search of a fragment that a real plan makes; see ``DatabaseFacts.least``.
+LEAST_SEARCH_SECONDS = 1.0
+
+
+def plan_simulated_fragments(machine: SimulatedCluster, trace: CostTrace, records: int) -> SimulatedCluster:
+    """Return ``machine`` with the fragments that the plan of a real run would choose (``--fragments auto``).
+
+    The database fits into the memory of a node, and the planner knows of the queries what it would know of a file.
+    """
+    cost = trace.make_hint(records)
+    units = trace.count_units_before(records)
+    seconds = trace.sum_seconds_before(records)
+    facts = DatabaseFacts(
+        entries=MAX_FRAGMENTS, residues=1, least=units / seconds * LEAST_SEARCH_SECONDS, work=machine.work
+    )
+    decision = decide_fragments(
+        (0, 0), facts, QueryEstimate(records=records, units=units, longest=cost.longest), machine.nodes * machine.cores,
+        1 << 62, replace(cost, spread=machine.spread),
+    )  # fmt: skip
+    n = decision.n if decision.n > 1 else 0
+    sizes = decision.sizes if n else ()
+    return dataclasses.replace(machine, fragments=n, fragment_sizes=sizes, is_for_tail=decision.is_for_tail)
 
 
 #: Least seconds of a start of the tool, for a trace without start-up time.
@@ -388,4 +472,5 @@ def describe_fragments(machine: SimulatedCluster) -> FragmentPlan | None:
         fragments=tuple(DatabaseFragment(first=k, last=k + 1, size=1, argv=()) for k in range(machine.fragments)),
         found=OutputUse(name="found", path=""), finish=(), database="", divisible=machine.finish > 0,
         ranked=RankColumns(subject=0, bits=0, evalue=None, most=0, argv=argv) if machine.passes else None,
+        is_for_tail=machine.is_for_tail,
     )  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count, pairwise
 
+import msgspec
+
 from millrace.core.errors import ToolError
 from millrace.core.tasks import BatchId, RankTask, SliceTask, SlotId, SlotTask, TaskEnded, TaskEnding, TaskId
 from millrace.extensions.simulate.cost_trace import (
@@ -15,6 +17,7 @@ from millrace.extensions.simulate.cost_trace import (
     describe_fragments,
 )
 from millrace.extensions.simulate.simulated_nodes import ClockEvent, EventClock, MessageQueue, SimulatedNodes
+from millrace.output.output_parts import ReorderBuffer
 from millrace.scheduler.protocol import (
     AttemptResult,
     BatchCut,
@@ -24,6 +27,7 @@ from millrace.scheduler.protocol import (
     BatchSplit,
     DivideBatch,
     InputEnded,
+    OutputBatch,
     QuarantineBatch,
     RunBegun,
     SchedulerAction,
@@ -57,7 +61,7 @@ class SimulatedCoordinator:
         self._workload = SimulatedWorkload(machine, trace)
         self._total = trace.count_units_before(records)
         self.scheduler = BatchScheduler(SchedulerSettings(
-            slots=machine.nodes * machine.cores, cost=trace.hint, batch_size=(machine.batch, 0),
+            slots=machine.nodes * machine.cores, cost=msgspec.structs.replace(trace.make_hint(records), spread=machine.spread), batch_size=(machine.batch, 0),
             fragmented=describe_fragments(machine), n_nodes=machine.nodes if machine.homes else 1,
         ))  # fmt: skip
         #: Unfinished tasks, by id.
@@ -69,6 +73,9 @@ class SimulatedCoordinator:
         self.n_tasks = self.quarantined = 0
         #: Number of rank and slice tasks.
         self.slices = 0
+        self._output: ReorderBuffer[None] = ReorderBuffer()
+        #: Time at which all output so far is written.
+        self.written_at = 0.0
         #: Time at which the whole input was cut, and the busy seconds of all slots by then.
         self.all_cut: tuple[float, float] | None = None
 
@@ -123,13 +130,24 @@ class SimulatedCoordinator:
                 bounds = [first + (last - first) * k // n for k in range(n + 1)]
                 parts = [self._make_part(begin, end) for begin, end in pairwise(bounds)]
                 self._send_event(BatchDivided(batch, parts), now)
+            case OutputBatch(batch):
+                self._write_output(batch, now)
             case QuarantineBatch(batch):
                 self.quarantined += 1
+                self._write_output(batch, now)
                 self._send_event(BatchQuarantined(batch), now)
             case StopRun(_, why):
                 raise ToolError(f"the run would end before its time: {why.value}", "let fewer records fail")
             case _:
-                pass  # there is no output
+                pass
+
+    def _write_output(self, batch: BatchId, now: float) -> None:
+        """Write the output of a batch, and of those that waited for it: the output has the order of the input."""
+        machine, trace = self._machine, self._trace
+        for first, last, _ in self._output.push(*self._batches[batch], None) if machine.output_bytes else ():
+            records = (trace.sum_seconds_before(last) - trace.sum_seconds_before(first)) / trace.mean_seconds
+            seconds = records * machine.output_bytes / machine.write_bytes_per_second
+            self.written_at = max(self.written_at, now) + seconds
 
     def _submit_task(self, task: SlotTask, now: float) -> None:
         self.tasks[task.id] = work = self._workload.make_task(task, *self._batches[task.batch])

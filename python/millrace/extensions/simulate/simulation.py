@@ -4,8 +4,8 @@ Real: the ``BatchScheduler`` with its batch sizes (``batch_sizing``), its handli
 database in fragments, its searches and finishes (in one, in parts, or in slices); ``TaskDispatcher`` with its
 ``TaskPlacement`` and ``FragmentAffinity`` at the root and in each partition, also when a node is lost; the rule that
 forms partitions. Simulated: the clock; a coordinator and partition leaders that handle one message at a time;
-messages of fixed latency; ``SimulatedNodes``. Not simulated: start of the job, staging of databases, writing of
-output, restart after a lost coordinator or leader.
+messages of fixed latency; ``SimulatedNodes``; the output, written in the order of the input at a fixed rate. Not
+simulated: start of the job, staging of databases, restart after a lost coordinator or leader.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ClusterSimulation:
         while not scheduler.is_done:
             now, what, member, task = self._clock.pop_event()
             happens[what](member, task, now)  # type: ignore[index]
-        return self._make_outcome(max(now, self._root.free_at))
+        return self._make_outcome(max(now, self._root.free_at), self._coordinator.written_at)
 
     # The coordinator and the leaders of partitions
 
@@ -162,8 +162,9 @@ class ClusterSimulation:
 
     # The end
 
-    def _make_outcome(self, seconds: float) -> SimulationOutcome:
+    def _make_outcome(self, last_end: float, written_at: float) -> SimulationOutcome:
         machine, nodes, done = self._machine, self._nodes, self._coordinator
+        seconds = max(last_end, written_at)
         cores = machine.nodes * machine.cores
         could = cores * seconds
         work = self._trace.sum_seconds_before(self._records)
@@ -175,9 +176,10 @@ class ClusterSimulation:
         return SimulationOutcome(
             cores=cores, partitions=len(self._leaders), records=self._records, tasks=done.n_tasks,
             copies=sum(desk.copies for desk in (self._root, *self._leaders)), seconds=seconds, work_seconds=work,
-            longest_seconds=self._trace.longest_seconds, efficiency=efficiency, startup_share=startup / could,
+            longest_seconds=self._trace.find_longest_seconds(self._records), efficiency=efficiency, startup_share=startup / could,
             starved_share=starved, tail_share=max(1.0 - efficiency - startup / could - starved, 0.0),
             coordinator_share=self._root.handled * machine.service_seconds / seconds,
             leader_share=busiest * machine.service_seconds / seconds, loads=nodes.loads,
             retries=done.scheduler.n_retries, quarantined=done.quarantined, slices=done.slices,
+            write_seconds=seconds - last_end, busy_seconds=nodes.count_busy_seconds(last_end) / cores,
         )  # fmt: skip
