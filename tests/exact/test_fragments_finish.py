@@ -228,6 +228,6 @@ def test_one_long_query_among_short_ones_is_in_fragments(data: Path, tmp_path: P
     subprocess.run(make, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     tool = ["blastp", "-query", "q.faa", "-db", "db", "-outfmt", "6"]
     run(tmp_path, tool, "--fragments", "auto", "--batch", "1")
-    events = [e for e in read_typed_events(tmp_path / "run" / "events.jsonl") if isinstance(e, TaskEvent)]
+    events = [e for e in read_events(tmp_path / "run" / "events.jsonl") if isinstance(e, TaskEvent)]
     assert {event.first for event in events if event.fragment > 0} == {2}
     assert {event.first for event in events if event.fragment == 0} == {0, 1, 2}, "whole, or the finish of the long one"
