@@ -849,12 +849,8 @@ def try_view(
     view: tuple[Sequence[str], Sequence[str], Sequence[tuple[str, str]], bool, bool],
     root: str,
     namespaces: Sequence[int],
-    seen: Sequence[str],
 ) -> None:
     """Start a program with a view, see `Pool`, as a slot in the new folder ``root`` would.
-
-    Args:
-        seen: Paths that have to be there in it.
 
     Raises:
         OSError: It cannot be had, or does not do what a folder does.

@@ -524,15 +524,9 @@ fn own_folder_of((directory, pwd): (PathBuf, Option<Vec<u8>>)) -> PyResult<slot:
 
 /// Starts a program with a view of the user's folders, as a pool would; `root` is the new folder of a slot.
 #[pyfunction]
-fn try_view(
-    py: Python<'_>,
-    view: ViewParts,
-    root: PathBuf,
-    namespaces: Vec<RawFd>,
-    seen: Vec<PathBuf>,
-) -> PyResult<()> {
+fn try_view(py: Python<'_>, view: ViewParts, root: PathBuf, namespaces: Vec<RawFd>) -> PyResult<()> {
     let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
-    py.detach(|| slot::try_view(&view_of(view), &root, &namespaces, &seen)).map_err(io_error)
+    py.detach(|| slot::try_view(&view_of(view), &root, &namespaces)).map_err(io_error)
 }
 
 /// A descriptor of a new user namespace, in which everybody is who they are.

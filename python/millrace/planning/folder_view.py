@@ -61,13 +61,12 @@ class OpenView(msgspec.Struct, frozen=True):
         return parts.overlays, parts.mounts, parts.folders, self.user_attributes, self.has_peers
 
 
-def open_view(parts: ViewParts, root: Path, namespaces: Sequence[int] = (), seen: Sequence[str] = ()) -> OpenView:
+def open_view(parts: ViewParts, root: Path, namespaces: Sequence[int] = ()) -> OpenView:
     """Try a view: first with the rights of this process, then in a user namespace.
 
     Args:
         root: A folder that does not exist yet, like that of a slot; the masks lie beside it.
         namespaces: Descriptors of namespaces to enter first.
-        seen: Files that must exist in the view.
 
     Raises:
         OSError: This user cannot have the view on this machine.
@@ -76,7 +75,7 @@ def open_view(parts: ViewParts, root: Path, namespaces: Sequence[int] = (), seen
     for has_attributes in (False, True):
         found = OpenView(parts, has_attributes, not namespaces, tuple(namespaces))
         try:
-            _core.try_view(found.core, str(root), found.namespaces, seen)
+            _core.try_view(found.core, str(root), found.namespaces)
             return found
         except OSError:
             if has_attributes and namespaces:
@@ -87,7 +86,7 @@ def open_view(parts: ViewParts, root: Path, namespaces: Sequence[int] = (), seen
         raise OSError(error.errno, f"no user namespace for this user: {error.strerror}") from error
     found = OpenView(parts, True, False, (own,), has_own=True)
     try:
-        _core.try_view(found.core, str(root), found.namespaces, seen)
+        _core.try_view(found.core, str(root), found.namespaces)
     except OSError:
         found.close()
         raise
