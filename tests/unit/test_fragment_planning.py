@@ -113,10 +113,10 @@ def test_spread_of_times_needs_fragments_for_few_queries() -> None:
         return decide_fragments((0, 0), database(10 * GB), queries(records, 1000), slots, 64 * GB, cost)
 
     found = decide(5000, 1024)
-    assert (found.n, found.is_for_tail) == (37, True) and "may take 40 times the mean" in found.why
+    assert (found.n, found.is_for_tail) == (36, True) and "may take 40 times the mean" in found.why
     assert decide(5000, 1024, PASSES).n == decide(500_000, 1024).n == 1
     few = decide(5000, 128).sizes
-    assert set(few[:-1]) == {5, 4} and few[-1] == 1, "the first search tells which queries are long, and costs little"
+    assert set(few[:-1]) == {4, 3} and few[-1] == 1, "the first search tells which queries are long, and costs little"
     assert auto(database(10 * GB), queries(100, 400, longest=30_000), 8).is_for_tail
     assert not auto(database(80_000_000), queries(1, 2000), 2).is_for_tail
 

@@ -36,9 +36,9 @@ QUERIES_OF_HALF_SPREAD = 100
 #: slots share at the end are too large a part of the work.
 MIN_SLOTS_OF_SPREAD = 8
 
-#: Each query is first searched in a part of the database that tells whether it is long: a 40th if it takes a second, and
+#: Each query is first searched in a part of the database that tells whether it is long: a 30th if that takes a second, and
 #: a tenth at most, as this is all that short queries cost more.
-PROBE_PARTS, MIN_PROBE_PARTS = 40, 10
+PROBE_PARTS, MIN_PROBE_PARTS = 30, 10
 
 #: Least speed-up that fragments must bring, times their CPU time relative to a search of the whole.
 MIN_GAIN = 1.25
