@@ -58,8 +58,11 @@ def main(arguments: list[str]) -> int:
         default=1,
         help="proteins by chance behind those of the database, up to so many times its size",
     )
+    parser.add_argument("--live", action="store_true", help="CPU time of runs with --pack-to beside plain ones instead")
     options = parser.parse_args(arguments)
     chosen = [each for each in RESULTS if not options.names or each.name.startswith(tuple(options.names))]
+    if options.live:
+        return measure_live(chosen, options.part, options.grow)
     rows = []
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         prepare(Path(folder), options.part, options.grow)
@@ -110,6 +113,23 @@ def measure(result: Result, folder: Path, batch: int) -> tuple[str, ...]:
     ratios = (f"{sizes[0] / sizes[3]:.0f}", f"{sizes[2] / sizes[3]:.0f}")
     seconds = (f"{searched:.1f}", f"{packing:.1f}", f"{unpacking:.1f}", f"{unpacking / searched:.0%}")
     return (result.name, *(f"{size:,}" for size in sizes), *ratios, *seconds, "yes" if same else "NO")
+
+
+def measure_live(chosen: list[Result], part: int, grow: int) -> int:
+    """Print the CPU time of runs, plain and with ``--pack-to``, one after the other; the database is known before."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
+        folder = Path(name)
+        prepare(folder, part, grow)
+        for each in chosen:
+            command = ["--", *shlex.split(each.command)]
+            packing = [MILLRACE, "run", "--fresh", "--pack-to", "result.mrp", *command]
+            cpu(packing, folder)
+            plain, packed = cpu([MILLRACE, "run", "--fresh", *command], folder), cpu(packing, folder)
+            rows.append((each.name, f"{plain:.1f}", f"{packed:.1f}", f"{packed / plain:.2f}"))
+            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    print(markdown(("", "run, CPU s", "run --pack-to", "share"), rows))
+    return 0
 
 
 def piped(program: list[str], path: Path) -> int:

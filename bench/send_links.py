@@ -37,6 +37,9 @@ from bench.results import show_table  # noqa: E402
 
 COMMAND = "blastp -query q.faa -db prot -outfmt 0 -num_descriptions 500 -num_alignments 500 -out hits"
 
+#: The ways, by the names of the files that they write there.
+WAYS = {"raw": "raw by sftp", "zstd": "zstd by ssh", "packed": "packed while it is made"}
+
 #: How far from the rate at which both ways take the same time they are compared.
 MARGIN = 0.2
 
@@ -47,7 +50,7 @@ TURNS = 3
 class Ends:
     """Two nodes; the far one has database and queries, too."""
 
-    def __init__(self, folder: Path, part: int, grow: int, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, part: int, grow: int, ways: list[str], stack: ExitStack) -> None:
         self.near, self.far = folder / "near", folder / "far"
         self.near.mkdir()
         pack.prepare(self.near, part, grow)
@@ -72,6 +75,7 @@ class Ends:
             "until [ -e .hits.mrp.packing/pack ] || [ -e hits.mrp ]; do sleep 0.05; done; "
             f"{send} && wait $job",
         }
+        self.all_of_it = {way: line for way, line in self.all_of_it.items() if way in ways}
         #: Brings the result of a search that is over there.
         self.result_alone = {"raw": put, "packed": f"{pack.MILLRACE} pack hits -o hits.mrp -- {COMMAND} && {send}"}
 
@@ -167,20 +171,24 @@ def main() -> int:
     parser.add_argument("--delay", type=float, nargs="+", default=[0, 25, 50], help="in milliseconds (0 25 50)")
     parser.add_argument("--part", type=int, default=100, help="so many queries (100)")
     parser.add_argument("--grow", type=int, default=1, help="so many times the database (1)")
+    parser.add_argument("--ways", nargs="+", default=[*WAYS], choices=[*WAYS], help="which ways to measure (all)")
+    parser.add_argument("--no-crossover", action="store_true", help="leave out ParaMEDIC's inequality")
     asked = parser.parse_args()
     if reason := namespace_nodes.reason_not() or ssh_nodes.reason_not():
         raise SystemExit(reason)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))
-        ends = Ends(folder, asked.part, asked.grow, stack)
+        ends = Ends(folder, asked.part, asked.grow, asked.ways, stack)
         begun = time.monotonic()
         ends.on_near(f"{COMMAND} && mv hits expected")
         serial = time.monotonic() - begun
         rows = over_links(ends, asked.mbit, asked.delay)
-        crossover, measured, sides = at_the_crossover(ends)
+        crossover, measured, sides = (0.0, 0.0, []) if asked.no_crossover else at_the_crossover(ends)
     print(f"{COMMAND}, {asked.part} queries; serial search {serial:.1f} s\n")
-    head = ("link", "delay", "raw by sftp", "zstd by ssh", "packed while it is made", "soonest")
+    head = ("link", "delay", *(WAYS[way] for way in ends.all_of_it), "soonest")
     show_table("send_links", head, rows)
+    if asked.no_crossover:
+        return 0
     print(
         f"\nBy the inequality a pack is there first below {crossover:.2f} Mbit/s, as measured below {measured:.2f}:\n"
     )

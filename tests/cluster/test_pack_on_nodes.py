@@ -74,6 +74,20 @@ def left_over(site: Site) -> set[str]:
     return {path.name for path in site.folder.iterdir() if path.name.startswith((".r.mrp", "r.mrp.", "out"))}
 
 
+@pytest.mark.slow
+def test_lost_node_does_not_end_the_packing(cluster: Cluster, expected: bytes) -> None:
+    options = "--slots 1 --batch 1 --progress none --pack-to r.mrp --with-queries"
+    nodes = ",".join(NAMES[1:4])
+    process = cluster.start_command(f"{cluster.millrace} run --hosts {nodes} {options} -- {COMMAND}")
+    journals = cluster.site.folder / "r.mrp.millrace"
+    assert wait_until(lambda: bool(list(journals.glob("*.mrj"))), process), cluster.said
+    cluster.nodes.kill("node1")  # where the coordinator is
+    assert process.wait(harness.LONGEST_SECONDS) == 0, cluster.said
+    assert "starting again" in cluster.said
+    assert unpack(cluster.millrace, cluster.site) == expected
+    assert left_over(cluster.site) == set()
+
+
 def test_pack_is_made_by_all_nodes(cluster: Cluster, expected: bytes) -> None:
     nodes = ",".join(NAMES[1:4])
     options = "--slots 1 --batch 1 --progress none --pack-to r.mrp --with-queries --verify-pack 0.1"
