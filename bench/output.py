@@ -8,10 +8,10 @@ node: what crosses it is counted). The storage itself is memory, so that links a
     python -m bench.output                                # 8 nodes, 50 Mbit/s; root only; seven minutes
     python -m bench.output --ways merge coordinator --shares 0.7 --repeats 1
 
-With ``--tool blastp`` the tool is BLAST+, whose reports (`-outfmt 0`) of a protein and its thousands of relatives are large: each has
-a banner and closing statistics, which the whole output has once.
+With ``--tool blastp`` the results are reports of BLAST+ (`-outfmt 0`), recorded and replayed: each has a banner and closing statistics,
+which the whole output has once. Only output is measured.
 
-    python -m bench.output --tool blastp --link 25
+    python -m bench.output --tool blastp --link 10 --megabytes 32
 
 A tool takes time in proportion to what it writes. ``--shares``: what all tools together write in a second, as a share of
 what one link carries; 0 is a tool that costs nothing, so that nothing but output is measured.
@@ -110,39 +110,61 @@ class Emit:
         return [str(folder / "emit"), "in.txt", "out", str(rate)]
 
 
-class Blastp:
-    """BLAST+ with its report for people; the database is on each node."""
+#: Gives what BLAST+ wrote for each query when it was asked once; for all else it is BLAST+.
+REPLAY = """#!/bin/sh
+case "$*" in *-query*) ;; *) exec {blastp} "$@" ;; esac
+while [ $# -gt 1 ]; do
+    case $1 in -query) in=$2 ;; -out) out=$2 ;; esac
+    shift
+done
+cd {folder}/sections
+exec cat banner $(sed -n 's/^>//p' "$OLDPWD/$in") footer > "$OLDPWD/$out"
+"""
 
-    words = ("--",)
+
+class Blastp:
+    """BLAST+'s report for people, of a protein's parts against thousands of relatives: recorded, and replayed in no time."""
+
+    words = ("--as", "blastp", "--")
     name = "q.faa"
+    #: Queries that BLAST+ itself has searched; the others are the same ones under other names.
+    n_recorded = 6
 
     def prepare(self, folder: Path, options: argparse.Namespace) -> int:
-        """Make database, queries and what it writes serially; return the number of queries."""
-        exact_cases.make_relatives(
-            Path(os.environ.get("MILLRACE_TEST_DATA", REPO / ".tools" / "data")),
-            folder / "one.faa",
-            folder / "relatives",
-        )
+        """Make database, queries and what BLAST+ writes for them; return the number of queries."""
+        data = Path(os.environ.get("MILLRACE_TEST_DATA", REPO / ".tools" / "data"))
+        exact_cases.make_relatives(data, folder / "one.faa", folder / "relatives")
         make = ["makeblastdb", "-in", "relatives", "-dbtype", "prot", "-out", "relatives"]
         subprocess.run(make, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         protein = "".join((folder / "one.faa").read_text().split("\n")[1:])
-        dice = random.Random(3)
+        parts = [protein[30 * k : 30 * k + 150] for k in range(self.n_recorded)]
+        (folder / self.name).write_text("".join(f">query\n{part}\n" for part in parts))
+        subprocess.run(["blastp", *self.options(folder), "-out", "recorded"], cwd=folder, check=True)
+        banner, *sections = (folder / "recorded").read_bytes().split(b"Query= query\n")
+        at = sections[-1].rindex(b"\n\n  Database: ")
+        sections[-1], footer = sections[-1][:at], sections[-1][at + 2 :]
+        (folder / "sections").mkdir()
+        (folder / "sections" / "banner").write_bytes(banner)
+        (folder / "sections" / "footer").write_bytes(footer)
         queries, n_bytes = list[str](), 0
         while n_bytes < options.megabytes << 20:
-            length = min(int(dice.lognormvariate(4.7, 0.6)), len(protein))
-            first = dice.randrange(len(protein) - length + 1)
-            queries.append(f">query{len(queries)}\n{protein[first : first + length]}\n")
-            (folder / self.name).write_text(queries[-1])
-            with (folder / "serial").open("wb") as out:
-                subprocess.run([*self.command(folder, 0)[:-1], "-"], cwd=folder, stdout=out, check=True)
-            n_bytes += (folder / "serial").stat().st_size
+            k = len(queries)
+            section = b"Query= query%d\n%s" % (k, sections[k % len(sections)].rstrip(b"\n") + b"\n\n\n")
+            (folder / "sections" / f"query{k}").write_bytes(section)
+            queries.append(f">query{k}\n{parts[k % len(parts)]}\n")
+            n_bytes += len(section)
         (folder / self.name).write_text("".join(queries))
+        (folder / "blastp").write_text(REPLAY.format(blastp=shutil.which("blastp"), folder=folder))
+        (folder / "blastp").chmod(0o755)
         subprocess.run([*self.command(folder, 0)[:-1], "serial"], cwd=folder, check=True)
         return len(queries)
 
+    def options(self, folder: Path) -> list[str]:
+        found = ["-num_descriptions", "500", "-num_alignments", "500"]
+        return ["-query", self.name, "-db", str(folder / "relatives"), "-outfmt", "0", *found]
+
     def command(self, folder: Path, rate: float) -> list[str]:
-        found = ["-num_descriptions", "9999", "-num_alignments", "9999"]
-        return ["blastp", "-query", self.name, "-db", str(folder / "relatives"), "-outfmt", "0", *found, "-out", "out"]
+        return [str(folder / "blastp"), *self.options(folder), "-out", "out"]
 
 
 class Watch:

@@ -341,7 +341,8 @@ impl Joiner for Frame {
         self.outline.foot = Some(digest(&self.totals.as_ref().map_or(footer.clone(), |totals| totals.common(&footer))));
         (self.outline.has_body, self.outline.unended) = (has_body, !self.ended);
         self.first_footer.check(footer, self.format, "footer")?;
-        if !has_body && !(self.header.is_none() && self.footer.is_none()) {
+        let is_framed = !self.header.is_none() || !self.footer.is_none();
+        if is_framed && !has_body {
             self.outline.framed_nothing = true;
             self.presence.framed_nothing(self.format)?;
         }

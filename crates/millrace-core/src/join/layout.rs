@@ -127,7 +127,7 @@ impl Outline {
         let is_set = |bit: u8| flags & 1 << bit != 0;
         Some(Self {
             length,
-            lead: lead.cast_signed(),
+            lead: i64::from_le_bytes(lead.to_le_bytes()),
             head: is_set(0).then_some(head),
             foot: is_set(1).then_some(foot),
             counts: counts.to_vec(),

@@ -108,8 +108,11 @@ fn totals(n: u64) -> String {
     format!("{}all: {n} reads, {} bases\n", "line\n".repeat(usize::try_from(n).unwrap()), n * 9)
 }
 
-/// Joins, each with what the tool writes for so many records.
-const FORMATS: [(&str, fn(u64) -> String); 15] = [
+/// What a tool writes for so many records.
+type Text = fn(u64) -> String;
+
+/// Joins, each with what its tool writes.
+const FORMATS: [(&str, Text); 15] = [
     ("blast-report", report),
     ("blast-xml", xml),
     ("blast-xml2", xml2),
