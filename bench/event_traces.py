@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import filecmp
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,7 @@ TRACES = (
     Trace("8 ranks, jitter 0.2 %", 8, 250, 0.002),
     Trace("8 ranks, jitter 10 %", 8, 250, 0.1),
     Trace("8 ranks, no period", 8, 250, 0.02, periodic=False),
+    Trace("8 ranks, jitter 2 %, 8 times as long", 8, 2000, 0.02),
 )
 
 
@@ -85,7 +87,7 @@ def main(arguments: list[str]) -> int:
             rows.append(measure(trace.name, f"{n_events:,}", [source]))
         if all(map(shutil.which, ("eztrace", "mpicc", "mpirun"))):
             rows.append(measure("OTF2, Jacobi on 2 ranks by EZTrace", "", jacobi(folder)))
-    head = ("", "events", "original", "zstd -19 --long", "packed", "zstd / packed", "how", "same")
+    head = ("", "events", "original", "zstd -19 --long", "packed", "zstd / packed", "MB/s of a core", "how", "same")
     show_table("pack-traces", head, rows)
     return int(any(row[-1] != "yes" for row in rows))
 
@@ -106,7 +108,10 @@ def measure(name: str, events: str, sources: list[Path]) -> tuple[str, ...]:
     folder = sources[0].parent
     pack, again = folder / "trace.mrp", [folder / f"again{number}" for number in range(len(sources))]
     words = [MILLRACE, "pack", *map(str, sources), "-o", str(pack)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     told = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=True).stderr
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     named = [word for path in again for word in ("-o", str(path))]
     subprocess.run([MILLRACE, "unpack", str(pack), *named], stderr=subprocess.PIPE, check=True)
     command = ["zstd", "-q", "-19", "--long=27", "-c"]
@@ -116,4 +121,15 @@ def measure(name: str, events: str, sources: list[Path]) -> tuple[str, ...]:
     same = all(filecmp.cmp(*pair, shallow=False) for pair in zip(sources, again, strict=True))
     for path in again:
         path.unlink()
-    return name, events, f"{size:,}", f"{zstd:,}", f"{packed:,}", f"{zstd / packed:.1f}", how, "yes" if same else "NO"
+    speed = f"{size / seconds / 1e6:.0f}"
+    return (
+        name,
+        events,
+        f"{size:,}",
+        f"{zstd:,}",
+        f"{packed:,}",
+        f"{zstd / packed:.1f}",
+        speed,
+        how,
+        "yes" if same else "NO",
+    )

@@ -126,7 +126,7 @@ struct PoolEvent {
 impl PoolEvent {
     fn outcome(&self) -> Option<&slot::Outcome<core_journal::TaskRef>> {
         match &self.event {
-            Event::Ended { outcome, .. } => Some(outcome),
+            Event::Ended { outcome, .. } => Some(outcome.as_ref()),
             Event::Started { .. } | Event::Woken => None,
         }
     }

@@ -27,8 +27,8 @@ fn told(py: Python<'_>, columns: Vec<Column>) -> PyResult<Columns<'_>> {
 
 fn given(columns: Given) -> Vec<Column> {
     let column = |(values, decimals, words): (Vec<u8>, u32, Option<Vec<Vec<u8>>>)| {
-        let (numbers, _) = values.as_chunks::<8>();
-        Column { values: numbers.iter().map(|number| i64::from_ne_bytes(*number)).collect(), decimals, words }
+        let numbers = values.chunks_exact(8).filter_map(|number| number.try_into().ok());
+        Column { values: numbers.map(i64::from_ne_bytes).collect(), decimals, words }
     };
     columns.into_iter().map(column).collect()
 }

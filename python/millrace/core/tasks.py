@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from itertools import zip_longest
 from typing import NewType, Protocol
 
 import msgspec
@@ -156,7 +157,11 @@ class IoCounts(FrozenValue, frozen=True, omit_defaults=True):
 
 
 class CallCounts(FrozenValue, frozen=True, omit_defaults=True):
-    """Calls on one file that read, or that wrote."""
+    """Calls on one file that read, or that wrote.
+
+    >>> (CallCounts(calls=1, sizes=(1, 0)) + CallCounts() + CallCounts(calls=2, sizes=(0, 2))).sizes
+    (1, 2)
+    """
 
     calls: int = 0
     bytes: int = 0
@@ -173,7 +178,7 @@ class CallCounts(FrozenValue, frozen=True, omit_defaults=True):
             bytes=self.bytes + other.bytes,
             seconds=self.seconds + other.seconds,
             jumps=self.jumps + other.jumps,
-            sizes=tuple(map(sum, zip(self.sizes, other.sizes, strict=True))) if self.sizes else other.sizes,
+            sizes=tuple(a + b for a, b in zip_longest(self.sizes, other.sizes, fillvalue=0)),
         )
 
 

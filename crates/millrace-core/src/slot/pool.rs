@@ -89,7 +89,7 @@ pub enum Event<R> {
         /// Tasks that were at work at once while it was, itself included, at most.
         side_by_side: usize,
         /// What came of it.
-        outcome: Outcome<R>,
+        outcome: Box<Outcome<R>>,
     },
     /// Somebody called [`Pool::wake`].
     Woken,
@@ -361,7 +361,7 @@ fn next<R>(slot: usize, ended: Option<(u64, Instant, Outcome<R>)>, shared: &Shar
     if let Some((id, at, outcome)) = ended {
         state.pressing |= outcome.result.is_err();
         let side_by_side = state.side_by_side[slot];
-        state.events.push(Event::Ended { id, slot, at, side_by_side, outcome });
+        state.events.push(Event::Ended { id, slot, at, side_by_side, outcome: Box::new(outcome) });
         state.busy -= 1;
         if std::mem::take(&mut state.alone) {
             shared.filled.notify_all(); // others waited for its end

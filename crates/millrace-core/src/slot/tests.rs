@@ -129,7 +129,7 @@ fn ended(pool: &Pool<Kept>) -> Outcome<Kept> {
     while Instant::now() < deadline {
         for event in pool.events(Duration::from_millis(100)) {
             if let Event::Ended { outcome, .. } = event {
-                return outcome;
+                return *outcome;
             }
         }
     }

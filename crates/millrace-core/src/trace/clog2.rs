@@ -80,7 +80,7 @@ pub fn parse_clog2(blocks: &[u8], form: Clog2Form) -> Result<(Vec<Column>, usize
             let rest = block.get(at + 16..end).ok_or(NOT_CLOG2)?;
             let is_last = matches!(kind, END_OF_LOG | END_OF_BLOCK);
             times.push(time);
-            ranks.push(if is_last { FIRST_RANK_OF_ENDS } else { 0 } + i64::from(rank.cast_unsigned()));
+            ranks.push(if is_last { FIRST_RANK_OF_ENDS } else { 0 } + (i64::from(rank) & 0xffff_ffff));
             bytes.extend_from_slice(&block[at + 8..at + 12]);
             bytes.extend_from_slice(rest);
             if is_last {
