@@ -128,7 +128,7 @@ def measure_live(chosen: list[Result], part: int, grow: int) -> int:
             plain, packed = cpu([MILLRACE, "run", "--fresh", *command], folder), cpu(packing, folder)
             rows.append((each.name, f"{plain:.1f}", f"{packed:.1f}", f"{packed / plain:.2f}"))
             print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
-    print(markdown(("", "run, CPU s", "run --pack-to", "share"), rows))
+    show_table("pack-live", ("", "run, CPU s", "run --pack-to", "share"), rows)
     return 0
 
 
