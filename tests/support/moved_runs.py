@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import harness
+from exact_cases import MODELS, make_hairpins
 
 from millrace.node import work_dir
 
@@ -56,6 +57,8 @@ TOOLS = {
         ("hmmscan", "--tblout", "OUT0", "-o", "OUT1", "DB", "IN"), "profiles.hmm", 2, 12, is_framed=True
     ),
     "minimap2": MovedTool(("minimap2", "-a", "-o", "OUT0", "DB", "IN"), "ref.fa", 1, 3, is_framed=True),
+    "cmscan": MovedTool(("cmscan", "--tblout", "OUT0", "-o", "OUT1", "DB", "IN"), "m.cm", 2, 2, is_framed=True),
+    "prodigal": MovedTool(("prodigal", "-q", "-p", "meta", "-i", "IN", "-f", "gff", "-o", "OUT0", "-a", "OUT1"), "ref.fa", 2, 4),
     "diamond": MovedTool(
         ("diamond", "blastp", "-q", "IN", "-d", "DB", "--outfmt", "101", "--out", "OUT0"), "db.dmnd", 1, 4,
         is_framed=True,
@@ -76,7 +79,12 @@ def make_inputs(folder: Path, data: Path) -> None:
     for name, tool in TOOLS.items():
         here = folder / name
         here.mkdir()
-        if tool.words[0] == "minimap2":
+        if tool.words[0] == "cmscan":
+            make_hairpins(here / "in.fa")
+            shutil.copyfile(MODELS, here / "m.cm")
+            subprocess.run(["cmpress", "m.cm"], cwd=here, check=True, capture_output=True)
+            continue
+        if tool.words[0] in ("minimap2", "prodigal"):
             harness.take(data / "contigs.fna", here / "ref.fa", 4)
             reads = (here / "ref.fa").read_text().split(">")[1:]
             sequences = ["".join(read.split("\n")[1:]) for read in reads]
