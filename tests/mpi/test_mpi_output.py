@@ -52,6 +52,7 @@ def test_output_is_the_serial_tools(an_mpi: Mpi, case: Case, way: str, bench_of:
     assert not differing(case, folder, serial)
     alone = case.name == WRITTEN_BY_ONE and way != "coordinator"
     assert ("is written by the coordinator" in text) == alone
+    assert "written again" not in text
 
 
 @pytest.mark.parametrize("way", ["merge", pytest.param("individual", marks=pytest.mark.slow)])
