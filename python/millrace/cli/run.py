@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -141,6 +141,12 @@ def _is_alone(launched: LaunchedProcess | None) -> bool:
     return launched is None or (launched.size == 1 and launched.launcher == "srun")
 
 
+def _plan_rank_phase(flow: WorkflowDescription, file: Path, name: str, environ: Mapping[str, str]) -> RunPlan:
+    from millrace.extensions.workflow.workflow_run import plan_rank_phase
+
+    return plan_rank_phase(flow, file, get_working_folder(), environ, name)
+
+
 def _plan_and_run(
     job: JobSpec, launched: LaunchedProcess | None, supervision: SupervisorLink, *,
     as_json: bool, phase: tuple[WorkflowDescription, Path, str] | None, packing: PackRequest | None,
@@ -174,9 +180,7 @@ def _plan_and_run(
     nodes = node_allocation.find_node_allocation(job.hosts, os.environ) if spread else None
     environ = remove_mpi_variables(os.environ) if in_job else os.environ
     if phase:
-        from millrace.extensions.workflow.workflow_run import plan_rank_phase
-
-        plan, behind = plan_rank_phase(*phase[:2], get_working_folder(), environ, phase[2]), None
+        plan, behind = _plan_rank_phase(*phase, environ), None
     else:
         plan, behind = options.plan_with_urls(
             job, get_working_folder(), environ, apart=crew is not None or nodes is not None, launched=in_job
