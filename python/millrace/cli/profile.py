@@ -26,7 +26,7 @@ def command(job: JobSpec, as_json: bool) -> None:
 
     It is millrace run with a library that is preloaded into the tool and counts its calls, merged over tasks and nodes;
     the output is the same. Of static and setuid programs the kernel's totals are shown alone; millrace run --profile-io
-    measures these at no cost.
+    measures these for little.
     """
     lock_owner.remove_caller(os.environ)  # as run does
     if find_workflow():
