@@ -167,7 +167,7 @@ class SleepingRun:
     def __init__(self, setup: say.SetUpNode) -> None:
         self._slots = Sleepers(setup.slots, setup.sync, setup.first_slot)
         self.ready, self.parts = say.NodeReady("", "", ""), NoParts()
-        self.hdfs_read = HdfsRead()
+        self.hdfs_read, self.pieces = HdfsRead(), None
         self.withdraw_tasks, self.kill_all_tools = self._slots.withdraw_tasks, self._slots.kill_all
 
     def submit_assignment(self, assignment: say.TaskAssignment) -> None:

@@ -49,6 +49,14 @@ SIMPLE = {
     type(None): st.none(),
     Path: NAMES.map(Path),
     _core.BlockRef: st.builds(_core.BlockRef, NAMES, BLOCKS),
+    _core.OutputPiece: st.builds(
+        _core.OutputPiece,
+        NAMES,
+        BLOCKS,
+        st.integers(0, 2**32 - 1),
+        st.none() | st.tuples(st.integers(0, 2**63), st.lists(st.integers(0, 2**63 - 1), max_size=3), st.booleans()),
+        st.integers(0, 2**63),
+    ),
     _core.TaskRef: st.builds(
         _core.TaskRef,
         NAMES,
@@ -96,7 +104,7 @@ def fields_of(kind: type) -> dict[str, Any]:
 
 def spelled(value: Any) -> Any:
     """A value as one that can be compared: all types by name, all fields."""
-    if isinstance(value, _core.BlockRef | _core.TaskRef):
+    if isinstance(value, _core.BlockRef | _core.TaskRef | _core.OutputPiece):
         return type(value).__name__, spelled(value.values)
     if names := getattr(value, "__struct_fields__", None) or getattr(value, "_fields", None):
         return type(value).__name__, [spelled(getattr(value, name)) for name in names]
@@ -130,7 +138,7 @@ def test_text_of_another_encoding_round_trips() -> None:
 #: The number of each message, its fields in order. A number is never given to another one; a release with other fields is
 #: told by `ProcessJoined`, which stays as it is.
 ON_THE_WIRE = """
-1 SetUpNode use cwd program command environ nice run_dir run_id journal sync slots first_slot name staged shared world view copies
+1 SetUpNode use cwd program command environ nice run_dir run_id journal sync slots first_slot name staged shared world view copies profile_io
 2 RunAssignments assignments
 3 WriteOutputPart part
 4 WriteHeldPart stream number
@@ -175,7 +183,7 @@ ON_THE_WIRE = """
 5 SliceTask number of
 6 CompareTask over
 1 TaskStarted task slot ago_seconds
-2 TaskEnded task slot ago_seconds ending exit_status signal detail disk_full cpu_seconds wall_seconds peak_rss_bytes out_of_memory side_by_side stderr extra is_warm saved_seconds cold committed
+2 TaskEnded task slot ago_seconds ending exit_status signal detail disk_full cpu_seconds wall_seconds peak_rss_bytes out_of_memory side_by_side stderr extra is_warm saved_seconds cold committed io files
 None SlotTask id batch kind attempt urgent alone timeout_seconds cpu_limit_seconds found
 None SpooledBatch first last units bytes digests spooled files offset has_members source
 """

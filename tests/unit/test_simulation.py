@@ -186,12 +186,12 @@ def test_queries_of_mpiblast_pio_end_together(workload: str, scaling: ModuleType
 
 @pytest.mark.parametrize(("slots", "records"), [(2, 12), (8, 100), (128, 625)])
 def test_alike_queries_cost_little_more_for_the_tail(slots: int, records: int) -> None:
-    """Nothing takes long, though it could: no more than a tenth of CPU for it, unless the run ends so much sooner."""
+    """Nothing takes long, though it could: no more than an eighth of CPU for it, unless the run ends so much sooner."""
     trace = CostTrace(([300], [60.0]), "residues", 0.06, "alike")
     machine = SimulatedCluster(slots // 2, 2, finish=0.6, passes=1, work=1.6, spread=41.0)
     whole, cut = (run(each, trace, records) for each in (machine, plan_simulated_fragments(machine, trace, records)))
     more = (cut.busy_seconds - whole.busy_seconds) / whole.busy_seconds
-    assert more <= max(0.1, 1.0 - cut.seconds / whole.seconds), (more, cut.seconds, whole.seconds)
+    assert more <= max(0.12, 1.0 - cut.seconds / whole.seconds), (more, cut.seconds, whole.seconds)
 
 
 def test_output_is_written_in_the_order_of_the_input() -> None:

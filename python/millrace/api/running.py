@@ -37,6 +37,7 @@ class RunOptions(TypedDict, total=False):
 
     slots: int
     run_dir: StrPath
+    store: StrPath
     work_dir: StrPath
     fresh: bool
     as_: str
@@ -58,6 +59,9 @@ class RunOptions(TypedDict, total=False):
     max_quarantined: str | int
     retry_quarantined: bool
     keep_run_dir: bool
+    atomic_output: bool
+    grace: float
+    profile_io: bool
     sync: float
     verify: float
     independent: bool

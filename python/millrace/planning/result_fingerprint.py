@@ -124,7 +124,7 @@ def fingerprint_run(job: JobSpec, use: ToolUse, command: UserCommand) -> dict[st
         elif (command.cwd / path).is_file():
             found[f"database {path}"] = fingerprint_stat(command.cwd / path)
     for name in SETTINGS.get(use.adapter, ()):
-        if (command.cwd / name).is_file():
+        if os.access(command.cwd / name, os.R_OK) and (command.cwd / name).is_file():  # tools pass over others
             found[f"settings {name}"] = fingerprint_content(command.cwd / name)
     for later in command.view.later if command.view else ():
         found[f"database {later.place}, {later.name}"] = f"{later.size} bytes, version {later.version}"

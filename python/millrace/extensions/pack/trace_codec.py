@@ -98,9 +98,9 @@ def find_periods(columns: Sequence[TraceColumn]) -> tuple[int, ...]:
     """Return the period of the columns, then the shorter one within its first occurrence, and so on; empty: none.
 
     >>> import numpy as np
-    >>> inner = [5, 1, 1, 9] * 5
+    >>> inner = [5, 1, 1, 9] * 20
     >>> find_periods([TraceColumn(np.array((inner + [70, 80, 90, 0]) * 30))])
-    (24, 4)
+    (84, 4)
     """
     found: list[int] = []
     while len(found) < MAX_NESTED and (period := find_period(columns)):

@@ -75,13 +75,13 @@ def run_with_store(
         MillraceError: The run was not completed, or the store has lost candidates, which are dropped then.
     """
     try:
+        search = describe_search(plan)
+        if search.why_not:
+            raise NotPackableError(search.why_not)
         store = CandidateStore(folder)
-        known = find_known_candidates(plan, store)
+        known = find_known_candidates(plan, search, store)
     except (NotPackableError, CorruptError, OSError) as error:
         say(f"store: not used: {error}")
-        return run(plan)
-    if known.search.why_not:
-        say(f"store: not used: {known.search.why_not}")
         return run(plan)
     keep = plan.job.keep_run_dir
     job = msgspec.structs.replace(plan.job, keep_run_dir=True)
@@ -99,30 +99,41 @@ def describe_store(plan: RunPlan, folder: Path) -> str:
     if not folder.exists():
         return f"store: {folder} is made, and knows nothing yet"
     try:
-        known = find_known_candidates(plan, CandidateStore(folder, read_only=True))
+        search = describe_search(plan)
+        if search.why_not:
+            return f"store: not used: {search.why_not}"
+        known = find_known_candidates(plan, search, CandidateStore(folder, read_only=True))
     except (NotPackableError, CorruptError, OSError) as error:
         return f"store: not used: {error}"
-    if known.search.why_not:
-        return f"store: not used: {known.search.why_not}"
     return describe_reuse(known, sum(query in known.kept for query in known.queries))
 
 
-def find_known_candidates(plan: RunPlan, store: CandidateStore) -> KnownSearch:
-    """Find what the store knows of the queries of a plan.
+def describe_search(plan: RunPlan) -> ReusableSearch:
+    """Describe the search of a plan, or say why its candidates are not kept.
 
     Raises:
-        NotPackableError: The search is not one whose candidates are kept; says why.
+        NotPackableError: It cannot be searched in fragments.
+        OSError: The queries cannot be read.
+    """
+    adapter = registry.find_adapter(plan.command.argv[0])
+    if not isinstance(adapter, ReusingAdapter):
+        return ReusableSearch(why_not=f"candidates of {plan.command.argv[0]} are not kept")
+    use = _search_in_fragments(plan)
+    if not use.fragmented or not isinstance(use.fragmented.about, BlastDatabase):
+        return ReusableSearch(why_not=f"candidates of {plan.command.argv[0]} are not kept")
+    return adapter.describe_reusable_search(use, plan.command.resolved_command)
+
+
+def find_known_candidates(plan: RunPlan, search: ReusableSearch, store: CandidateStore) -> KnownSearch:
+    """Find what the store knows of the queries of a plan, whose ``search`` was described.
+
+    Raises:
+        NotPackableError: The entries of the database cannot be listed.
         OSError: A file cannot be read.
     """
-    use = _search_in_fragments(plan)
-    command = plan.command.resolved_command
+    use, command = _search_in_fragments(plan), plan.command.resolved_command
     about = use.fragmented.about if use.fragmented else None
-    adapter = registry.find_adapter(plan.command.argv[0])
-    if not isinstance(adapter, ReusingAdapter) or not isinstance(about, BlastDatabase):
-        raise NotPackableError(f"candidates of {plan.command.argv[0]} are not kept")
-    search = adapter.describe_reusable_search(use, command)
-    if search.why_not:
-        return KnownSearch(search, (), b"", {}, 0.0, ())
+    assert isinstance(about, BlastDatabase)  # see ``describe_search``
     entries = digest_entries(about, command, use.databases, store.folder / "databases", save=not store.read_only)
     queries = digest_queries(command.cwd / use.inputs[0].path)
     kept = store.recall_candidates(search.key, queries, search.needed_depth)
