@@ -16,12 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from millrace.adapters.program_identity import has_tool_name, is_binary_program, is_tool_script
 from millrace.adapters.tool_environment import TABLES, VariableTable
 from millrace.core.tool_use import ArgumentToken, InputArg, OutputArg, ThreadsArg, ToolUse, UserCommand
+from millrace.core.wait_loop import wait_until
 
 #: Longest wait until the tool of a wrapper shows: containers and environments may take some seconds to set up.
 MAX_WAIT_SECONDS = 60.0
@@ -31,6 +33,9 @@ SETTLED_SECONDS = 2.0
 #: Pauses between polls: a tool that refuses its arguments lives for less than a tenth of a second.
 _FIRST_NAP_SECONDS, _MAX_NAP_SECONDS = 0.002, 0.01
 _END_TIMEOUT_SECONDS = 3.0
+
+#: Longest time until a process that opens the input has it among its files.
+_OPEN_TIMEOUT_SECONDS = 1.0
 
 
 class WrapperObservation(NamedTuple):
@@ -186,14 +191,16 @@ class _WrapperProbe:
                 end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:
                 continue  # no process reads it yet
-            readers = [
-                each
-                for pid in self._list_descendants(root)
-                if (each := _read_process(pid)) and _has_open_pipe(pid, pipe)
-            ]
-            strangers = [each for each in readers if not self._match_tool(each)]
+            # The reader, which this open has just let in, needs a moment to have the pipe among its files.
+            readers = wait_until(partial(self._list_readers, root, pipe), _OPEN_TIMEOUT_SECONDS, nap=_FIRST_NAP_SECONDS)
+            strangers = [each for each in readers or () if not self._match_tool(each)]
             self._reader = self._reader or next((Path(each.program).name for each in strangers), "")
             os.close(end)
+
+    def _list_readers(self, root: int, pipe: Path) -> list[_ProcessInfo]:
+        return [
+            each for pid in self._list_descendants(root) if (each := _read_process(pid)) and _has_open_pipe(pid, pipe)
+        ]
 
     def end_processes(self) -> None:
         """Send the tool the end of its input, then end all processes that the wrapper started."""
