@@ -54,7 +54,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
         shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns("out"))
         path = os.pathsep.join([str(binaries), str(Path(sys.executable).parent), os.environ["PATH"]])
         return subprocess.run(
-            ["./run", *arguments], cwd=folder, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL,
+            ["./run", *arguments], cwd=folder, env={**os.environ, "PATH": path, "PYTHON": sys.executable}, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=300,
         )  # fmt: skip
 

@@ -20,7 +20,13 @@ def inputs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", TOOLS)
+#: The other tools, with all of these in ``make slow``.
+USUAL = ("blastp-rows", "hmmscan", "minimap2")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in TOOLS]
+)
 def test_run_goes_on_under_other_paths(inputs: Path, tmp_path: Path, name: str) -> None:
     """The folder, the input, the database and all outputs have other names, and the first folder is gone."""
     tool = TOOLS[name]
