@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import glob
-import importlib.util
 import json
 import os
 import random
@@ -33,7 +32,7 @@ sys.path[:0] = [str(REPO / "tests" / "support")]
 
 import namespace_nodes  # noqa: E402
 import process_lookup  # noqa: E402
-from cluster_site import installation  # noqa: E402
+from cluster_site import find_millrace  # noqa: E402
 
 from bench.results import show_table  # noqa: E402
 from millrace import _core  # noqa: E402
@@ -297,8 +296,7 @@ def main() -> int:
     hits = (
         [Hit(**json.loads(line)) for line in arguments.log.read_text().splitlines()] if arguments.log.exists() else []
     )
-    own = Path(sys.executable).parent / "millrace"
-    program = str(own) if importlib.util.find_spec("mpi4py") else installation("openmpi")
+    program = find_millrace()
     begun = time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))

@@ -13,7 +13,6 @@ status is 1 if an output is not the serial one.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import random
 import shutil
@@ -32,6 +31,7 @@ from bench.hdfs_nodes import REPO, HdfsOfNodes, reason_not
 from bench.sources_place import SFTP
 
 import namespace_nodes  # isort: skip - found by `bench.hdfs_nodes`
+from cluster_site import find_millrace  # isort: skip
 
 FILES, MOUNT = "files", "/var/tmp/files"
 
@@ -164,13 +164,7 @@ def main() -> int:
         raise SystemExit(reason)
     if "sshfs" in asked.ways and not shutil.which("sshfs"):
         raise SystemExit("sshfs is not installed")
-    own = Path(sys.executable).parent / "millrace"
-    if importlib.util.find_spec("mpi4py"):
-        program = str(own)
-    else:
-        from cluster_site import installation
-
-        program = installation("openmpi")
+    program = find_millrace()
     hosts = tuple(f"node{k}" for k in range(1, asked.nodes + 1))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))

@@ -8,7 +8,6 @@ status is 1 if a byte is not the serial one, or anything is lost or left over.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import random
@@ -28,7 +27,7 @@ from bench.hdfs_nodes import reason_not
 import namespace_nodes  # isort: skip - found by `bench.chaos_cluster`
 import process_lookup  # isort: skip
 import storage_servers  # isort: skip
-from cluster_site import installation  # isort: skip
+from cluster_site import find_millrace  # isort: skip
 
 PROGRAM = REPO / "tests" / "support" / "hdfs" / "HdfsOfNodes.java"
 
@@ -129,8 +128,7 @@ def main() -> int:
     if reason := reason_not():
         raise SystemExit(reason)
     TARGETS[COMMAND] = "millrace run"
-    own = Path(sys.executable).parent / "millrace"
-    program = str(own) if importlib.util.find_spec("mpi4py") else installation("openmpi")
+    program = find_millrace()
     hits = list[Hit]()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))

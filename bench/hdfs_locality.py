@@ -14,7 +14,6 @@ The exit status is 1 if an output is not the serial one.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import random
@@ -36,6 +35,7 @@ from millrace.adapters.blast import physical_fragments
 from millrace.storage import hdfs_blocks
 
 import namespace_nodes  # isort: skip - found by `bench.hdfs_nodes`
+from cluster_site import find_millrace  # isort: skip
 
 HEAD = "head"
 COLUMNS = "7 qaccver saccver stitle evalue bitscore"
@@ -252,13 +252,7 @@ def main() -> int:
     asked = parser.parse_args()
     if reason := reason_not():
         raise SystemExit(reason)
-    own = Path(sys.executable).parent / "millrace"
-    if importlib.util.find_spec("mpi4py"):
-        program = str(own)
-    else:
-        from cluster_site import installation
-
-        program = installation("openmpi")
+    program = find_millrace()
     hosts = tuple(f"node{k}" for k in range(1, asked.nodes + 1))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-")))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +13,7 @@ import namespace_nodes
 import private_grid_engine
 import private_slurm
 import pytest
-from cluster_site import NAMES, Cluster, Site, get_marks, installation
+from cluster_site import NAMES, Cluster, Site, find_millrace, get_marks
 from hdfs_site import Hdfs, serve_hdfs
 
 
@@ -32,12 +30,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(scope="session")
 def millrace() -> str:
     """The command, of an installation that has MPI."""
-    own = Path(sys.executable).parent / "millrace"
-    if importlib.util.find_spec("mpi4py") and shutil.which(
-        "mpirun", path=f"{own.parent}{os.pathsep}{os.environ['PATH']}"
-    ):
-        return str(own)
-    return installation("openmpi")
+    return find_millrace()
 
 
 @pytest.fixture(scope="session")

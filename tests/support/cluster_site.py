@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,6 +89,16 @@ def installation(mpi: str) -> str:
     from mpi_jobs import environment  # which needs pytest
 
     return str(environment(mpi) / "bin" / "millrace")
+
+
+def find_millrace() -> str:
+    """The command of an installation that has MPI: this one, or that of ``installation``."""
+    own = Path(sys.executable).parent / "millrace"
+    if importlib.util.find_spec("mpi4py") and shutil.which(
+        "mpirun", path=f"{own.parent}{os.pathsep}{os.environ['PATH']}"
+    ):
+        return str(own)
+    return installation("openmpi")
 
 
 def get_marks(site: Site) -> Path:
