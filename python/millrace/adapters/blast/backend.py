@@ -168,6 +168,14 @@ class BlastBackend:
         return ()
 
 
+def format_hit_lists(lists: Iterable[Sequence[int]]) -> bytes:
+    """Format lists of hits, each of the ordinals of entries, as a search writes them: only the parts that are read."""
+    return b"".join(
+        b"<b>Query=</b>\n" + b"".join(b"<a href=#BL_ORD_ID:%d>1</a> 0\n" % entry for entry in entries)
+        for entries in lists
+    )
+
+
 def _split_block(block: FragmentOutput) -> Iterator[bytes]:
     return (bytes(block[at : at + PIECE_BYTES]) for at in range(0, len(block), PIECE_BYTES))
 

@@ -117,12 +117,3 @@ def _list_gaps(ranges: Sequence[tuple[int, int]], end: int) -> list[tuple[int, i
     """
     edges = [0, *chain.from_iterable(ranges), end]
     return [(first, last) for first, last in list(pairwise(edges))[::2] if first < last]
-
-
-def format_kept_hits(found: Sequence[Sequence[int]]) -> bytes:
-    """Format the kept candidates of consecutive queries as the output of a search: a list of hits of each."""
-    return b"".join(b"<b>Query=</b>\n" + b"".join(map(_format_hit, entries)) for entries in found)
-
-
-def _format_hit(entry: int) -> bytes:
-    return b"<a href=#BL_ORD_ID:%d>1</a> 0\n" % entry

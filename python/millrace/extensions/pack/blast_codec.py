@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.adapters.blast.backend import BACKEND
+from millrace.adapters.blast.backend import BACKEND, format_hit_lists
 from millrace.adapters.blast.command_line import OPTIONS
 from millrace.adapters.blast.output_formats import STANDARD_COLUMNS
 from millrace.adapters.blast.search_path import split_names
@@ -315,9 +315,8 @@ class BlastCodec:
     def format_search_blocks(self, use: ToolUse, command: UserCommand, batches: Sequence[BatchHits]) -> Iterator[bytes]:
         """Implement ``ResultCodec.format_search_blocks``: a list of hits with links."""
         for batch in batches:
-            lines = [b"<a href=#BL_ORD_ID:%d>1</a> 0\n" % entry for entry in batch.entries]
-            lists = (lines[at : at + _MAX_LIST_ORDINALS] for at in range(0, len(lines), _MAX_LIST_ORDINALS))
-            yield b"".join(b"<b>Query=</b>\n" + b"".join(each) for each in lists)
+            ends = range(0, len(batch.entries), _MAX_LIST_ORDINALS)
+            yield format_hit_lists(batch.entries[at : at + _MAX_LIST_ORDINALS] for at in ends)
 
     def adopt_packed_database(self, fragmented: FragmentPlan, database: PackedDatabase) -> FragmentPlan:
         """Implement ``ResultCodec.adopt_packed_database``."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from millrace.core.errors import CorruptError
 from millrace.core.tool_use import FrozenValue
@@ -20,6 +21,9 @@ from millrace.host.permissions import replace_file
 from millrace.planning import dependency_files
 from millrace.planning.dependency_files import DependencyFile
 from millrace.rundir.checksummed_json import encode_checksummed, read_checksummed
+
+#: What is read of the files of a database.
+Found = TypeVar("Found")
 
 #: Version of the digests and of the cache files; files of another version are ignored.
 VERSION = 1
@@ -72,11 +76,18 @@ def get_database_entries(
     known = _load_known_database(place) if place else None
     if known and known.files == before and can_answer(known, most):
         return known.found
-    begun = time.time()
-    found = read()
-    if place and before == read_file_states(file.path for file in before) and is_settled(before, begun):
+    found, is_unchanged = read_unchanged(before, read)
+    if place and is_unchanged:
         _save_known_database(place, KnownDatabase(VERSION, before, found, most))
     return found
+
+
+def read_unchanged(before: tuple[DependencyFile, ...], read: Callable[[], Found]) -> tuple[Found, bool]:
+    """Call ``read``; return its result, and whether the files, of states ``before``, are certain not to have changed by then."""
+    begun = time.time()
+    found = read()
+    after = read_file_states(file.path for file in before)
+    return found, bool(before) and before == after and _is_settled(before, begun)
 
 
 def can_answer(known: KnownDatabase, most: int | None) -> bool:
@@ -118,7 +129,7 @@ def _load_known_database(place: Path) -> KnownDatabase | None:
     return None
 
 
-def is_settled(files: Iterable[DependencyFile], begun: float) -> bool:
+def _is_settled(files: Iterable[DependencyFile], begun: float) -> bool:
     """Tell whether each change after ``begun``, in seconds since 1970, must show in the timestamps."""
     return max(max(file.mtime_ns, file.ctime_ns) for file in files) < (begun - TICK_SECONDS) * 1e9
 

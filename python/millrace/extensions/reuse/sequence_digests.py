@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from millrace.core.tool_use import BlastDatabase, UserCommand
 from millrace.extensions.pack import known_databases
 from millrace.extensions.pack.blast_codec import find_blastdbcmd, read_blastdbcmd_lines
-from millrace.extensions.pack.known_databases import is_settled, read_file_states
+from millrace.extensions.pack.known_databases import read_file_states, read_unchanged
 from millrace.host.permissions import replace_file
 from millrace.rundir.checksummed_json import encode_json
 
@@ -75,9 +74,8 @@ def _get_cached_digests(files: Iterable[Path | str], cache: Path, read: Callable
         digests, check = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
         if digest_sequence(digests) == check:
             return digests
-    begun = time.time()
-    digests = read()
-    if save and before and before == read_file_states(file.path for file in before) and is_settled(before, begun):
+    digests, is_unchanged = read_unchanged(before, read)
+    if save and is_unchanged:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(place, digests + digest_sequence(digests), 0o600)
     return digests

@@ -8,7 +8,9 @@ know nothing of the store.
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +19,7 @@ import msgspec
 from millrace import _core
 from millrace.adapters import registry
 from millrace.adapters.adapter_base import NUL, ReusableSearch, ReusingAdapter
-from millrace.adapters.blast.backend import BACKEND
-from millrace.adapters.blast.candidate_reuse import format_kept_hits
+from millrace.adapters.blast.backend import BACKEND, format_hit_lists
 from millrace.core.errors import CorruptError, ExitCode
 from millrace.core.journal_blocks import map_blocks
 from millrace.core.tasks import SearchTask, decode_task_kind
@@ -28,7 +29,7 @@ from millrace.execution.resume import FinishedRun
 from millrace.extensions.pack.regeneration_run import treat_as_one_fragment, write_search_journal
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, cut_query_batches
 from millrace.extensions.reuse.candidate_store import DEFAULT_MAX_BYTES, CandidateStore
-from millrace.extensions.reuse.sequence_digests import digest_entries, digest_queries
+from millrace.extensions.reuse.sequence_digests import DIGEST_BYTES, digest_entries, digest_queries
 from millrace.planning.run_dir_access import compute_run_dir_mode
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir import ownership
@@ -75,17 +76,16 @@ def run_with_store(
         MillraceError: The run was not completed, or the store has lost candidates, which are dropped then.
     """
     try:
-        search = describe_search(plan)
-        if search.why_not:
-            raise NotPackableError(search.why_not)
+        cut = _cut_database(plan)
+        search = describe_search(cut)
         store = CandidateStore(folder)
-        known = find_known_candidates(plan, search, store)
+        known = find_known_candidates(cut, search, store)
     except (NotPackableError, CorruptError, OSError) as error:
         say(f"store: not used: {error}")
         return run(plan)
     keep = plan.job.keep_run_dir
     job = msgspec.structs.replace(plan.job, keep_run_dir=True)
-    plan = _begin_with_known(msgspec.structs.replace(plan, job=job), known, say)
+    plan = _begin_with_known(msgspec.structs.replace(cut, job=job), known, say)
     finished = run(plan)
     if finished.code == ExitCode.DONE:
         _keep_found_candidates(plan, known, store, say)
@@ -99,41 +99,42 @@ def describe_store(plan: RunPlan, folder: Path) -> str:
     if not folder.exists():
         return f"store: {folder} is made, and knows nothing yet"
     try:
-        search = describe_search(plan)
-        if search.why_not:
-            return f"store: not used: {search.why_not}"
-        known = find_known_candidates(plan, search, CandidateStore(folder, read_only=True))
+        cut = _cut_database(plan)
+        known = find_known_candidates(cut, describe_search(cut), CandidateStore(folder, read_only=True))
     except (NotPackableError, CorruptError, OSError) as error:
         return f"store: not used: {error}"
     return describe_reuse(known, sum(query in known.kept for query in known.queries))
 
 
 def describe_search(plan: RunPlan) -> ReusableSearch:
-    """Describe the search of a plan, or say why its candidates are not kept.
+    """Describe the search of a plan in fragments.
 
     Raises:
-        NotPackableError: It cannot be searched in fragments.
-        OSError: The queries cannot be read.
+        NotPackableError: Its candidates are not kept; says why.
     """
+    search = _find_reusing_adapter(plan).describe_reusable_search(plan.use, plan.command.resolved_command)
+    if search.why_not:
+        raise NotPackableError(search.why_not)
+    return search
+
+
+def _find_reusing_adapter(plan: RunPlan) -> ReusingAdapter:
     adapter = registry.find_adapter(plan.command.argv[0])
     if not isinstance(adapter, ReusingAdapter):
-        return ReusableSearch(why_not=f"candidates of {plan.command.argv[0]} are not kept")
-    use = _search_in_fragments(plan)
-    if not use.fragmented or not isinstance(use.fragmented.about, BlastDatabase):
-        return ReusableSearch(why_not=f"candidates of {plan.command.argv[0]} are not kept")
-    return adapter.describe_reusable_search(use, plan.command.resolved_command)
+        raise NotPackableError(f"candidates of {plan.command.argv[0]} are not kept")
+    return adapter
 
 
 def find_known_candidates(plan: RunPlan, search: ReusableSearch, store: CandidateStore) -> KnownSearch:
-    """Find what the store knows of the queries of a plan, whose ``search`` was described.
+    """Find what the store knows of the queries of a plan in fragments, whose ``search`` was described.
 
     Raises:
         NotPackableError: The entries of the database cannot be listed.
         OSError: A file cannot be read.
     """
-    use, command = _search_in_fragments(plan), plan.command.resolved_command
+    use, command = plan.use, plan.command.resolved_command
     about = use.fragmented.about if use.fragmented else None
-    assert isinstance(about, BlastDatabase)  # see ``describe_search``
+    assert isinstance(about, BlastDatabase)  # which alone a reusing adapter searches
     entries = digest_entries(about, command, use.databases, store.folder / "databases", save=not store.read_only)
     queries = digest_queries(command.cwd / use.inputs[0].path)
     kept = store.recall_candidates(search.key, queries, search.needed_depth)
@@ -153,34 +154,31 @@ def find_known_candidates(plan: RunPlan, search: ReusableSearch, store: Candidat
     return KnownSearch(search, queries, entries, found, min(each.depth for each in kept.values()), new)
 
 
-def _search_in_fragments(plan: RunPlan) -> ToolUse:
-    """Return the use of ``plan`` with its database in one or more fragments.
+def _cut_database(plan: RunPlan) -> RunPlan:
+    """Return ``plan`` with its database in one or more fragments.
 
     Raises:
-        NotPackableError: It cannot be searched so.
+        NotPackableError: It cannot be searched so, or its candidates are not kept.
+        OSError: The queries cannot be read.
     """
-    use = plan.use
+    _find_reusing_adapter(plan)
+    use, command = plan.use, plan.command.resolved_command
     if len(use.inputs) != 1 or use.inputs[0].path == "-" or NUL in use.inputs[0].path:
         raise NotPackableError("the queries are not one plain file")
     if use.inputs[0].pass_residues:
         raise NotPackableError("what a query finds depends on the others in its pass")
     if plan.command.growing or (plan.command.view and plan.command.view.later):
         raise NotPackableError("files are not here yet")
-    path = plan.command.resolved_command.cwd / use.inputs[0].path
-    with path.open("rb") as file:
+    with (command.cwd / use.inputs[0].path).open("rb") as file:
         if _core.compression(file.read(64)):
             raise NotPackableError("the queries are compressed")
-    return use if use.fragmented else treat_as_one_fragment(use, plan.command.resolved_command)
+    return plan if use.fragmented else msgspec.structs.replace(plan, use=treat_as_one_fragment(use, command))
 
 
 def _begin_with_known(plan: RunPlan, known: KnownSearch, say: Callable[[str], None]) -> RunPlan:
     """Return the plan of a search in old and new entries, in whose run directory the known batches are searched."""
-    adapter = registry.find_adapter(plan.command.argv[0])
-    assert isinstance(adapter, ReusingAdapter)  # as it was asked before
-    command = plan.command.resolved_command
-    use = _search_in_fragments(plan)
     kept = _leave_out_sample(known.kept)
-    use = adapter.plan_reuse(use, command, known.new if kept else None)
+    use = _find_reusing_adapter(plan).plan_reuse(plan.use, plan.command.resolved_command, known.new if kept else None)
     plan = msgspec.structs.replace(plan, use=use)
     rundir = RunDir(plan.run_dir)
     if plan.job.fresh or not kept:
@@ -229,7 +227,7 @@ def _cut_known_batches(
         at = batch.last
         queries = known.queries[batch.first : batch.last]
         if len(queries) == batch.last - batch.first and all(query in kept for query in queries):
-            yield batch, format_kept_hits([kept[query] for query in queries])
+            yield batch, format_hit_lists(kept[query] for query in queries)
     scratch.unlink(missing_ok=True)
     if at != len(known.queries):
         raise NotPackableError("the records of the queries could not be told apart")
@@ -237,7 +235,7 @@ def _cut_known_batches(
 
 def describe_reuse(known: KnownSearch, n_known: int) -> str:
     """Describe what need not be searched, in words."""
-    n, entries = len(known.queries), len(known.entries) // 16
+    n, entries = len(known.queries), len(known.entries) // DIGEST_BYTES
     new = sum(last - first for first, last in known.new)
     share = 1 - n_known / n * (1 - new / entries)
     return (
@@ -280,9 +278,11 @@ def _check_sample(
     """
     if known.search.reached_depth > known.depth:
         return  # this search may have found more
+    edges = list(chain.from_iterable(known.new))
     for query, kept in known.kept.items():
-        old = [entry for entry in numbered.ordinals(found.get(query, ())) or () if not _is_within(entry, known.new)]
-        if set(old) - set(kept):
+        ordinals = numbered.ordinals(found.get(query, ())) or ()
+        # Behind an odd number of edges an entry is within a range of new ones.
+        if {entry for entry in ordinals if bisect_right(edges, entry) % 2 == 0} - set(kept):
             n = store.forget_search(known.search.key)
             ownership.remove_run_directory(rundir)
             raise CorruptError(
@@ -290,10 +290,6 @@ def _check_sample(
                 f"search, of {format_count(n, 'query')}, is dropped",
                 "the same command computes the output again, without it",
             )
-
-
-def _is_within(entry: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    return any(first <= entry < last for first, last in ranges)
 
 
 def _read_found_candidates(plan: RunPlan, known: KnownSearch) -> Iterator[tuple[bytes, Sequence[int]]]:
