@@ -137,6 +137,17 @@ def test_damaged_store_is_not_used(made: StoreFolder) -> None:
     )
 
 
+def test_store_is_not_used_by_workers_of_dask(made: StoreFolder) -> None:
+    """They search the database as a whole."""
+    (made.folder / "store").mkdir(mode=0o700)
+    (made.folder / "store" / "candidates").mkdir(mode=0o700)
+    words = ["--dask", "tcp://127.0.0.1:1", "--store", "store", "--", "blastp", "-query", "q.faa", "-db", "march"]
+    done = subprocess.run(
+        [sys.executable, "-m", "millrace", "plan", *words], cwd=made.folder, capture_output=True, text=True, check=True
+    )
+    assert "store: not used: the workers of a Dask cluster search the database as a whole" in done.stdout
+
+
 def test_store_that_all_may_write_is_refused(made: StoreFolder) -> None:
     (made.folder / "store").mkdir(mode=0o777)
     (made.folder / "store").chmod(0o777)

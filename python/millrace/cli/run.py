@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -201,7 +202,7 @@ def _plan_and_run(
     if packing:
         finished = packing.run_and_pack(plan, supervision.active, run_made_plan)
     else:
-        finished = _run_with_store(plan, run_made_plan)
+        finished = _run_with_store(plan, supervision.active, run_made_plan)
     _print_ending(finished, job, behind)
     if as_json and not phase:
         print_json(finished.summary, err=not packing and any(output.stdout for output in plan.use.outputs))
@@ -210,17 +211,20 @@ def _plan_and_run(
     return finished.code
 
 
-def _run_with_store(plan: RunPlan, run: Callable[[RunPlan], FinishedRun]) -> FinishedRun:
+def _run_with_store(plan: RunPlan, supervised: bool, run: Callable[[RunPlan], FinishedRun]) -> FinishedRun:
     """Run a plan, with what the user's store knows if there is one."""
     if not plan.job.store:
         return run(plan)
     from millrace.extensions.reuse.store_run import STORE_NAME, run_with_store
 
-    def print_message(text: str) -> None:
-        if plan.job.verbosity >= 0:
-            click.echo(f"millrace: {text}", err=True)
+    folder = plan.command.cwd / plan.job.store / STORE_NAME
+    return run_with_store(plan, folder, run, partial(_print_message, plan.job), supervised=supervised)
 
-    return run_with_store(plan, plan.command.cwd / plan.job.store / STORE_NAME, run, print_message)
+
+def _print_message(job: JobSpec, text: str) -> None:
+    """Print a message, unless the user wants quiet."""
+    if job.verbosity >= 0:
+        click.echo(f"millrace: {text}", err=True)
 
 
 def _run_plan(
@@ -352,11 +356,7 @@ class PackRequest(NamedTuple):
         settings = RegenerationSettings(plan.command.environ, job.slots, job.work_dir)
         most = min(job.batch_size[0] or QUERIES_PER_BATCH, QUERIES_PER_BATCH)
         wishes = PackOptions(settings, most, self.with_queries, verify=self.verify)
-
-        def print_message(text: str) -> None:
-            if job.verbosity >= 0:
-                click.echo(f"millrace: {text}", err=True)
-
+        print_message = partial(_print_message, job)
         keep = self.keep or supervised
         with pack_destinations.explain_write_errors(self.dest):
             finished, packed = live_packing.run_and_pack(plan, self.dest, wishes, print_message, carry_out, keep=keep)

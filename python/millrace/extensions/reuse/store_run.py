@@ -64,13 +64,14 @@ class KnownSearch(NamedTuple):
 
 
 def run_with_store(
-    plan: RunPlan, folder: Path, run: Callable[[RunPlan], FinishedRun], say: Callable[[str], None]
+    plan: RunPlan, folder: Path, run: Callable[[RunPlan], FinishedRun], say: Callable[[str], None], *, supervised: bool
 ) -> FinishedRun:
     """Run ``plan`` with what the store in ``folder`` knows, and keep there what it finds.
 
     Args:
         run: Runs a plan.
         say: Prints a message.
+        supervised: Whether a supervisor removes the run directory, once it has passed all output on.
 
     Raises:
         MillraceError: The run was not completed, or the store has lost candidates, which are dropped then.
@@ -83,7 +84,7 @@ def run_with_store(
     except (NotPackableError, CorruptError, OSError) as error:
         say(f"store: not used: {error}")
         return run(plan)
-    keep = plan.job.keep_run_dir
+    keep = plan.job.keep_run_dir or supervised
     job = msgspec.structs.replace(plan.job, keep_run_dir=True)
     plan = _begin_with_known(msgspec.structs.replace(cut, job=job), known, say)
     finished = run(plan)
@@ -167,6 +168,8 @@ def _cut_database(plan: RunPlan) -> RunPlan:
         raise NotPackableError("the queries are not one plain file")
     if use.inputs[0].pass_residues:
         raise NotPackableError("what a query finds depends on the others in its pass")
+    if plan.job.dask:
+        raise NotPackableError("the workers of a Dask cluster search the database as a whole")
     if plan.command.growing or (plan.command.view and plan.command.view.later):
         raise NotPackableError("files are not here yet")
     with (command.cwd / use.inputs[0].path).open("rb") as file:
