@@ -1,4 +1,4 @@
-"""``run --pack-to`` on several nodes: each lists the hits of its batches, and the coordinator joins them."""
+"""``run --pack-to`` and ``run --store`` on several nodes: each lists the hits of its batches, or searches what is not known."""
 
 from __future__ import annotations
 
@@ -110,3 +110,16 @@ def test_pack_is_made_in_a_job_of_slurm(slurm: Slurm, site: Site, millrace: str,
     assert "2 nodes of the Slurm job" in done.stderr
     assert unpack(millrace, site) == expected
     assert left_over(site) == set()
+
+
+def test_store_is_kept_and_used_by_runs_on_nodes(cluster: Cluster, expected: bytes) -> None:
+    """A supervisor passes the output on, then removes the run directory; the next run searches a sample alone."""
+    folder = cluster.site.folder
+    for known in (False, True):
+        (folder / "out").unlink(missing_ok=True)
+        options = "--slots 1 --progress none --store store"
+        process = cluster.start_command(f"{cluster.millrace} run --hosts {','.join(NAMES[1:4])} {options} -- {COMMAND}")
+        assert process.wait(harness.LONGEST_SECONDS) == 0, cluster.said
+        assert (folder / "out").read_bytes() == expected
+        assert ("queries known" in cluster.said) == known, cluster.said
+        assert [path.name for path in (folder / "store").iterdir()] == ["candidates"]
