@@ -240,7 +240,6 @@ def is_watched(job: str) -> bool:
     )
 
 
-@pytest.mark.slow  # one in about six runs, the job stays: its watch was not told of the loss
 def test_job_whose_batch_node_is_lost_is_queued_again(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
     mpi = find("openmpi")
     words = [mpi.millrace, "slurm", "--dry-run", "-N3", "-t", "10:00", *site.options()]

@@ -179,14 +179,23 @@ class Slurm:
         )
 
     def kill(self, name: str) -> None:
-        """Lose a node: everything that Slurm has started on it dies with its daemon."""
+        """Lose a node: all that Slurm has started on it is gone at one moment.
+
+        They are stopped first. Killed one by one, those that are left act: an ``srun`` whose other process is gone kills
+        its step on all nodes, and a guard its run.
+        """
+        stopped: set[int] = set()
+        while running := self._find_processes(name) - stopped:
+            send_signal(running, signal.SIGSTOP)
+            stopped |= running
+        send_signal(stopped, signal.SIGKILL)
+
+    def _find_processes(self, name: str) -> set[int]:
+        """The daemon of a node, the tasks, and the daemons of their steps."""
         daemon = int((self.folder / "run" / f"slurmd-{name}.pid").read_text())
-        tasks = [pid for pid in everybody() if self._is_at(name, environment(pid))]
-        steps = {parent(pid) for pid in tasks}
-        steps = {pid for pid in steps if read(pid, "comm").startswith(b"slurmstepd")}
-        for pid in (daemon, *steps, *tasks):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        tasks = {pid for pid in everybody() if self._is_at(name, environment(pid))}
+        parents = {parent(pid) for pid in tasks}
+        return {daemon, *tasks, *(pid for pid in parents if read(pid, "comm").startswith(b"slurmstepd"))}
 
     def _is_at(self, name: str, environ: dict[bytes, bytes]) -> bool:
         """Whether a process with this environment was started at a node of this Slurm; others have nodes of the same names."""
@@ -199,6 +208,13 @@ class Slurm:
         while not condition():
             assert time.monotonic() < deadline, f"no {what}: {self.command('sinfo')}\n{self.command('squeue')}"
             time.sleep(0.05)
+
+
+def send_signal(processes: set[int], number: signal.Signals) -> None:
+    """Send a signal to all of them that are left."""
+    for pid in processes:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
 
 
 def everybody() -> list[int]:
