@@ -8,8 +8,6 @@ the connection is made again.
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import math
 import queue
 import threading
@@ -20,16 +18,12 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-from distributed import Client
 
-from millrace import __version__
 from millrace.cluster import messages as say
-from millrace.cluster.dask.worker_plugin import RESOURCE
+from millrace.cluster.dask.scheduler_connection import SchedulerConnection
 from millrace.cluster.transport.message_encoding import decode_message, encode_message
-from millrace.core.errors import LostError, MillraceError, RefusedError
+from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.tasks import TaskEnding
-from millrace.core.text_format import format_duration
-from millrace.core.wait_loop import WaitDeadline
 
 #: Seconds between two looks at the list of workers.
 POLL_INTERVAL_SECONDS = 0.5
@@ -37,8 +31,8 @@ POLL_INTERVAL_SECONDS = 0.5
 #: Seconds without a heartbeat to Dask's scheduler after which a worker counts as gone; at least so many heartbeats.
 MAX_SILENCE_SECONDS, MIN_HEARTBEATS = 10.0, 5
 
-#: Seconds for one attempt to connect, and for the first connection in all.
-CONNECT_SECONDS, MAX_FIRST_CONNECT_SECONDS = 5.0, 60.0
+#: Longest time for the first connection, in seconds.
+MAX_FIRST_CONNECT_SECONDS = 60.0
 
 #: Failures of a worker in a row, without a result, after which it gets no more tasks.
 MAX_FAILURES = 3
@@ -121,16 +115,13 @@ class DaskLink:
     def __init__(
         self, place: str, run: str, patience_seconds: float, make_setup: Callable[[str, int], say.SetUpWorker]
     ) -> None:
-        self._place, self._run, self._patience_seconds, self._make_setup = place, run, patience_seconds, make_setup
+        self._run, self._patience_seconds, self._make_setup = run, patience_seconds, make_setup
         self.events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
         self._workers: dict[str, _KnownWorker] = {}
-        self._client: Any = None
-        #: Whether Dask's client has lost its connection, and with it all tasks, even if it has made another one.
-        self._is_broken = False
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
+        self._connection = SchedulerConnection(place, self._closing)
         self._background: set[asyncio.Task[None]] = set()
-        _silence_dask()
         self._thread = threading.Thread(target=self._run_loop, name="dask", daemon=True)
         self._thread.start()
 
@@ -183,105 +174,38 @@ class DaskLink:
             self._loop.close()
 
     async def _serve(self) -> None:
-        await self._connect(min(self._patience_seconds, MAX_FIRST_CONNECT_SECONDS))
-        answered = time.monotonic()
+        connection = self._connection
+        await connection.connect(min(self._patience_seconds, MAX_FIRST_CONNECT_SECONDS))
         while not self._closing.is_set():
-            if (found := await self._list_workers()) is not None:
-                answered = time.monotonic()
+            if (found := await connection.list_workers()) is not None:
                 self._compare_workers(found)
             else:
                 # A scheduler that only stands still goes on with all that it has.
-                silence = time.monotonic() - answered
-                if self._is_broken or self._client.status != "running" or silence > self._patience_seconds:
-                    await self._reconnect(self._patience_seconds - silence)
-                    answered = time.monotonic()
+                patience = self._patience_seconds - connection.silence_seconds
+                if not connection.is_running or patience < 0:
+                    for address in [*self._workers]:
+                        self._lose_worker(address, "Dask's scheduler is lost")
+                    self._workers.clear()
+                    await connection.connect(patience)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), POLL_INTERVAL_SECONDS)
         await self._say_goodbye()
 
     async def _end_loop(self) -> None:
-        await self._disconnect()
+        await self._connection.close()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
 
-    async def _list_workers(self) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return what Dask's scheduler knows of its workers; None: it does not answer."""
-        if self._is_broken:
-            return None
-        try:
-            async with asyncio.timeout(MAX_SILENCE_SECONDS):
-                about = await self._client.scheduler.identity(n_workers=-1)
-        except Exception:  # Dask's own, of many kinds
-            return None
-        return dict(about["workers"])
-
-    def _resolve_address(self) -> str:
-        """Return the address of Dask's scheduler.
-
-        Raises:
-            OSError: The scheduler file cannot be read.
-            ValueError: It is none.
-        """
-        if "://" in self._place or (":" in self._place and "/" not in self._place):
-            return self._place
-        with open(self._place, encoding="utf-8") as file:
-            return str(json.load(file)["address"])
-
-    async def _connect(self, patience_seconds: float) -> None:
-        """Connect to Dask's scheduler.
-
-        Raises:
-            LostError: It does not answer in time.
-        """
-        deadline = WaitDeadline(patience_seconds)
-        while not self._closing.is_set():
-            try:
-                self._client = _make_client(self._resolve_address())
-                await self._client
-                return
-            except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
-                if deadline.is_over:
-                    raise LostError(
-                        f"{self._place}: Dask's scheduler does not answer for {format_duration(patience_seconds)}: {error}",
-                        "start it, and type the same command: it resumes",
-                    ) from error
-            await self._disconnect()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), POLL_INTERVAL_SECONDS)
-
-    async def _reconnect(self, patience_seconds: float) -> None:
-        for address in [*self._workers]:
-            self._lose_worker(address, "Dask's scheduler is lost")
-        self._workers.clear()
-        await self._disconnect()
-        self._is_broken = False
-        await self._connect(patience_seconds)
-
-    async def _disconnect(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            with suppress(Exception):
-                await asyncio.wait_for(client.close(), MAX_GOODBYE_SECONDS)
-
     async def _say_goodbye(self) -> None:
         """End the slots in the workers that answer."""
-
-        async def end_slots(run: str, dask_worker: Any) -> None:
-            from millrace.cluster.dask import worker_plugin
-
-            await worker_plugin.end_slots(run, dask_worker)
-
         ready = [address for address, worker in self._workers.items() if worker.state == "ready"]
         for address in [*self._workers]:
             self._stop_tasks(address, [*self._workers[address].tasks])
-        if not ready:
-            return
-        with suppress(Exception):
-            await asyncio.wait_for(
-                self._client.run(end_slots, self._run, workers=ready, on_error="ignore"), MAX_GOODBYE_SECONDS
-            )
+        if ready:
+            with suppress(Exception):
+                await asyncio.wait_for(self._connection.end_slots(self._run, ready), MAX_GOODBYE_SECONDS)
 
     # Workers
 
@@ -324,18 +248,11 @@ class DaskLink:
 
     async def _set_up(self, address: str, worker: _KnownWorker) -> None:
         """Have a worker make its slots, and report that it has them, or why not."""
-
-        async def set_up_slots(run: str, release: str, content: bytes, dask_worker: Any) -> bytes:
-            from millrace.cluster.dask import worker_plugin
-
-            return await worker_plugin.set_up_slots(run, release, content, dask_worker)
-
         setup = self._make_setup(worker.name, worker.threads)
         content = bytes(encode_message(setup))
         try:
             # As long as it takes: the worker may fetch a database.
-            found = await self._client.run(set_up_slots, self._run, __version__, content, workers=[address])
-            answer = decode_message(found[address])
+            answer = decode_message(await self._connection.set_up_slots(self._run, address, content))
         except ImportError as error:
             self._refuse(
                 address, RefusedError(f"{worker.name} cannot load millrace: {error}", "install 'millrace[dask]' there")
@@ -378,11 +295,11 @@ class DaskLink:
 
     async def _judge_worker(self, address: str, worker: _KnownWorker, why: str) -> None:
         """Find out whether a worker that has failed at something has left, or does not work."""
-        if self._client is None or self._client.status != "running":
-            self._is_broken = True  # all workers are set up again
+        if not self._connection.is_running:
+            self._connection.note_lost_tasks()  # all workers are set up again
             return
         n_setups = worker.n_setups
-        found = await self._list_workers()
+        found = await self._connection.list_workers()
         if found is not None:
             self._compare_workers(found)
         if self._workers.get(address) is worker and worker.n_setups == n_setups:
@@ -414,17 +331,8 @@ class DaskLink:
 
     async def _follow_task(self, address: str, worker: _KnownWorker, number: int, content: bytes) -> None:
         """Submit a task, and report its end; on cancellation, Dask forgets it."""
-
-        async def run_task(run: str, key: str, number: int, content: bytes) -> bytes:
-            from millrace.cluster.dask import worker_plugin
-
-            return await worker_plugin.run_task(run, key, number, content)
-
-        key = f"millrace-{self._run}-{number}"
-        future = self._client.submit(
-            run_task, self._run, key, number, content, key=key, workers=[address], pure=False,
-            resources={RESOURCE: max(1, worker.threads // worker.slots)},
-        )  # fmt: skip
+        n_threads = max(1, worker.threads // worker.slots)
+        future = self._connection.submit_task(self._run, address, number, content, n_threads)
         try:
             answer = decode_message(await future)
             worker.tasks.pop(number, None)
@@ -446,14 +354,3 @@ class DaskLink:
 def _estimate_heartbeat_seconds(n_workers: int) -> float:
     """Return the interval at which Dask's workers send heartbeats, which grows with their number."""
     return max(0.5, math.ceil(n_workers / 200) + 1.0) if n_workers > 10 else 0.5
-
-
-def _make_client(address: str) -> Any:
-    make: Any = Client  # not typed
-    return make(address, asynchronous=True, set_as_default=False, timeout=CONNECT_SECONDS, name="millrace")
-
-
-def _silence_dask() -> None:
-    """Keep Dask's log lines of the client off the terminal: what matters is reported in our words."""
-    for name in ("distributed", "distributed.client", "tornado"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
