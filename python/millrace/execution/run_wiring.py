@@ -53,6 +53,8 @@ if TYPE_CHECKING:  # only a job of several processes needs these, and imports th
     from millrace.cluster.node_staging import VolumeLocationWatch
     from millrace.cluster.remote_slots import RemoteSlots, SharedPieces
     from millrace.cluster.write.parallel_output import ParallelOutput
+    from millrace.host.signals import StopSignals
+    from millrace.planning.run_plan import RunPlan
 
 
 class RunWiring:
@@ -126,7 +128,7 @@ class RunWiring:
     def _make_streams(self, *, fresh: bool) -> OutputStreams:
         plan, chain = self._claim.plan, self._processes.chain
         with ExitStack() as readers:
-            self._wait_for_readers(readers)
+            _wait_for_readers(plan, self._processes.interrupt, readers)
             return OutputStreams(
                 plan.use.outputs, plan.command.cwd, fresh=fresh, files=list_record_files(plan.use), forms=self._claim.manifest.frame_forms,
                 wrote=chain.announce_file if chain else None,
@@ -153,21 +155,6 @@ class RunWiring:
             batches_ahead=BATCHES_AHEAD if self._pieces else 0,
         )  # fmt: skip
         return debug_log.log_calls(BatchScheduler(settings, limit), "decision", ("handle",))
-
-    def _wait_for_readers(self, stack: ExitStack) -> None:
-        """Wait for a reader of each output that is a named pipe, and hold the pipes open until ``stack`` closes.
-
-        Raises:
-            StoppedBySignalError: A signal ended the wait.
-        """
-        plan, interrupt = self._claim.plan, self._processes.interrupt
-        for output in plan.use.outputs:
-            place = resolve_destination(output, plan.command.cwd)
-            if place and place.is_fifo():
-                descriptor = wait_until(partial(_open_pipe, place), nap=0.1, enough=lambda: interrupt.count)
-                if descriptor is None:
-                    raise interrupt.make_error(plan.run_dir)
-                stack.callback(os.close, descriptor)
 
     def measure_locality(self) -> VolumesEvent | None:
         """Return how many searches ran on a node that holds their volume; None: all volumes were local."""
@@ -303,28 +290,43 @@ class RunWiring:
         if chain and (grows := chain.open_source(item, job, self._processes.work.spool, failed)):
             return grows
         if item.format == "files":
-            return self._check_planned_files(FileList(item.path.split("\0"), cwd))
+            return _check_planned_files(FileList(item.path.split("\0"), cwd), self._claim.plan, self.guard)
         path = item.path if item.path == "-" else str(cwd / item.path)
         try:
             return open_reader([path], item, job.record_start, job.record_end)
         except (ValueError, OSError, _core.RecordError) as error:
             raise RefusedError(str(error)) from error
 
-    def _check_planned_files(self, listed: FileList) -> FileList:
-        """Check that the files of ``listed`` are those of the plan, and return it.
 
-        From now on each batch checks its own files.
+def _wait_for_readers(plan: RunPlan, interrupt: StopSignals, stack: ExitStack) -> None:
+    """Wait for a reader of each output that is a named pipe, and hold the pipes open until ``stack`` closes.
 
-        Raises:
-            CorruptError: A file has changed since.
-        """
-        planned = self._claim.plan.fingerprints
-        for path, (size, changed) in zip(listed.paths, listed.stats, strict=True):
-            now = result_fingerprint.format_stat_fingerprint(size, changed)
-            if planned.get(f"input {path}", now) != now:
-                self.guard.changed = f"input {path}: is not what it was"
-                raise self.guard.build_change_error()
-        return listed
+    Raises:
+        StoppedBySignalError: A signal ended the wait.
+    """
+    for output in plan.use.outputs:
+        place = resolve_destination(output, plan.command.cwd)
+        if place and place.is_fifo():
+            descriptor = wait_until(partial(_open_pipe, place), nap=0.1, enough=lambda: interrupt.count)
+            if descriptor is None:
+                raise interrupt.make_error(plan.run_dir)
+            stack.callback(os.close, descriptor)
+
+
+def _check_planned_files(listed: FileList, plan: RunPlan, guard: ChangeGuard) -> FileList:
+    """Check that the files of ``listed`` are those of the plan, and return it.
+
+    From now on each batch checks its own files.
+
+    Raises:
+        CorruptError: A file has changed since.
+    """
+    for path, (size, changed) in zip(listed.paths, listed.stats, strict=True):
+        now = result_fingerprint.format_stat_fingerprint(size, changed)
+        if plan.fingerprints.get(f"input {path}", now) != now:
+            guard.changed = f"input {path}: is not what it was"
+            raise guard.build_change_error()
+    return listed
 
 
 def _open_pipe(pipe: Path) -> int | None:
