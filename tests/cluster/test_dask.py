@@ -242,18 +242,3 @@ def test_contradiction_with_dask_is_refused_at_once(options: list[str], words: s
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and words in done.stderr
-
-
-def test_run_without_dask_does_not_load_it(tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("a\n")
-    code = (
-        "import sys; from millrace.__main__ import main\n"
-        "try: main()\n"
-        "finally: print(sorted({'distributed', 'dask', 'mpi4py', 'tornado'} & {*sys.modules}), file=sys.stderr)"
-    )
-    with (tmp_path / "in.txt").open("rb") as given:
-        done = subprocess.run(
-            [sys.executable, "-c", code, "run", "--format", "lines", "--", "cat"], cwd=tmp_path, text=True,
-            capture_output=True, stdin=given,
-        )  # fmt: skip
-    assert done.returncode == 0 and done.stderr.splitlines()[-1] == "[]", done.stderr
