@@ -4,6 +4,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use millrace_core::join::joiner;
+use millrace_core::join::layout::{Layout, end_behind, join_behind, measure};
 use tempfile::TempDir;
 
 /// Makes a folder in memory where there is one: a target reads and writes files thousands of times a second.
@@ -23,6 +24,24 @@ pub fn join_blocks(spec: &str, blocks: &[(u64, &[u8])], bite: usize) -> Result<V
     }
     joiner.finish(&mut out).map_err(|error| error.to_string())?;
     Ok(out)
+}
+
+/// Joins each block by itself, as processes do that have not seen the others; `None`: they cannot be joined so.
+#[must_use]
+pub fn join_apart(spec: &str, blocks: &[(u64, &[u8])]) -> Option<Vec<u8>> {
+    let (mut layout, mut out, mut end) = (Layout::default(), vec![], vec![]);
+    for (n_records, block) in blocks {
+        let before = layout.before().clone();
+        let outline = measure(spec, before.records, *n_records, &mut &**block).ok()??;
+        let (begin, length) = (out.len() as u64, layout.add(*n_records, &outline)?);
+        join_behind(spec, &before, *n_records, &mut &**block, &mut out).ok()?;
+        assert_eq!(out.len() as u64 - begin, length, "{spec}: {before:?}, {}", show(block));
+        if outline.foot.is_some() {
+            end = end_behind(spec, &before, *n_records, &mut &**block).ok()?;
+        }
+    }
+    out.extend(end);
+    Some(out)
 }
 
 /// Shows bytes in a message.
