@@ -96,7 +96,7 @@ lint: dev ## Formatting, lints, names, types, layers, spelling
 	cargo fmt --check
 	rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
-	CUSTOM_LIBFUZZER_PATH=target/libfuzzer.a CARGO_TARGET_DIR=target cargo check --quiet --manifest-path fuzz/Cargo.toml
+	CUSTOM_LIBFUZZER_PATH=target/libfuzzer.a CARGO_TARGET_DIR=target cargo clippy --quiet --manifest-path fuzz/Cargo.toml -- -D warnings
 	$(MAKE) checks
 	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allowlist millrace._core
 	$(BIN)/codespell python crates docs tests bench examples README.md CHANGELOG.md CONTRIBUTING.md

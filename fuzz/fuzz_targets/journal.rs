@@ -253,7 +253,8 @@ impl Damaged<'_> {
                 let frame = |n: u8| self.find(Place { frame: n, offset: 0 });
                 let (begin, end, dest) = (frame(*from), frame(from.wrapping_add(1)), frame(*to));
                 self.copied = true;
-                self.write(dest, &self.bytes[begin..end.max(begin)].to_vec());
+                let copied = self.bytes[begin..end.max(begin)].to_vec();
+                self.write(dest, &copied);
             }
             Change::Insert(place, bytes) => {
                 let at = self.find(*place);

@@ -343,7 +343,9 @@ fn vina_batch(records: &[Record]) -> String {
 fn vina_each(records: &[Record]) -> String {
     records
         .iter()
-        .map(|record| format!("AutoDock Vina\nReading ... done.\n{}", lines(&[record.clone()]).collect::<String>()))
+        .map(|record| {
+            format!("AutoDock Vina\nReading ... done.\n{}", lines(std::slice::from_ref(record)).collect::<String>())
+        })
         .collect()
 }
 
