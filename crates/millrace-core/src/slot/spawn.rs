@@ -57,6 +57,8 @@ pub(super) struct Start<'a> {
     pub(super) exe: &'a CStr,
     pub(super) argv: &'a [CString],
     pub(super) environ: &'a [CString],
+    /// What the process does in place of the program.
+    pub(super) trial: Option<&'a FolderTrial>,
     pub(super) directory: &'a CStr,
     /// Entered in this order.
     pub(super) namespaces: &'a [OwnedFd],
@@ -69,6 +71,45 @@ pub(super) struct Start<'a> {
     pub(super) mark: Mark,
 }
 
+/// Steps in a folder that show whether it is one: an empty folder is removed and made anew, which takes attributes, and a file
+/// in it renamed. A process costs a start of Millrace a millisecond, so these are calls, and no programs.
+pub(super) struct FolderTrial {
+    folder: CString,
+    file: CString,
+    renamed: CString,
+}
+
+impl FolderTrial {
+    /// For the empty folder `name` in the working directory.
+    pub(super) fn new(name: &str) -> io::Result<Self> {
+        let path = |file: &str| CString::new(format!("{name}{file}"));
+        Ok(Self { folder: path("")?, file: path("/a")?, renamed: path("/b")? })
+    }
+
+    /// Does the steps; leaves nothing if all went well. Async-signal-safe.
+    ///
+    /// # Errors
+    /// What could not be done, and the error number.
+    unsafe fn run(&self) -> Result<(), (&'static str, c_int)> {
+        let (folder, file, renamed) = (self.folder.as_ptr(), self.file.as_ptr(), self.renamed.as_ptr());
+        let check = |step, result| match result {
+            0.. => Ok(()),
+            _ => Err((step, io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL))),
+        };
+        // SAFETY: system calls on strings that live as long as `self`.
+        unsafe {
+            check("a folder cannot be removed", libc::rmdir(folder))?;
+            check("a folder cannot be made", libc::mkdir(folder, 0o700))?;
+            let made = libc::open(file, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC, 0o600);
+            check("a file cannot be made", made)?;
+            check("a file cannot be closed", libc::close(made))?;
+            check("a file cannot be renamed", libc::rename(file, renamed))?;
+            check("a file cannot be removed", libc::unlink(renamed))?;
+            check("a folder cannot be removed", libc::rmdir(folder))
+        }
+    }
+}
+
 const STACK: usize = 128 << 10;
 
 /// Everything the child needs, prepared beforehand: it may not allocate.
@@ -77,6 +118,7 @@ struct Child {
     argv: *const *const c_char,
     shell_argv: *const *const c_char,
     environ: *const *const c_char,
+    trial: Option<*const FolderTrial>,
     directory: *const c_char,
     namespaces: *const [RawFd],
     view: Option<*const ViewCalls>,
@@ -87,8 +129,8 @@ struct Child {
     mark: Mark,
     parent: libc::pid_t,
     error: c_int,
-    /// It is the view that cannot be had.
-    is_unseen: bool,
+    /// What could not be done; empty: the program cannot be executed.
+    step: &'static str,
 }
 
 /// A running process, leader of its own process group.
@@ -120,6 +162,7 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
         argv: argv.as_ptr(),
         shell_argv: shell_argv.as_ptr(),
         environ: environ.as_ptr(),
+        trial: start.trial.map(ptr::from_ref),
         directory: start.directory.as_ptr(),
         namespaces: namespaces.as_slice(),
         view: start.view.map(ptr::from_ref),
@@ -131,7 +174,7 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
         // SAFETY: no arguments, cannot fail.
         parent: unsafe { libc::getpid() },
         error: 0,
-        is_unseen: false,
+        step: "",
     };
     // SAFETY: the stack and `child` live until clone returns, which by CLONE_VFORK is after the child has
     // executed or ended; the child calls only async-signal-safe functions. Signals are blocked meanwhile, so
@@ -150,14 +193,13 @@ pub(super) fn spawn(start: &Start<'_>) -> io::Result<Process> {
         pid
     };
     // SAFETY: `child` was written by the child before clone returned.
-    let (error, is_unseen) =
-        unsafe { (ptr::read_volatile(&raw const child.error), ptr::read_volatile(&raw const child.is_unseen)) };
+    let (error, step) =
+        unsafe { (ptr::read_volatile(&raw const child.error), ptr::read_volatile(&raw const child.step)) };
     if error != 0 {
         // SAFETY: reaps the child that could not execute.
         unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
         let error = io::Error::from_raw_os_error(error);
-        let words = format!("a view of the working directory cannot be mounted: {error}");
-        return Err(if is_unseen { io::Error::new(error.kind(), words) } else { error });
+        return Err(if step.is_empty() { error } else { io::Error::new(error.kind(), format!("{step}: {error}")) });
     }
     Ok(Process { pid })
 }
@@ -180,14 +222,15 @@ extern "C" fn run_child(argument: *mut c_void) -> c_int {
     // SAFETY: `argument` is the `Child` of `spawn`, alive while we run; only async-signal-safe calls follow.
     unsafe {
         let child = argument.cast::<Child>();
-        if let Err(error) = become_tool(&mut *child) {
-            (*child).error = error;
+        match become_tool(&mut *child) {
+            Ok(()) => libc::_exit(0),
+            Err(error) => (*child).error = error,
         }
         libc::_exit(127)
     }
 }
 
-/// Returns only on failure, with the error number.
+/// Returns on failure, with the error number; and after a trial.
 unsafe fn become_tool(child: &mut Child) -> Result<(), c_int> {
     let check = |result: c_int| {
         if result < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)) } else { Ok(()) }
@@ -202,9 +245,9 @@ unsafe fn become_tool(child: &mut Child) -> Result<(), c_int> {
             check(libc::setns(*namespace, 0))?;
         }
         if let Some(view) = child.view {
-            child.is_unseen = true;
+            child.step = "a view of the working directory cannot be mounted";
             (*view).enter()?;
-            child.is_unseen = false;
+            child.step = "";
         }
         // Another user namespace closes it, for our process too.
         libc::prctl(libc::PR_SET_DUMPABLE, child.dumpable);
@@ -218,6 +261,12 @@ unsafe fn become_tool(child: &mut Child) -> Result<(), c_int> {
         // Not before: the view needs descriptors beyond those of this process.
         descriptors::give_back();
         check(libc::chdir(child.directory))?;
+        if let Some(trial) = child.trial {
+            return (*trial).run().map_err(|(step, error)| {
+                child.step = step;
+                error
+            });
+        }
         if child.nice != 0 {
             // Lower than ours, as nice(1) does it: never above what whoever started us gave us. At 19 the kernel stops. Not
             // being allowed to change priority is no reason not to run.

@@ -29,6 +29,7 @@ impl Place {
             exe: task.exe.as_ref().unwrap_or(&self.exe),
             argv: &argv,
             environ: own.as_deref().unwrap_or(&self.environ),
+            trial: None,
             directory: task.own_folder.as_ref().map_or(&self.directory, |own| &own.directory),
             namespaces: &self.namespaces,
             view: self.calls.as_ref(),

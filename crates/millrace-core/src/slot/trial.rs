@@ -1,22 +1,17 @@
 //! Whether a view can be had here: tried by having it.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::mark::Mark;
-use super::spawn::{Ending, Start, spawn};
+use super::spawn::{Ending, FolderTrial, Start, spawn};
 use super::view::View;
 
-/// Makes a folder where one was removed, which takes attributes, and renames a file; each process costs a start of Millrace a
-/// millisecond, twice.
-const SCRIPT: &CStr =
-    c"cd \"$1\" && rmdir \"$2\" && mkdir \"$2\" && : >\"$2/a\" && mv \"$2/a\" \"$2/b\" && exec rm -r \"$2\"";
-
-/// Starts a program with the view, whose layers are in the new folder `root`, in these namespaces.
+/// Works in a folder with the view, whose layers are in the new folder `root`, in these namespaces.
 ///
 /// # Errors
 /// If the view cannot be had, or does not do what a folder does: why.
@@ -33,30 +28,24 @@ pub fn try_view(view: &View, root: &Path, namespaces: &[OwnedFd]) -> io::Result<
 }
 
 fn run(view: &View, root: &Path, namespaces: &[OwnedFd], folder: &Path, name: &Path) -> io::Result<()> {
-    let said = root.join("said");
-    let mut stderr = File::options().read(true).write(true).create_new(true).open(&said)?;
-    let null = File::open("/dev/null")?;
-    let mut argv: Vec<CString> = [c"sh", c"-c", SCRIPT, c"sh"].map(CString::from).into();
-    argv.extend([CString::new(folder.as_os_str().as_bytes())?, CString::new(name.as_os_str().as_bytes())?]);
+    let null = File::options().read(true).write(true).open("/dev/null")?;
     let process = spawn(&Start {
-        exe: c"/bin/sh",
-        argv: &argv,
-        environ: &[c"PATH=/usr/bin:/bin".into()],
-        directory: c"/",
+        exe: c"",
+        argv: &[],
+        environ: &[],
+        trial: Some(&FolderTrial::new(&name.to_string_lossy())?),
+        directory: &CString::new(folder.as_os_str().as_bytes())?,
         namespaces,
         view: Some(&view.calls(root)?),
         stdin: &null,
-        stdout: &stderr,
-        stderr: &stderr,
+        stdout: &null,
+        stderr: &null,
         nice: 0,
         mark: Mark::of_run(name.as_os_str().as_bytes()),
     })?;
-    let (ending, _) = process.reap()?;
-    if ending == Ending::Exited(0) && fs::symlink_metadata(folder.join(name)).is_err() {
-        return Ok(());
+    match (process.reap()?.0, fs::symlink_metadata(folder.join(name))) {
+        (Ending::Exited(0), Err(_)) => Ok(()),
+        (Ending::Exited(0), Ok(_)) => Err(io::Error::other("what is written there stays there")),
+        (ending, _) => Err(io::Error::other(format!("a trial of it ended: {ending:?}"))),
     }
-    let mut words = String::new();
-    stderr.rewind()?;
-    stderr.read_to_string(&mut words)?;
-    Err(io::Error::other(words.lines().next_back().unwrap_or("nothing can be written there").to_owned()))
 }

@@ -75,6 +75,7 @@ impl Place {
             exe: &self.exe,
             argv: &argv,
             environ: &environ,
+            trial: None,
             directory: &self.directory,
             namespaces: &self.namespaces,
             view: None,
