@@ -144,7 +144,7 @@ fn foreign() -> &'static [u8] {
             quarantined,
             inputs: vec![],
         };
-        append(&mut journal, folder.path(), &head(7_000_000, false), &[(0, vec![], b"foreign".to_vec())]);
+        append(&mut journal, folder.path(), &head(FOREIGN - 10, false), &[(0, vec![], b"foreign".to_vec())]);
         append(&mut journal, folder.path(), &head(FOREIGN, true), &[]);
         journal.synced_to(1 << 40);
         fs::read(path).expect("the journal exists")
@@ -285,6 +285,18 @@ fn check_task(reader: &BlockReader, key: Key, task: &TaskRef, committed: &HashMa
     }
 }
 
+/// Whether the blocks of a task are ones that were committed, of whatever task.
+fn check_blocks(reader: &BlockReader, task: &TaskRef, committed: &HashMap<Key, Committed>) {
+    for block in &task.blocks {
+        let mut found = Vec::new();
+        reader.read(block).read_to_end(&mut found).expect("the scan has read the block");
+        let mut known = committed.values().flat_map(|task| &task.blocks);
+        let is_known =
+            known.any(|(stream, name, bytes)| (block.stream, &block.name) == (*stream, name) && found == *bytes);
+        assert!(is_known || task.first == FOREIGN - 10, "nobody committed {block:?}");
+    }
+}
+
 fn key(task: &TaskRef) -> Key {
     (task.first, task.last, task.fragment)
 }
@@ -304,7 +316,11 @@ fn check_recovery(path: &Path, folder: &Path, committed: &HashMap<Key, Committed
         };
         let is_unknown = damaged.moved || committed.values().any(|task| is_touched(&task.commit));
         for task in found.tasks.iter().filter(|task| !(is_unknown && task.first == FOREIGN && task.quarantined)) {
-            check_task(&reader, key(task), task, committed);
+            if damaged.copied {
+                check_blocks(&reader, task, committed);
+            } else {
+                check_task(&reader, key(task), task, committed);
+            }
         }
         for (wanted, task) in committed {
             let is_touched = |range: &Range<u64>| range.start < task.extent.end && range.end > task.extent.start;
