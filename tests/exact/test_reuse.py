@@ -137,6 +137,27 @@ def test_damaged_store_is_not_used(made: StoreFolder) -> None:
     )
 
 
+def test_store_that_breaks_while_it_is_written_is_left(made: StoreFolder) -> None:
+    """Its tables can be opened, but take no row."""
+    made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
+    file = made.folder / "store" / "candidates" / "candidates.sqlite"
+    with closing(sqlite3.connect(file)) as tables:
+        (page,) = tables.execute("SELECT rootpage FROM sqlite_master WHERE name = 'candidates'").fetchone()
+        (size,) = tables.execute("PRAGMA page_size").fetchone()
+    content = bytearray(file.read_bytes())
+    content[size * (page - 1) : size * page] = b"\xff" * size
+    file.write_bytes(content)
+    told = made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6", "-word_size", "4")
+    assert told.count("store: ") == 1 and "could not be kept: " in told and "malformed" in told
+
+
+def test_queries_that_cannot_be_told_apart_use_no_store(made: StoreFolder) -> None:
+    """A file of blank lines is one record for a run, and no sequence."""
+    (made.folder / "q.faa").write_bytes(b"\n\n")
+    told = made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
+    assert told.count("store: ") == 1 and "not used: the records of the queries could not be told apart" in told
+
+
 def test_store_is_not_used_by_workers_of_dask(made: StoreFolder) -> None:
     """They search the database as a whole."""
     (made.folder / "store").mkdir(mode=0o700)

@@ -30,6 +30,7 @@ from millrace.extensions.pack.regeneration_run import treat_as_one_fragment, wri
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, cut_query_batches
 from millrace.extensions.reuse.candidate_store import DEFAULT_MAX_BYTES, CandidateStore
 from millrace.extensions.reuse.sequence_digests import DIGEST_BYTES, digest_entries, digest_queries
+from millrace.node.batch_files import open_reader
 from millrace.planning.run_dir_access import compute_run_dir_mode
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir import ownership
@@ -81,12 +82,13 @@ def run_with_store(
         search = describe_search(cut)
         store = CandidateStore(folder)
         known = find_known_candidates(cut, search, store)
+        job = msgspec.structs.replace(plan.job, keep_run_dir=True)
+        cut = _begin_with_known(msgspec.structs.replace(cut, job=job), known, say)
     except (NotPackableError, CorruptError, OSError) as error:
         say(f"store: not used: {error}")
         return run(plan)
     keep = plan.job.keep_run_dir or supervised
-    job = msgspec.structs.replace(plan.job, keep_run_dir=True)
-    plan = _begin_with_known(msgspec.structs.replace(cut, job=job), known, say)
+    plan = cut
     finished = run(plan)
     if finished.code == ExitCode.DONE:
         _keep_found_candidates(plan, known, store, say)
@@ -130,7 +132,8 @@ def find_known_candidates(plan: RunPlan, search: ReusableSearch, store: Candidat
     """Find what the store knows of the queries of a plan in fragments, whose ``search`` was described.
 
     Raises:
-        NotPackableError: The entries of the database cannot be listed.
+        NotPackableError: The entries of the database cannot be listed, or the queries cannot be told apart.
+        CorruptError: The store is damaged.
         OSError: A file cannot be read.
     """
     use, command = plan.use, plan.command.resolved_command
@@ -138,6 +141,9 @@ def find_known_candidates(plan: RunPlan, search: ReusableSearch, store: Candidat
     assert isinstance(about, BlastDatabase)  # which alone a reusing adapter searches
     entries = digest_entries(about, command, use.databases, store.folder / "databases", save=not store.read_only)
     queries = digest_queries(command.cwd / use.inputs[0].path)
+    counted = open_reader([str(command.cwd / use.inputs[0].path)], use.inputs[0]).skip(1 << 62)
+    if len(queries) != (counted.records if counted else 0):
+        raise NotPackableError("the records of the queries could not be told apart")
     kept = store.recall_candidates(search.key, queries, search.needed_depth)
     before = store.read_entries(next(iter(kept.values())).entries) if kept else None
     unknown = KnownSearch(search, queries, entries, {}, 0.0, ())
@@ -212,7 +218,7 @@ def _cut_known_batches(
     """Yield the batches of queries that are all known, with what was found for them among the old entries.
 
     Raises:
-        NotPackableError: The file does not have as many records as was counted.
+        NotPackableError: The file has changed since it was counted.
     """
     item, path = plan.use.inputs[0], plan.command.resolved_command.cwd / plan.use.inputs[0].path
     most = max(1, min(MAX_BATCH_QUERIES, len(known.queries) // (MIN_SLOT_BATCHES * max(1, plan.slots))))
@@ -233,7 +239,7 @@ def _cut_known_batches(
             yield batch, format_hit_lists(kept[query] for query in queries)
     scratch.unlink(missing_ok=True)
     if at != len(known.queries):
-        raise NotPackableError("the records of the queries could not be told apart")
+        raise NotPackableError("the queries have changed meanwhile")
 
 
 def describe_reuse(known: KnownSearch, n_known: int) -> str:
@@ -253,7 +259,7 @@ def _keep_found_candidates(
     """Keep the candidates of all queries that the run has searched.
 
     Raises:
-        CorruptError: Candidates that were kept lack some that were found now.
+        CorruptError: Candidates that were kept lack some that were found now; they are dropped.
     """
     try:
         entries = _core.sort_digests(known.entries)
@@ -263,36 +269,35 @@ def _keep_found_candidates(
             numbers = numbered.numbers(ordinals)
             if numbers is not None:
                 found[query] = numbers
-        _check_sample(known, found, numbered, store, RunDir(plan.run_dir))
-        store.keep_candidates(known.search.key, entries, known.search.reached_depth, found)
-        store.evict(DEFAULT_MAX_BYTES)
-    except OSError as error:
+        if not (lost := _has_lost_candidates(known, found, numbered)):
+            store.keep_candidates(known.search.key, entries, known.search.reached_depth, found)
+            store.evict(DEFAULT_MAX_BYTES)
+    except (CorruptError, OSError) as error:
         say(f"store: what was found could not be kept: {error}")
+        return
+    if lost:
+        ownership.remove_run_directory(RunDir(plan.run_dir))
+        n = store.forget_search(known.search.key)
+        raise CorruptError(
+            f"{store.folder}: candidates of a query are missing, so the output may lack hits; what the store had of this "
+            f"search, of {format_count(n, 'query')}, is dropped",
+            "the same command computes the output again, without it",
+        )
 
 
-def _check_sample(
-    known: KnownSearch, found: Mapping[bytes, Sequence[int]], numbered: _core.KnownEntries, store: CandidateStore,
-    rundir: RunDir,
-) -> None:  # fmt: skip
-    """Check that what was kept has all old entries that the run has found, for the queries that it searched again.
-
-    Raises:
-        CorruptError: Some are missing.
-    """
+def _has_lost_candidates(
+    known: KnownSearch, found: Mapping[bytes, Sequence[int]], numbered: _core.KnownEntries
+) -> bool:
+    """Tell whether what was kept lacks old entries that the run has found, for the queries that it searched again."""
     if known.search.reached_depth > known.depth:
-        return  # this search may have found more
+        return False  # this search may have found more
     edges = list(chain.from_iterable(known.new))
     for query, kept in known.kept.items():
         ordinals = numbered.ordinals(found.get(query, ())) or ()
         # Behind an odd number of edges an entry is within a range of new ones.
         if {entry for entry in ordinals if bisect_right(edges, entry) % 2 == 0} - set(kept):
-            n = store.forget_search(known.search.key)
-            ownership.remove_run_directory(rundir)
-            raise CorruptError(
-                f"{store.folder}: candidates of a query are missing, so the output may lack hits; what the store had of this "
-                f"search, of {format_count(n, 'query')}, is dropped",
-                "the same command computes the output again, without it",
-            )
+            return True
+    return False
 
 
 def _read_found_candidates(plan: RunPlan, known: KnownSearch) -> Iterator[tuple[bytes, Sequence[int]]]:
