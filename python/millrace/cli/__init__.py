@@ -32,6 +32,7 @@ VERBS = (
     "send",
     "receive",
     "report",
+    "verify",
     "profile",
     "runs",
     "watch",

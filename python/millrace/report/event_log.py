@@ -20,6 +20,7 @@ from millrace.core.errors import CorruptError
 from millrace.core.tasks import IoCounts
 from millrace.report.events import (
     AnyLogEvent,
+    CheckEvent,
     EndEvent,
     FilesEvent,
     LogEvent,
@@ -229,6 +230,7 @@ class LoggedRun(msgspec.Struct):
     volumes: VolumesEvent | None = None
     files: FilesEvent | None = None
     end: EndEvent | None = None
+    checks: list[CheckEvent] = msgspec.field(default_factory=list)
     #: Time of the latest event: for a killed run, the best estimate of its end.
     seen: float = 0.0
 
@@ -315,6 +317,8 @@ def add_event(runs: list[LoggedRun], event: AnyLogEvent) -> None:
             run.files = event
         case EndEvent():
             run.end = event
+        case CheckEvent():
+            run.checks.append(event)
 
 
 def list_still_quarantined(runs: Iterable[LoggedRun]) -> list[QuarantineEvent]:
