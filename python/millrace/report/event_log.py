@@ -130,6 +130,7 @@ class EventLog:
         #: Makes an event of totals so far.
         self._make_totals: Callable[[float], AnyLogEvent | None] = lambda _: None
         self._totals_at = 0.0
+        self._observe: Callable[[AnyLogEvent], None] = lambda _: None
         try:
             self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except IsADirectoryError as error:
@@ -157,6 +158,7 @@ class EventLog:
 
         ``now`` is any monotonic clock in seconds; it decides when the file is written.
         """
+        self._observe(event)
         if self._file is None:
             return
         if isinstance(event, TaskEvent):
@@ -178,6 +180,10 @@ class EventLog:
     def add_totals(self, make: Callable[[float], AnyLogEvent | None]) -> None:
         """Write what ``make`` returns for the time of the run, now and then, and before the end of the run."""
         self._make_totals = make
+
+    def set_observer(self, observe: Callable[[AnyLogEvent], None]) -> None:
+        """Call ``observe`` with each event from now on, whether it can be written or not."""
+        self._observe = observe
 
     def _append_totals(self, at: float) -> None:
         if event := self._make_totals(at):
@@ -243,6 +249,11 @@ class LoggedRun(msgspec.Struct):
     def n_slots(self) -> int:
         """Most slots that it had at once."""
         return max(self.head.slots, *(change.slots for change in self.slot_changes), 0)
+
+    @property
+    def present_slots(self) -> int:
+        """Slots that it has now, or had at its end."""
+        return self.slot_changes[-1].slots if self.slot_changes else self.head.slots
 
     @property
     def slot_seconds(self) -> float:
