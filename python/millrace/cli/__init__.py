@@ -36,6 +36,7 @@ VERBS = (
     "profile",
     "runs",
     "watch",
+    "why",
     "slurm",
     "pbs",
     "data",

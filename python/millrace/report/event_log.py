@@ -173,7 +173,11 @@ class EventLog:
             self._totals_at = now
             self._append_totals(event.t)
         self._append_event(event)
-        if self._flushed_at is None or now - self._flushed_at >= FLUSH_SECONDS:
+        self.flush_if_due(now)
+
+    def flush_if_due(self, now: float) -> None:
+        """Hand over what has waited long enough; to be called also while nothing happens."""
+        if self._waiting and (self._flushed_at is None or now - self._flushed_at >= FLUSH_SECONDS):
             self._flushed_at = now
             self.flush()
 
