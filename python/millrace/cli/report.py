@@ -27,9 +27,15 @@ PAGE = b"<!doctype html>"
     type=click.Path(path_type=Path),
     help="Write outputs, journal and description of a finished run as an RO-Crate into the new folder DIR instead.",
 )
-def command(run: str, output: Path | None, as_json: bool, crate: Path | None) -> None:
-    """Write one self-contained HTML page that shows how a run went, or what other programs read of it. RUN is its run directory, present or removed, an
-    output beside it, or its name in ``millrace runs``.
+@click.option(
+    "--multiqc",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write a table for MultiQC (RUN_mqc.json) and versions (RUN_mqc_versions.yml) into the folder DIR instead.",
+)
+def command(run: str, output: Path | None, as_json: bool, crate: Path | None, multiqc: Path | None) -> None:
+    """Write one self-contained HTML page that shows how a run went, or what other programs read of it. RUN is its run
+    directory, present or removed, an output beside it, or its name in ``millrace runs``.
 
     \b
     millrace report hits.tsv -o report.html
@@ -39,7 +45,7 @@ def command(run: str, output: Path | None, as_json: bool, crate: Path | None) ->
     from millrace.report import html_report, summary
     from millrace.report.events import read_events
     from millrace.rundir import run_history
-    from millrace.rundir.paths import RunDir
+    from millrace.rundir.paths import SUFFIX, RunDir
 
     if crate:
         _write_crate(run, crate)
@@ -55,6 +61,13 @@ def command(run: str, output: Path | None, as_json: bool, crate: Path | None) ->
         rundir.read_manifest()
     if as_json:
         print_json(summary.summarise_events(read_events(rundir.events)))
+        return
+    if multiqc:
+        from millrace.report.multiqc import write_multiqc_files
+
+        found = summary.summarise_events(read_events(rundir.events))
+        for path in write_multiqc_files(found, shown.name.removesuffix(SUFFIX), multiqc):
+            click.echo(str(path))
         return
     _check_page(page)
     html_report.write_report(shown, page, rundir.events)
