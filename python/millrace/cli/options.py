@@ -122,6 +122,8 @@ def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--independent", is_flag=True, help="Say that a script treats each record by itself, where that is not certain."),
         option("--verify", type=float, metavar="FRACTION", help="Run this share of the input again, cut elsewhere, and compare the bytes (default: a sample if the tool is not known; 0: nothing)."),
         option("--progress", type=click.Choice(["auto", "bar", "plain", "json", "none"]), help="How to show progress (default auto)."),
+        option("--metrics", metavar="FILE", help="Keep this file with the latest figures of the run, as OpenMetrics (for the textfile collector of node_exporter)."),
+        option("--notify", metavar="COMMAND", help="Run this shell command at trouble and at the end of the run; it gets a JSON object on standard input."),
         option("--hosts", metavar="A,B,...", help="Spread the run over these nodes, reached by ssh (default: those of the batch job)."),
         option("--dask", metavar="ADDRESS|FILE", help="Run on the workers of a Dask cluster: the address of its scheduler, or its scheduler file."),
         option("--patience", type=float, metavar="SECONDS", help="With --dask: longest time without Dask's scheduler (default 600)."),

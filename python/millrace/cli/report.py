@@ -20,9 +20,22 @@ PAGE = b"<!doctype html>"
     help="Where to write it (default: RUN/report.html, or report-RUN.html if the run directory is gone).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead.")
-def command(run: str, output: Path | None, as_json: bool) -> None:
-    """Write one self-contained HTML page that shows how a run went. RUN is its run directory, present or removed, an
-    output beside it, or its name in ``millrace runs``.
+@click.option(
+    "--ro-crate",
+    "crate",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write outputs, journal and description of a finished run as an RO-Crate into the new folder DIR instead.",
+)
+@click.option(
+    "--multiqc",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write a table for MultiQC (RUN_mqc.json) and versions (RUN_mqc_versions.yml) into the folder DIR instead.",
+)
+def command(run: str, output: Path | None, as_json: bool, crate: Path | None, multiqc: Path | None) -> None:
+    """Write one self-contained HTML page that shows how a run went, or what other programs read of it. RUN is its run
+    directory, present or removed, an output beside it, or its name in ``millrace runs``.
 
     \b
     millrace report hits.tsv -o report.html
@@ -32,8 +45,11 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
     from millrace.report import html_report, summary
     from millrace.report.events import read_events
     from millrace.rundir import run_history
-    from millrace.rundir.paths import RunDir
+    from millrace.rundir.paths import SUFFIX, RunDir
 
+    if crate:
+        _write_crate(run, crate)
+        return
     folder, ended = run_history.find_run_logs(run, os.environ)
     shown = Path(ended.run_dir) if ended else folder
     page = output or (Path(f"report-{ended.name}.html") if ended else folder / "report.html")
@@ -46,9 +62,24 @@ def command(run: str, output: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(summary.summarise_events(read_events(rundir.events)))
         return
+    if multiqc:
+        from millrace.report.multiqc import write_multiqc_files
+
+        found = summary.summarise_events(read_events(rundir.events))
+        for path in write_multiqc_files(found, shown.name.removesuffix(SUFFIX), multiqc):
+            click.echo(str(path))
+        return
     _check_page(page)
     html_report.write_report(shown, page, rundir.events)
     click.echo(str(page))
+
+
+def _write_crate(run: str, dest: Path) -> None:
+    """Write the crate of a run that was kept."""
+    from millrace.extensions.provenance import journaled_run, run_crate
+
+    run_crate.write_crate(journaled_run.open_journaled_run(run, os.environ), dest, os.environ)
+    click.echo(str(dest))
 
 
 def _check_page(output: Path) -> None:

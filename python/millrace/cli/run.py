@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millrace.launch.mpi_environment import LaunchedProcess
     from millrace.launch.supervisor_link import SupervisorLink
     from millrace.planning.run_plan import RunPlan
+    from millrace.report.summary import RunSummary
 
 
 @click.command("run", cls=JobCommand, short_help="Run a serial command on every core.")
@@ -98,11 +99,17 @@ def run_job(
             job = msgspec.structs.replace(job, progress="plain")  # log lines would break up a bar
     supervision = SupervisorLink(os.environ, coordinator=not (launched and launched.rank))
     supervision.redirect_standard_streams()
+    notifies = job.notify and not supervision.active and not (launched and launched.rank)
+    end = EndNotice(job) if notifies else None
     try:
-        code = _plan_and_run(job, launched, supervision, as_json=as_json, phase=phase, packing=packing)
+        code = _plan_and_run(job, launched, supervision, as_json=as_json, phase=phase, packing=packing, end=end)
     except MillraceError as error:
         supervision.report_error(error)
+        if end:
+            end.send_notice(error.status, str(error))
         raise
+    if end:
+        end.send_notice(code)
     sys.stdout.flush()
     supervision.report_exit_code(code)
     sys.exit(code)
@@ -115,6 +122,8 @@ def _run_phases(flow: WorkflowDescription, file: Path) -> int:
     from millrace.extensions.workflow import workflow_run as phases
     from millrace.launch import mpi_environment, node_allocation
 
+    if flow.job.metrics:
+        raise RefusedError("--metrics: a job in phases has no such file", "millrace watch --web has its figures")
     if flow.job.dask:
         raise RefusedError("--dask: a job in phases does not run on a Dask cluster", "run its phases one by one")
     launched = mpi_environment.find_launched_process(os.environ)
@@ -126,15 +135,13 @@ def _run_phases(flow: WorkflowDescription, file: Path) -> int:
     told = WorkflowProgress(
         phases.locate_job_folder(flow, file, get_working_folder()), flow.job.progress_shown, sys.stderr, os.environ
     )
-    return phases.run_workflow(
-        flow,
-        file,
-        get_working_folder(),
-        os.environ,
-        node_allocation.find_node_allocation(flow.job.hosts, os.environ),
-        told.print_changes,
-        find_piped_job(),
-    )
+    nodes = node_allocation.find_node_allocation(flow.job.hosts, os.environ)
+    code = phases.run_workflow(
+        flow, file, get_working_folder(), os.environ, nodes, told.print_changes, find_piped_job()
+    )  # fmt: skip
+    if flow.job.notify:
+        EndNotice(flow.job).send_notice(code)
+    return code
 
 
 def _is_alone(launched: LaunchedProcess | None) -> bool:
@@ -151,12 +158,14 @@ def _plan_rank_phase(flow: WorkflowDescription, file: Path, name: str, environ: 
 def _plan_and_run(
     job: JobSpec, launched: LaunchedProcess | None, supervision: SupervisorLink, *,
     as_json: bool, phase: tuple[WorkflowDescription, Path, str] | None, packing: PackRequest | None,
+    end: EndNotice | None = None,
 ) -> int:  # fmt: skip
     """Plan, run and report a job, and return its exit code.
 
     Args:
         phase: Workflow, its file and the name of the phase of which this process is a rank; None: no phase.
         packing: How the result is packed; None: it is written.
+        end: Gets what the notice of the end says; None: there is none.
     """
     from millrace.cli import options
     from millrace.launch import node_allocation
@@ -189,6 +198,8 @@ def _plan_and_run(
     if outbox:
         outbox.check_uploads(plan.use.outputs, plan.command.argv[0], plan.run_dir)
     _print_plan_notes(plan.notes, job, others=crew is not None)
+    if end:
+        end.run_dir = str(plan.run_dir)
     if packing:
         packing.check_plan(plan)
     if nodes:
@@ -204,6 +215,8 @@ def _plan_and_run(
     else:
         finished = _run_with_store(plan, supervision.active, run_made_plan)
     _print_ending(finished, job, behind)
+    if end:
+        end.summary = finished.summary
     if as_json and not phase:
         print_json(finished.summary, err=not packing and any(output.stdout for output in plan.use.outputs))
     if crew:
@@ -299,6 +312,30 @@ def print_json(value: Any, *, err: bool = False) -> None:
     from millrace.rundir.checksummed_json import encode_json
 
     click.echo(encode_json(value).decode(), err=err)
+
+
+class EndNotice:
+    """The notice of the end of a run for the user's command (``--notify``)."""
+
+    def __init__(self, job: JobSpec) -> None:
+        self._job = job
+        #: What is known of the run by then.
+        self.run_dir = ""
+        self.summary: RunSummary | None = None
+
+    def send_notice(self, code: int, message: str = "") -> None:
+        """Run the user's command, and wait for it for a while.
+
+        Args:
+            code: The exit code.
+            message: Why the run did not reach its end; empty if it did.
+        """
+        from millrace.execution.user_notifier import UserNotifier, choose_wait, describe_command
+
+        facts = describe_command(self._job.command, os.getcwd(), self.run_dir)
+        notifier = UserNotifier(self._job.notify, facts, partial(_print_message, self._job))
+        notifier.send_notice({"event": "end", "exit_code": code, "message": message, "summary": self.summary})
+        notifier.wait_for_commands(choose_wait(self._job, interrupted=code > 128))
 
 
 class PackRequest(NamedTuple):

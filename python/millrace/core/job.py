@@ -87,6 +87,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     #: Share of the input that is run again, cut elsewhere; None: a small share if the tool is unknown.
     verify: Fraction | None = None
     progress: ProgressMode = "auto"
+    #: File that is kept with the latest figures, as OpenMetrics; empty: none.
+    metrics: str = ""
+    #: Command for ``sh`` that is run at trouble and at the end, with a JSON object on standard input; empty: none.
+    notify: str = ""
     #: Location of database copies on nodes: ``auto``, ``ram``, ``disk``, ``off`` or a folder.
     stage: str = "auto"
     #: Way of writing the outputs of a run on several nodes: ``millrace.scheduler.write_extents``.

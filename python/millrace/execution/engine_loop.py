@@ -147,6 +147,7 @@ class RunEngine(msgspec.Struct):
         if (now := self.actions.read_run_clock()) - self._shown_at >= MIN_SHOW_INTERVAL_SECONDS:
             self._shown_at = now
             self.show(self._build_snapshot())
+            self.actions.events.flush_if_due(now)
 
     # The input
 

@@ -9,6 +9,7 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ from millrace.planning.run_plan import RunPlan
 from millrace.report import progress
 from millrace.report.event_log import EventLog
 from millrace.rundir import run_history
+from millrace.rundir.paths import SUFFIX
 
 if TYPE_CHECKING:
     from millrace.cluster.membership import JobMembership
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from millrace.execution.url_inputs import UrlFiles
     from millrace.execution.url_outputs import OutputUploads
     from millrace.node.work_dir import WorkDir
+    from millrace.report.progress import ProgressDisplay
 
 
 def run_plan(
@@ -110,6 +113,8 @@ def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack
     """
     job = claim.plan.job
     show = stack.enter_context(progress.make_progress(claim.plan.job.progress_shown, sys.stderr))
+    if job.metrics:
+        show = stack.enter_context(_keep_metrics_file(claim.plan, show))
     say = debug_log.tee_to_log(show.write_message if job.verbosity >= 0 else lambda _: None)
     for warning in claim.plan.warnings:
         say(warning)
@@ -125,6 +130,8 @@ def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack
     # A process on another machine may be alive although it was declared dead; it continues in its own journal.
     earlier = open_journals(claim, alone=not processes.crew and claim.lock.certain, say=say)
     events = stack.enter_context(EventLog(claim.rundir.events))
+    if job.notify:
+        _notify_of_trouble(claim.plan, events, processes.interrupt, stack, say)
     events.write(build_run_event(claim.plan, earlier.tasks, processes), 0.0)
     wiring = RunWiring(claim, processes, earlier, say)
     ending = RunEnding(claim, processes, wiring, earlier.journal, events, started, say)
@@ -139,6 +146,26 @@ def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack
         if stopped := ending.stop_run(error):
             raise stopped from error
         raise
+
+
+def _keep_metrics_file(plan: RunPlan, shown: ProgressDisplay) -> ProgressDisplay:
+    """Return a display that keeps the user's file of metrics, too."""
+    from millrace.report.openmetrics import MetricsDisplay  # few runs need it
+
+    labels = {"run": plan.run_dir.name.removesuffix(SUFFIX), "tool": plan.command.tool}
+    return MetricsDisplay(shown, plan.command.cwd / plan.job.metrics, labels)
+
+
+def _notify_of_trouble(
+    plan: RunPlan, events: EventLog, interrupt: StopSignals, stack: ExitStack, say: Callable[[str], None]
+) -> None:
+    """Let the user's command know of trouble while the run lasts; it is waited for when ``stack`` closes."""
+    from millrace.execution.user_notifier import UserNotifier, choose_wait, describe_command  # few runs need it
+
+    facts = describe_command(plan.command.argv, str(plan.command.cwd), str(plan.run_dir))
+    notifier = UserNotifier(plan.job.notify, facts, say)
+    events.set_observer(notifier.observe_event)
+    stack.callback(lambda: notifier.wait_for_commands(choose_wait(plan.job, interrupted=bool(interrupt.signal))))
 
 
 def _restore_results(actions: ActionRunner, earlier: EarlierResults) -> None:

@@ -38,8 +38,8 @@ def drop_inconsistent_tasks(rundir: RunDir, run_id: str, tasks: Iterable[_core.T
     Raises:
         CorruptError: The note on inconsistent results is damaged.
     """
-    places = _read_inconsistent_places(rundir, run_id)
-    return [task for task in tasks if not places or not task.blocks or _locate_task(task) not in places]
+    places = read_inconsistent_places(rundir, run_id)
+    return [task for task in tasks if not places or not task.blocks or locate_task(task) not in places]
 
 
 def record_inconsistent_tasks(
@@ -53,11 +53,11 @@ def record_inconsistent_tasks(
     Raises:
         OSError: The note cannot be written.
     """
-    places = _read_inconsistent_places(rundir, run_id)
+    places = read_inconsistent_places(rundir, run_id)
     found = [task for path in rundir.list_journals() for task in _core.scan(path, False).tasks]
     tasks = [task for task in select_effective_tasks(drop_inconsistent_tasks(rundir, run_id, found)) if task.blocks]
     odd = {
-        _locate_task(task)
+        locate_task(task)
         for number, output in enumerate(outputs)
         if output.layout == "file" and output.join != "concat"
         for alike in _group_by_form(tasks, forms or {})
@@ -78,14 +78,16 @@ def _group_by_form(tasks: Sequence[CommittedRecords], forms: Mapping[str, int]) 
     return list(found.values())
 
 
-def _read_inconsistent_places(rundir: RunDir, run_id: str) -> set[JournalPlace]:
+def read_inconsistent_places(rundir: RunDir, run_id: str) -> set[JournalPlace]:
+    """Return the places of the results that do not count."""
     with suppress(FileNotFoundError):
         noted = read_checksummed(rundir.unfit_results, InconsistentResults, "which results do not fit the others")
         return set(noted.places) if noted.run_id == run_id else set()
     return set()
 
 
-def _locate_task(task: CommittedRecords) -> JournalPlace:
+def locate_task(task: CommittedRecords) -> JournalPlace:
+    """Return the place of a result."""
     return task.blocks[0].journal.name, task.blocks[0].offset, task.blocks[0].crc32c
 
 

@@ -194,6 +194,10 @@ def _make_plan(
             use, served=RecordProtocol(record_start=job.record_start, record_end=job.record_end)
         )
     check_outputs(use, command)
+    if job.metrics:
+        from millrace.report.openmetrics import check_metrics_path  # few runs need it
+
+        check_metrics_path(cwd / job.metrics)
     use, slots, why = count_slots(job, use, environ)
     if job.dask:
         why = f"slots: those of the Dask workers at {job.dask}, one for each thread of a worker that the tool uses"

@@ -20,6 +20,7 @@ from millrace.core.errors import CorruptError
 from millrace.core.tasks import IoCounts
 from millrace.report.events import (
     AnyLogEvent,
+    CheckEvent,
     EndEvent,
     FilesEvent,
     LogEvent,
@@ -129,6 +130,7 @@ class EventLog:
         #: Makes an event of totals so far.
         self._make_totals: Callable[[float], AnyLogEvent | None] = lambda _: None
         self._totals_at = 0.0
+        self._observe: Callable[[AnyLogEvent], None] = lambda _: None
         try:
             self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except IsADirectoryError as error:
@@ -156,6 +158,7 @@ class EventLog:
 
         ``now`` is any monotonic clock in seconds; it decides when the file is written.
         """
+        self._observe(event)
         if self._file is None:
             return
         if isinstance(event, TaskEvent):
@@ -170,13 +173,21 @@ class EventLog:
             self._totals_at = now
             self._append_totals(event.t)
         self._append_event(event)
-        if self._flushed_at is None or now - self._flushed_at >= FLUSH_SECONDS:
+        self.flush_if_due(now)
+
+    def flush_if_due(self, now: float) -> None:
+        """Hand over what has waited long enough; to be called also while nothing happens."""
+        if self._waiting and (self._flushed_at is None or now - self._flushed_at >= FLUSH_SECONDS):
             self._flushed_at = now
             self.flush()
 
     def add_totals(self, make: Callable[[float], AnyLogEvent | None]) -> None:
         """Write what ``make`` returns for the time of the run, now and then, and before the end of the run."""
         self._make_totals = make
+
+    def set_observer(self, observe: Callable[[AnyLogEvent], None]) -> None:
+        """Call ``observe`` with each event from now on, whether it can be written or not."""
+        self._observe = observe
 
     def _append_totals(self, at: float) -> None:
         if event := self._make_totals(at):
@@ -229,6 +240,7 @@ class LoggedRun(msgspec.Struct):
     volumes: VolumesEvent | None = None
     files: FilesEvent | None = None
     end: EndEvent | None = None
+    checks: list[CheckEvent] = msgspec.field(default_factory=list)
     #: Time of the latest event: for a killed run, the best estimate of its end.
     seen: float = 0.0
 
@@ -241,6 +253,11 @@ class LoggedRun(msgspec.Struct):
     def n_slots(self) -> int:
         """Most slots that it had at once."""
         return max(self.head.slots, *(change.slots for change in self.slot_changes), 0)
+
+    @property
+    def present_slots(self) -> int:
+        """Slots that it has now, or had at its end."""
+        return self.slot_changes[-1].slots if self.slot_changes else self.head.slots
 
     @property
     def slot_seconds(self) -> float:
@@ -315,6 +332,8 @@ def add_event(runs: list[LoggedRun], event: AnyLogEvent) -> None:
             run.files = event
         case EndEvent():
             run.end = event
+        case CheckEvent():
+            run.checks.append(event)
 
 
 def list_still_quarantined(runs: Iterable[LoggedRun]) -> list[QuarantineEvent]:

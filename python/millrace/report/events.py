@@ -227,6 +227,16 @@ class EndEvent(LogEvent, frozen=True, kw_only=True, tag="end"):
     message: str = ""
 
 
+class CheckEvent(LogEvent, frozen=True, kw_only=True, tag="check"):
+    """Batches of the finished run were computed again (``millrace verify``), with the same bytes."""
+
+    t: float = 0.0
+    #: When, as ISO 8601 with its offset from UTC.
+    time: str = ""
+    batches: int = 0
+    records: int = 0
+
+
 AnyLogEvent = (
     RunEvent
     | TaskEvent
@@ -238,6 +248,7 @@ AnyLogEvent = (
     | VolumesEvent
     | FilesEvent
     | EndEvent
+    | CheckEvent
 )
 
 

@@ -18,44 +18,29 @@ from millrace.core import text_format
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import FrozenValue
 from millrace.host.permissions import replace_file
-from millrace.report.charts import compute_costliest_share, make_charts
+from millrace.report.charts import make_charts
 from millrace.report.event_log import LoggedRun, load_runs, summarise_nodes
 from millrace.report.events import read_events
 from millrace.report.io_profile import FILE_HEADS, describe_totals, make_file_rows, make_node_rows
+from millrace.report.run_explanation import describe_costs
 from millrace.report.summary import RunSummary, list_slowest_batches, summarise_runs
 
 
 def make_remarks(runs: Sequence[LoggedRun], summary: RunSummary) -> list[str]:
     """Return remarks, the most important first; figures without a problem have none."""
-    done = [task for run in runs for task in run.done_tasks]
-    busy = sum(task.seconds for run in runs for task in run.tasks)
     said = []
-    if done and summary.occupancy >= 0.95:
+    if summary.n_tasks and summary.occupancy >= 0.95:
         said.append(
             f"Slots were busy {text_format.format_percent(summary.occupancy)} of the time: little is left to gain."
-        )
-    if busy and summary.cpu < 0.8 * busy:
-        said.append(
-            f"While a task ran, its tool had a core only {text_format.format_percent(summary.cpu / busy)} of the time. "
-            "Other programs on the machine, slow storage, or more slots than cores hold it up."
-        )
-    if summary.io and summary.io.wait > 0.2 * (summary.io.compute + summary.io.wait):
-        said.append(
-            f"Tasks waited {text_format.format_percent(summary.io.wait / (summary.io.compute + summary.io.wait))} of their "
-            "time; the tables of reads and writes show for what."
         )
     if summary.tail > max(0.1 * summary.wall, 1.0):
         said.append(
             f"In the last {text_format.format_duration(summary.tail)} some slots had nothing left to do. A few records "
             "cost much more than the rest; see the slowest batches."
         )
-    if len(done) >= 20 and (top := compute_costliest_share(done)) >= 0.1:
-        said.append(f"The costliest 1 % of the records took {text_format.format_percent(top)} of the CPU time.")
+    said += describe_costs(runs, summary)
     if summary.cpu_lost > 0.02 * summary.cpu:
         said.append(f"Attempts that failed cost {text_format.format_duration(summary.cpu_lost)} of CPU time.")
-    tiny = [task for task in done if task.seconds < 0.05 * task.tasks]
-    if len(tiny) > 0.5 * len(done) > 50:
-        said.append("Most batches took less than 50 ms, so starting the tool is much of the cost: try larger batches.")
     return [*said, *(run.volumes.words for run in runs if run.volumes)]
 
 

@@ -64,8 +64,8 @@ def _is_terminal(stream: TextIO) -> bool:
 class ProgressDisplay:
     """Display of messages only; the base of those that show more. A context manager that closes itself."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream: TextIO | None = stream
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
         self._history = ProgressHistory()
         self._first: ProgressSnapshot | None = None
 

@@ -24,7 +24,7 @@ from millrace.core.errors import RefusedError
 from millrace.extensions.watch import watch_view
 from millrace.extensions.watch.watch_targets import WatchTarget
 from millrace.extensions.watch.watch_view import WatchView
-from millrace.report import html_report
+from millrace.report import html_report, openmetrics
 from millrace.report.event_log import LoggedRun
 from millrace.report.events import RunEvent
 from millrace.report.html_report import LivePageMode
@@ -44,7 +44,6 @@ POLICY = (
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": POLICY,
-    "Content-Type": "text/html; charset=utf-8",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -58,6 +57,7 @@ class WebPage(NamedTuple):
     text: str
     #: Whether the content is final.
     last: bool = False
+    content_type: str = "text/html; charset=utf-8"
 
 
 #: Functions that render pages, by URL path.
@@ -130,15 +130,15 @@ class PageVisit(BaseHTTPRequestHandler):
         if page is None:
             self._send_answer(HTTPStatus.NOT_FOUND, "")
         else:
-            self._send_answer(HTTPStatus.OK, page.text)
+            self._send_answer(HTTPStatus.OK, page.text, page.content_type)
             if page.last:
                 self.server.told.set()
 
-    def _send_answer(self, status: HTTPStatus, text: str) -> None:
+    def _send_answer(self, status: HTTPStatus, text: str, content_type: str = "text/html; charset=utf-8") -> None:
         """Send a complete response."""
         content = text.encode(errors="backslashreplace")
         self.send_response_only(status)  # without the version of this server
-        for name, value in {**HEADERS, "Content-Length": str(len(content))}.items():
+        for name, value in {**HEADERS, "Content-Type": content_type, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
@@ -188,8 +188,12 @@ class LivePage:
 
     @property
     def pages(self) -> Pages:
-        """The page at ``/``, and its changing content at ``/content``."""
-        return {"/": lambda: self._render_page(whole=True), "/content": lambda: self._render_page(whole=False)}
+        """The page at ``/``, its changing content at ``/content``, and the figures for Prometheus at ``/metrics``."""
+        return {
+            "/": lambda: self._render_page(whole=True),
+            "/content": lambda: self._render_page(whole=False),
+            "/metrics": self._render_metrics,
+        }
 
     def read_view(self) -> WatchView:
         """Return the present state of the job."""
@@ -201,6 +205,11 @@ class LivePage:
         if not self._view.is_over:
             self._view = self._watched.read_view()
         return self._view
+
+    def _render_metrics(self) -> WebPage:
+        with self._lock:
+            found = [watch_view.make_metrics(each) for each in (self._refresh_view(), *self._view.phases)]
+        return WebPage(openmetrics.format_metrics(found), content_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _render_page(self, *, whole: bool) -> WebPage:
         """Render the page, or with ``whole=False`` only its changing content."""

@@ -5,6 +5,7 @@ The page has the working times and busy slots of each phase.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import accumulate
@@ -22,6 +23,7 @@ from millrace.report.charts import N_BINS, TimeAxis, choose_unit, list_bin_edges
 from millrace.report.event_log import LoggedRun, list_still_quarantined
 from millrace.report.events import QuarantineEvent, RetryEvent
 from millrace.report.html_report import LivePageMode
+from millrace.report.openmetrics import RunMetrics
 
 #: ``waiting``: not begun; ``killed``: no process runs it, and no end was written.
 State = Literal["waiting", "running", "done", "quarantined", "interrupted", "stopped", "killed"]
@@ -107,6 +109,27 @@ class WatchView(msgspec.Struct):
 
 def _count_bytes_done(runs: Sequence[LoggedRun]) -> int:
     return sum(task.bytes for run in runs for task in run.done_tasks)
+
+
+def make_metrics(view: WatchView) -> RunMetrics:
+    """Return the figures of a run or phase; tasks that go on are not in its log, so that busy slots are not known."""
+    last = view.runs[-1] if view.runs else None
+    left = view.left
+    figures: dict[str, float | None] = {"update_time_seconds": time.time(), "elapsed_seconds": view.elapsed}
+    if last:
+        figures |= {
+            "slots": last.present_slots,
+            "records_done": view.records_done,
+            "records_resumed": last.head.records_resumed,
+            "records_quarantined": view.n_quarantined,
+            "retries": view.n_retries,
+            "input_bytes_done": _count_bytes_done(view.runs),
+            "input_bytes": last.head.bytes_total,
+            "tool_cpu_seconds": sum(task.cpu for task in last.tasks),
+            "remaining_seconds": left[1] if left else None,
+        }
+    tool = {"tool": last.head.tool} if last else {}
+    return RunMetrics({"run": Path(view.name).name.removesuffix(".millrace"), **tool}, view.state, figures)
 
 
 def write_phases_page(view: WatchView, folder: Path, out: Path) -> None:
