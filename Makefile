@@ -17,7 +17,10 @@ MATRIX_SCALE ?= 0.1
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: checks quick help install uninstall build dev wheel tools demo test slow versions fuzz lint format check bench docs clean
+# Files of census/programs; none: all of them.
+PROGRAMS ?=
+
+.PHONY: census checks quick help install uninstall build dev wheel tools demo test slow versions fuzz lint format check bench docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -83,8 +86,8 @@ fuzz: dev ## Run the fuzz targets for MINUTES=10 in all, two at a time; what the
 
 # What lint and quick say of the Python code.
 checks:
-	$(BIN)/ruff format --check python tests bench examples fuzz
-	$(BIN)/ruff check python tests bench examples fuzz
+	$(BIN)/ruff format --check python tests bench census examples fuzz
+	$(BIN)/ruff check python tests bench census examples fuzz
 	./scripts/check-names
 	$(BIN)/mypy
 	$(BIN)/lint-imports
@@ -108,6 +111,9 @@ format: dev ## Rewrite the code in the house format
 	$(BIN)/ruff format --quiet python tests bench examples fuzz
 
 check: lint test ## What a commit must pass
+
+census: build tools ## Measure what programs do when their input is cut: PROGRAMS="emboss seqkit" (all: hours); fails if one has changed
+	$(BIN)/python -m census $(PROGRAMS)
 
 bench: build tools ## Measure against the peers, side by side (see bench/README.md)
 	cargo bench --quiet -p millrace-core

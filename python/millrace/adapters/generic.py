@@ -42,7 +42,7 @@ from millrace.adapters.joins import (
     describe_join,
     list_asked_ways,
 )
-from millrace.adapters.known_refusals import BINARY_FOUND, NOTHING_FOUND, can_detect_binary, find_refusal
+from millrace.adapters.known_refusals import BINARY_FOUND, NOTHING_FOUND, can_detect_binary, find_refusal, is_in_census
 from millrace.core import record_formats
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import (
@@ -163,6 +163,10 @@ def _describe_joins(
     program: str, inputs: Sequence[InputUse], outputs: Sequence[OutputUse], tokens: Sequence[ArgumentToken]
 ) -> tuple[str, ...]:
     notes = [f"{program} is not known to millrace: its outputs are put one after another in input order"]
+    if not is_in_census(program):
+        notes.append(
+            f"{program} is not in the census of programs: nobody has measured whether it treats each record by itself"
+        )
     for output in outputs:
         if output.join != "concat":
             name = "standard output" if output.stdout else output.path

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from millrace.adapters.call_rules import (
     CallRule,
@@ -72,10 +73,37 @@ def _has_context_number(call: ProgramCall) -> bool:
 
 def find_refusal(call: ProgramCall) -> tuple[str, str] | None:
     """Return why ``call`` cannot be computed exactly, and an alternative that works; None: no rule refuses it."""
-    for rule in RULES.get(call.program, ()):
+    for rule in (*RULES.get(call.program, ()), *map(_make_census_rule, _read_census_rows(call.program))):
         if rule.should_refuse(call):
             return rule.why, rule.instead.replace("PROGRAM", call.program)
     return None
+
+
+# The census
+
+#: Programs that were measured, one a line, with the calls of them that are refused: see ``census/refusal_list.py``.
+CENSUS = Path(__file__).with_name("census.tsv")
+
+
+def is_in_census(program: str) -> bool:
+    """Tell whether the census has measured this program, in some of its calls."""
+    return bool(_read_census_rows(program))
+
+
+def _read_census_rows(program: str) -> list[list[str]]:
+    rows = (line.split("\t") for line in CENSUS.read_text().splitlines() if line.startswith(program))
+    return [row for row in rows if row[0] == program]
+
+
+def _make_census_rule(row: list[str]) -> CallRule:
+    """Make a rule of a row: program, why, alternative, patterns of arguments for which and except which it holds, join."""
+    _, why, instead, when, unless, join = row
+
+    def is_refused(call: ProgramCall) -> bool:
+        has_exception = bool(unless) and has_pattern(unless)(call)
+        return bool(why) and not has_exception and (not when or has_pattern(when)(call))
+
+    return CallRule(why, _ALTERNATIVES.get(instead, instead), is_refused, frozenset(filter(None, [join])))
 
 
 # Alternatives that work
@@ -93,6 +121,15 @@ _HEADER = "say what stands once: millrace run --input FILE --join header ..."
 def _format_folder_hint(what: str, end: str, words: str) -> str:
     return _FOLDER.format(what=what, end=end, words=words)
 
+
+#: By the word that stands for them in the census.
+_ALTERNATIVES = {
+    "pipe": _PIPE,
+    "alone": _OWN_THREADS,
+    "header": _HEADER,
+    "sam": _SAM,
+    "folder": _format_folder_hint("record", "out", "... FOLDER ... 'OUT/{stem}.out'"),
+}
 
 _ORDERS = "orders or compares the whole input"
 _COUNTS = "counts or numbers through the whole input"

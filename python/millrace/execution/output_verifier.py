@@ -176,7 +176,12 @@ class OutputVerifier:
         if not n:
             return f"{unknown}not checked{failed}"
         how = "run again" if plan.use.cost.max_records == 1 else "cut elsewhere"
-        return f"{unknown}{'checked on' if unknown else 'verified:'} {n:,} of {records:,} records {how}, all bytes equal{failed}"
+        rest = (
+            f"; what it does only among the other {records - n:,} would not show"
+            if is_unknown_tool(plan.use) and n < records
+            else ""
+        )
+        return f"{unknown}{'checked on' if unknown else 'verified:'} {n:,} of {records:,} records {how}, all bytes equal{failed}{rest}"
 
 
 def _link_batch_files(batch: SpooledBatch) -> SpooledBatch:
