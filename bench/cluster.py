@@ -42,7 +42,7 @@ from millrace.core.tasks import (
     TaskStarted,
     WholeTask,
 )
-from millrace.core.tool_use import HdfsRead, InputUse, OutputUse, ToolUse
+from millrace.core.tool_use import InputUse, OutputUse, StorageRead, ToolUse
 from millrace.host.signals import StopSignals
 from millrace.launch.launch_commands import ALLOW_ROOT
 from millrace.launch.mpi_environment import find_launched_process
@@ -167,7 +167,7 @@ class SleepingRun:
     def __init__(self, setup: say.SetUpNode) -> None:
         self._slots = Sleepers(setup.slots, setup.sync, setup.first_slot)
         self.ready, self.parts = say.NodeReady("", "", ""), NoParts()
-        self.hdfs_read, self.pieces = HdfsRead(), None
+        self.storage_read, self.pieces = StorageRead(), None
         self.withdraw_tasks, self.kill_all_tools = self._slots.withdraw_tasks, self._slots.kill_all
 
     def submit_assignment(self, assignment: say.TaskAssignment) -> None:

@@ -60,7 +60,7 @@ TABLE_1 = {1: 279.15, 5: 99.58, 10: 71.64, 20: 54.54}
 SEGMENT_QUERIES, SEGMENT_NODES, SEGMENT_PARTITION = 1_000, 80, 16
 
 #: Other tools of HSP-Wrap's chapter 4, nodes, and records for each core.
-TOOLS = ("hmmscan", "muscle", "psiblast")
+TOOLS = ("hmmscan", "muscle", "psiblast", "vina")
 TOOL_NODES = (4, 64)
 TOOL_RECORDS = 16
 

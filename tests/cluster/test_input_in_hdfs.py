@@ -97,3 +97,58 @@ def test_node_that_is_left_ends_what_several_began(cluster: Cluster, hdfs: Hdfs)
     assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
     assert cluster.site.output.read_bytes() == wanted, cluster.said
     assert f"{NODES[1]} not answering" in cluster.said, cluster.said
+
+
+#: The nodes of a run that shares nothing but HDFS; the first has the coordinator, and is where the user types.
+APART = ("head", *NODES)
+
+
+@pytest.fixture
+def apart(cluster: Cluster, hdfs: Hdfs) -> bytes:
+    """Give each node a working folder of its own, with the tool; return what the serial tool writes."""
+    wanted = put_input(cluster, hdfs, "fastq")
+    storage_servers.put(hdfs.uri, "/out/there", b"a folder")
+    folder = cluster.site.folder
+    for name in NODES:
+        own = f"mkdir /dev/shm/own && cp -a {folder}/. /dev/shm/own && mount --bind /dev/shm/own {folder}"
+        subprocess.run(cluster.nodes.command(name, own), check=True)
+    return wanted
+
+
+def run_apart(cluster: Cluster, hdfs: Hdfs, *options: str, sleep: str = "0") -> subprocess.Popen[bytes]:
+    source, dest = f"{hdfs.uri}/in/in.fastq", f"{hdfs.uri}/out/out.txt"
+    return cluster.start_command(
+        f"HADOOP_CONF_DIR={cluster.site.folder}/conf {cluster.millrace} run --hosts {','.join(APART)} --slots 1 "
+        f"--progress none --input {source}:fastq --output {dest} {' '.join(options)} -- ./tool {source} {dest}",
+        sleep,
+    )
+
+
+def read_result(hdfs: Hdfs) -> bytes:
+    hdfs_native = pytest.importorskip("hdfs_native")
+    with hdfs_native.Client(hdfs.uri).read("/out/out.txt") as file:
+        return bytes(file.read())
+
+
+def test_nodes_that_share_only_hdfs_run_a_filter(cluster: Cluster, hdfs: Hdfs, apart: bytes) -> None:
+    """Results travel to the journal of the coordinator, and from there to HDFS; no node keeps anything."""
+    process = run_apart(cluster, hdfs)
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
+    assert read_result(hdfs) == apart, cluster.said
+    assert re.search(r"node1 \(rank 1\), node2 \(rank 2\): no folder is shared", cluster.said), cluster.said
+    found = LOCALITY.search(cluster.said)
+    assert found and int(found[1]) > 0, cluster.said
+    for name in APART:
+        words = cluster.nodes.command(name, f"ls -A {cluster.site.folder}")
+        names = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+        assert not [each for each in names if "out" in each or "millrace" in each], (name, names)
+
+
+@pytest.mark.slow
+def test_lost_node_without_a_shared_folder_is_replaced(cluster: Cluster, hdfs: Hdfs, apart: bytes) -> None:
+    process = run_apart(cluster, hdfs, sleep="1")
+    journals = cluster.site.folder / "out.txt.millrace"
+    assert harness.wait_until(lambda: any(path.stat().st_size > 1000 for path in journals.glob("*.mrj"))), cluster.said
+    cluster.nodes.kill(NODES[1])
+    assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
+    assert read_result(hdfs) == apart, cluster.said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 from cluster_site import Cluster
 from hdfs_site import NODES, Hdfs
 from hmmer_profiles import profile
+from protein_families import COLUMNS, draw_families
 
 from millrace.adapters.blast import physical_fragments as splitting
 
@@ -26,30 +26,10 @@ FETCHED = ("pal", "pdb", "pog", "pin")
 N = 4
 
 
-def sequences(seed: int, families: int, members: int) -> tuple[str, str]:
-    """(database, queries): of each family some members that are much alike, and one more."""
-    chance = random.Random(seed)
-    letters = "ACDEFGHIKLMNPQRSTVWY"
-
-    def like(text: str) -> str:
-        return "".join(chance.choice(letters) if chance.random() < 0.3 else letter for letter in text)
-
-    database, queries = [], []
-    for family in range(families):
-        first = "".join(chance.choices(letters, k=chance.randint(80, 300)))
-        database += [f">f{family}m{member} of {family}\n{like(first)}\n" for member in range(members)]
-        queries.append(f">q{family}\n{like(first)}\n")
-    chance.shuffle(database)
-    return "".join(database), "".join(queries)
-
-
-COLUMNS = "7 qaccver saccver stitle evalue bitscore"
-
-
 @pytest.fixture
 def databases(cluster: Cluster, hdfs: Hdfs, tmp_path: Path) -> dict[str, Path]:
     """Puts databases of the same entries into HDFS, and the queries into the site's folder; where the volumes of each are here."""
-    database, queries = sequences(3, 40, 12)
+    database, queries = draw_families(3, 40, 12)
     (tmp_path / "prot.fa").write_text(database)
     (cluster.site.folder / "q.faa").write_text(queries)
     make = ["makeblastdb", "-in", "prot.fa", "-dbtype", "prot", "-parse_seqids", "-title", "all of them", "-out"]
@@ -134,7 +114,7 @@ def without_times(text: bytes) -> bytes:
 @pytest.fixture
 def targets(cluster: Cluster, hdfs: Hdfs, tmp_path: Path) -> Path:
     """Puts a file of sequences of several blocks into HDFS, and queries into the site's folder; where the file is here."""
-    database, queries = sequences(4, 150, 100)
+    database, queries = draw_families(4, 150, 100)
     path = tmp_path / "db.fa"
     path.write_text(database)
     few = queries.split(">")[1:6]
@@ -178,7 +158,7 @@ def test_nodes_fetch_only_the_pieces_that_they_search(
 @pytest.mark.skipif(shutil.which("phmmer") is None, reason="HMMER is not installed")
 def test_file_replaced_in_hdfs_ends_the_run_on_all_nodes(cluster: Cluster, hdfs: Hdfs, targets: Path) -> None:
     folder = cluster.site.folder
-    (folder / "q.faa").write_text(sequences(4, 150, 100)[1])
+    (folder / "q.faa").write_text(draw_families(4, 150, 100)[1])
     words = (
         f"HADOOP_CONF_DIR={folder}/conf {cluster.millrace} run --hosts {','.join(NODES)} --slots 1 --batch 1 --progress none "
         f"-- {HMMER['phmmer'].format(f'{hdfs.uri}/hmmer/db.fa')}"

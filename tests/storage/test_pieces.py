@@ -10,7 +10,7 @@ import pytest
 from web_server import Web
 
 from millrace.core.errors import CorruptError
-from millrace.core.tool_use import FetchedFile, HdfsRead
+from millrace.core.tool_use import FetchedFile, StorageRead
 from millrace.node.node_volumes import SparseFile
 from millrace.storage import hdfs_blocks, locations
 from millrace.storage.cache import cache_location
@@ -73,7 +73,7 @@ def test_a_file_with_holes_is_filled_in_from_hdfs(hdfs: Callable[[str, bytes], s
         name="db.fa", place=url, key="k", size=about.size, version=about.version, mtime_ns=about.mtime_ns
     )  # what nodes are told of it
     holes = SparseFile(tmp_path / "holes", file, hdfs_blocks.HdfsLocality())
-    assert holes.fill_ranges([(10, 30), (900_000, 1_000_003)], None) == HdfsRead(0, 100_023, 100_023)
+    assert holes.fill_ranges([(10, 30), (900_000, 1_000_003)], None) == StorageRead(0, 100_023, 100_023)
     there = (tmp_path / "holes").read_bytes()
     assert (there[10:30], there[900_000:]) == (CONTENT[10:30], CONTENT[900_000:]) and not any(there[30:900_000])
     hdfs("holes/db.fa", CONTENT[::-1] + b"x")

@@ -7,6 +7,7 @@ import hashlib
 import re
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,9 @@ class Web:
     #: Requests for more than one byte, and the bytes that were sent for them.
     n_downloads: int = 0
     n_bytes: int = 0
+    #: The same bytes, and the requests for whole files, by the name of the file.
+    sent: Counter[str] = field(default_factory=Counter)
+    whole: Counter[str] = field(default_factory=Counter)
     #: Where in the file each of these requests begins.
     asked: list[int] = field(default_factory=list)
     #: Called before each piece of a body.
@@ -105,14 +109,15 @@ class Handler(BaseHTTPRequestHandler):
         if len(body) > 1:
             with self.web.lock:
                 self.web.asked.append(first)
-        self._body(bytes([body[0] ^ 1]) + body[1:] if self.web.spoil else body)
+                self.web.whole[name] += len(body) == len(content)
+        self._body(name, bytes([body[0] ^ 1]) + body[1:] if self.web.spoil else body)
 
     def _version(self, name: str) -> dict[str, str]:
         if not self.web.tells_version:
             return {}
         return {"ETag": self.web.tags[name], "Last-Modified": "Mon, 02 Mar 2026 10:00:00 GMT"}
 
-    def _body(self, content: bytes) -> None:
+    def _body(self, name: str, content: bytes) -> None:
         if len(content) > 1:
             with self.web.lock:
                 self.web.n_downloads += 1
@@ -128,6 +133,7 @@ class Handler(BaseHTTPRequestHandler):
             if len(content) > 1:  # counted first: who has got it may look at once
                 with self.web.lock:
                     self.web.n_bytes += len(piece)
+                    self.web.sent[name] += len(piece)
             try:
                 self.wfile.write(piece)
             except OSError:

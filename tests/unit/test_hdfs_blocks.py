@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millrace.cluster.node_staging import find_volume_holders
 from millrace.core.errors import MillraceError
-from millrace.core.tool_use import FetchedFile, HdfsRead
+from millrace.core.tool_use import FetchedFile, StorageRead
 from millrace.node.node_volumes import FilledExtents, SparseFile
 from millrace.storage import hdfs_blocks
 
@@ -95,7 +95,7 @@ def test_copy_is_read_to_the_end_of_the_wanted_range(tmp_path: Path, monkeypatch
     whole.write_bytes(bytes(range(1, 101)))
     file = FetchedFile(name="whole", place="hdfs://127.0.0.1:1/whole", key="k", size=100, version="1", mtime_ns=0)
     made = SparseFile(holes, file, hdfs_blocks.HdfsLocality())
-    assert made.fill_ranges([(3, 40), (50, 51)], whole) == HdfsRead()
+    assert made.fill_ranges([(3, 40), (50, 51)], whole) == StorageRead()
     assert holes.read_bytes() == bytes(at + 1 if 3 <= at < 40 or at == 50 else 0 for at in range(100))
 
 

@@ -158,7 +158,7 @@ ON_THE_WIRE = """
 18 SetUpWorker use cwd program environ nice run_dir slots name machine contents folders view
 19 RunWorkerTask assignment files
 33 ProcessJoined host process cores source machine millrace
-34 NodeReady exe content version sees
+34 NodeReady exe content version sees keeps shares_folder
 35 TaskEventsReport events
 36 RankSlotsChanged rank slots why
 37 OutputPartsWritten written
@@ -174,7 +174,7 @@ ON_THE_WIRE = """
 47 NodeCopiesFetched why_not
 48 ForwardedFromMember rank message
 49 InputPieceIndexed index
-50 WorkerTaskEnded ended contents slots why
+50 WorkerTaskEnded ended slots why
 64 BytewiseMessage message
 1 WholeTask
 2 SearchTask fragment
@@ -183,7 +183,7 @@ ON_THE_WIRE = """
 5 SliceTask number of
 6 CompareTask over
 1 TaskStarted task slot ago_seconds
-2 TaskEnded task slot ago_seconds ending exit_status signal detail disk_full cpu_seconds wall_seconds peak_rss_bytes out_of_memory side_by_side stderr extra is_warm saved_seconds cold committed io files
+2 TaskEnded task slot ago_seconds ending exit_status signal detail disk_full cpu_seconds wall_seconds peak_rss_bytes out_of_memory side_by_side stderr extra is_warm saved_seconds cold committed io files contents
 None SlotTask id batch kind attempt urgent alone timeout_seconds cpu_limit_seconds found
 None SpooledBatch first last units bytes digests spooled files offset has_members source
 """

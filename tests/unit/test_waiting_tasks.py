@@ -144,3 +144,68 @@ def test_withdrawn_searches_are_dropped() -> None:
     while run.out:
         run.end(random.Random(0))
     assert len(run.done) == n_out
+
+
+def bounded(slots: list[int], fragments: int, copies: int, held: dict[int, list[int]] | None = None) -> Run:
+    """Return nodes of which at most ``copies`` fetch each fragment; ``held``: copies of earlier jobs."""
+    run = Run(slots, {})
+    run.one = TaskDispatcher(fragments, max_copies=copies)
+    for node, many in enumerate(slots):
+        run.one.add_node(node, many, 0.0)
+    run.one.set_replicas(held or {})
+    return run
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=5), st.integers(1, 9), st.integers(1, 3), st.integers(1, 4),
+    st.booleans(), st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_bounded_copies_are_fetched_by_few_nodes(
+    slots: list[int], fragments: int, copies: int, batches: int, loses: bool, chance: random.Random
+) -> None:
+    """All searches end, whatever node is lost; each fragment is on no more nodes than that, and no node has more than its share."""
+    run = bounded(slots, fragments, copies)
+    run.submit([*range(1, fragments + 1)] * batches)
+    of = {TaskId(number): 1 + (number - 1) % fragments for number in range(1, fragments * batches + 1)}
+    lost, at = set(), dict[int, set[int]]()
+    if loses and len(slots) > 1:
+        lost.add(chance.randrange(len(slots)))
+    steps = chance.randrange(3)
+    while run.out:
+        for node, task in run.out:
+            at.setdefault(of[task], set()).add(node)
+        if steps == 0 and lost:
+            run.lose(*lost)
+        else:
+            run.end(chance)
+        steps -= 1
+    assert sorted(run.done) == [*range(1, fragments * batches + 1)]
+    for fragment, nodes in at.items():
+        assert len(nodes - lost) <= copies, (fragment, at)
+    if not lost:
+        share = -(-fragments * min(copies, len(slots)) // len(slots))
+        assert all(sum(node in nodes for nodes in at.values()) <= share for node in range(len(slots))), at
+
+
+def test_bounded_copies_are_those_of_earlier_jobs() -> None:
+    """A node searches what it has kept, and fetches only what no node has, up to its share."""
+    run = bounded([1, 1], 4, 1, {1: [0], 2: [0]})
+    run.submit([1, 2, 3, 4])
+    assert {*run.out} >= {(1, TaskId(3))} and (1, TaskId(1)) not in run.out
+    chance, where = random.Random(1), dict[int, int]()
+    while run.out:
+        where |= {int(task): node for node, task in run.out}
+        run.end(chance)
+    assert where == {1: 0, 2: 0, 3: 1, 4: 1}
+    assert run.one.n_local == (4, 2)
+
+
+def test_straggler_is_not_copied_to_a_node_that_would_fetch() -> None:
+    """A second copy of a search would read its fragment again from shared storage."""
+    run = bounded([1, 1], 2, 1)
+    run.submit([1, 2])
+    run.one.end_submission()
+    run.end_first(1)
+    run.now = 1000.0
+    run.turn()
+    assert [node for node, _ in run.out] == [0]

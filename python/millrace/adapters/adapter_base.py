@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from millrace.core.errors import RefusedError
-from millrace.core.tool_use import FrozenValue, OutputUse, ToolUse, UserCommand
+from millrace.core.tool_use import FetchedFile, FrozenValue, OutputUse, ToolUse, UserCommand
 
 #: Suffix of a folder that another phase still fills, in an ``InputUse.path`` of format ``files``.
 EACH = "/*"
@@ -71,12 +71,18 @@ class FragmentingAdapter(Protocol):
         """Measure the database of a command, or say why it is not searched in fragments."""
         ...
 
-    def plan_fragments(self, use: ToolUse, command: UserCommand, sizes: Sequence[int]) -> ToolUse:
+    def plan_fragments(
+        self, use: ToolUse, command: UserCommand, sizes: Sequence[int], later: Sequence[FetchedFile] = ()
+    ) -> ToolUse:
         """Return ``use`` with its database searched in fragments.
 
         Args:
             sizes: Relative costs of the fragments; there are fewer if the database has fewer entries. Empty: the
-                volumes are the fragments, and their files are fetched later (``millrace.core.tool_use.RemoteFileView.later``).
+                volumes are the fragments.
+            later: The files of the volumes, which nodes fetch when they first search them.
+
+        Raises:
+            RefusedError: These are not volumes of one database.
         """
         ...
 

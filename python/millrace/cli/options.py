@@ -129,6 +129,7 @@ def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--patience", type=float, metavar="SECONDS", help="With --dask: longest time without Dask's scheduler (default 600)."),
         option("--partition-size", type=int, metavar="N", help="Nodes of a partition, which one of them leads (default: partitions beyond 256 nodes)."),
         option("--stage", metavar="auto|ram|disk|off|DIR", help="Where nodes keep copies of databases on shared storage (default auto: in memory if they fit)."),
+        option("--replicas", type=int, metavar="N", help="Let N nodes keep each volume of a database on shared storage, which is then read N times in all (default: volumes where no node can hold the database, as often as memory allows)."),
         option("--write", type=click.Choice(["merge", "individual", "collective", "coordinator"]), help="Who writes the output on several nodes: in turn who has most of it (default), each its own part, all together by MPI-IO, or the coordinator alone. With individual and collective the file has gaps until the end."),
         option("--nice", type=int, metavar="N", help="Lower the priority of the tools by N (0 to 19)."),
         option("-q", "--quiet", is_flag=True, help="Say only what went wrong."),
@@ -389,7 +390,7 @@ def plan_with_urls(
     """Fetch the files that a command names by URLs, then plan it.
 
     Args:
-        apart: Leave database volumes in HDFS, one for each fragment, to the nodes that search them.
+        apart: There are several nodes: leave database volumes, one for each fragment, to those that search them.
         launched: See ``millrace.planning.run_plan.make_plan``.
 
     Returns:
@@ -400,13 +401,19 @@ def plan_with_urls(
     """
     from millrace.planning import run_plan as planner
 
+    if job.replicas:
+        from millrace.planning.volume_keeping import check_replicas
+
+        check_replicas(job)
     cuts = apart and job.batch_size == (0, 0) and len(job.input) == 1
     behind = _open_url_files(job, cwd, apart=apart and job.fragment_size == (0, 0), cuts=cuts)
-    made = planner.make_plan(job, cwd, environ, launched=launched, view=behind.view if behind else None)
+    view = behind.view if behind else None
+    made = planner.make_plan(job, cwd, environ, launched=launched, spread=apart, view=view)
     if behind and behind.view and not _can_leave_to_nodes(behind.view, made.use):
         behind.close()
         behind = _open_url_files(job, cwd, apart=False)
-        made = planner.make_plan(job, cwd, environ, launched=launched, view=behind.view if behind else None)
+        view = behind.view if behind else None
+        made = planner.make_plan(job, cwd, environ, launched=launched, spread=apart, view=view)
     return made, behind
 
 

@@ -14,7 +14,7 @@ from millrace.cluster.transport.mpi_start import create_message_naps
 from millrace.cluster.transport.mpi_transport import MpiTransport
 from millrace.core.errors import MillraceError
 from millrace.core.tasks import TaskEnded, TaskId, TaskStarted
-from millrace.core.tool_use import HdfsRead
+from millrace.core.tool_use import StorageRead
 from millrace.core.wait_loop import wait_until
 from millrace.host.signals import StopSignals
 from millrace.launch.mpi_environment import remove_mpi_variables
@@ -33,7 +33,7 @@ class AgentProcess:
         self._keeper = NodeStaging(world.make_broadcast_link, work.path)
         #: The run on this node, between set-up and end; then what changed during it, as text.
         self._here: NodeRun | None = None
-        self._changed, self._read, self._against = "", HdfsRead(), ""
+        self._changed, self._read, self._against = "", StorageRead(), ""
         self._naps = create_message_naps()
         self._patience = SilenceTimer()
         self._told = 0.0
@@ -213,5 +213,5 @@ class AgentProcess:
         # The coordinator is about to remove the run directory: no file in it may stay open.
         here, self._here = self._here, None
         if here:
-            self._read = here.hdfs_read
+            self._read = here.storage_read
             self._changed = here.close(parts=not self._troubled)

@@ -241,7 +241,8 @@ def stage_databases(
     """
     keeper = NodeStaging(crew.world.make_broadcast_link if crew else None, scratch)
     view = plan.command.view
-    own = [path for path in plan.use.databases if not (view and view.find_file(path))]
+    in_place = plan.use.fragmented and plan.use.fragmented.kept.in_place
+    own = [path for path in plan.use.databases if not in_place and not (view and view.find_file(path))]
     way, files = plan.job.stage, staging_choice.list_database_files(own, plan.command.cwd)
     first = {member.hello.host: member.rank for member in reversed(members)} or {"": 0}
     known = None

@@ -26,7 +26,7 @@ from millrace.cluster.transport.mpi_transport import MpiTransport
 from millrace.core.errors import CorruptError, ExitCode, LostError, MillraceError, RefusedError
 from millrace.core.job import JobSpec
 from millrace.core.text_format import format_count
-from millrace.core.tool_use import HdfsRead, ToolUse
+from millrace.core.tool_use import StorageRead, ToolUse
 from millrace.core.wait_loop import wait_until
 from millrace.host.signals import StopSignals
 from millrace.launch.mpi_environment import remove_mpi_variables
@@ -116,7 +116,7 @@ class FinalReports(msgspec.Struct):
     #: Evidence against a program that stayed alive on a node, as text.
     against: str = ""
     #: Reads of all nodes from HDFS.
-    read: HdfsRead = msgspec.field(default_factory=HdfsRead)
+    read: StorageRead = msgspec.field(default_factory=StorageRead)
 
     def add_report(self, name: str, report: say.NodeStopped) -> None:
         """Add the report of the node ``name``; of texts the first one stays."""

@@ -15,7 +15,7 @@ from millrace.core import errors
 from millrace.core.errors import CorruptError, ExitCode, MillraceError
 from millrace.core.input_pieces import InputPieceRequest, PieceIndex
 from millrace.core.tasks import SlotTask, TaskEnded, TaskEnding, TaskId, TaskStarted
-from millrace.core.tool_use import HdfsRead, RemoteFileView, ToolUse, UserCommand
+from millrace.core.tool_use import RemoteFileView, StorageRead, ToolUse, UserCommand
 from millrace.node.batch_files import SpooledBatch
 from millrace.output.output_parts import OutputPart, PartsWritten
 from millrace.planning import dependency_files
@@ -232,6 +232,10 @@ class NodeReady(TaggedMessage, frozen=True, tag=34):
     version: str
     #: Outputs of ``SetUpNode.shared`` that are the same files on this node.
     sees: frozenset[int] = frozenset()
+    #: Fragments of the database whose volumes the node has kept from earlier jobs.
+    keeps: tuple[int, ...] = ()
+    #: Whether the node sees the run directory; if not, its results travel as messages.
+    shares_folder: bool = True
 
 
 class TaskEventsReport(TaggedMessage, frozen=True, tag=35):
@@ -342,7 +346,7 @@ class NodeStopped(TaggedMessage, frozen=True, tag=44):
     #: Databases or program changed during the run, as text; empty: none.
     changed: str = ""
     #: Bytes that this node has read from HDFS.
-    read: HdfsRead = HdfsRead()
+    read: StorageRead = StorageRead()
     #: Evidence against programs that stayed alive on this node, as text; empty: none.
     against: str = ""
 
@@ -366,11 +370,9 @@ class InputPieceIndexed(TaggedMessage, frozen=True, tag=49):
 
 
 class WorkerTaskEnded(TaggedMessage, frozen=True, tag=50):
-    """The answer to ``RunWorkerTask``: how the task ended, and the bytes of its blocks."""
+    """The answer to ``RunWorkerTask``: how the task ended, with the bytes of its blocks."""
 
     ended: TaskEnded
-    #: Contents of the blocks of ``ended.committed``, in their order.
-    contents: list[bytes]
     #: Number of tools that run side by side there now, and the reason in words if that has changed.
     slots: int
     why: str

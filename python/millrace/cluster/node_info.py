@@ -67,19 +67,27 @@ def check_same_files(setup: say.SetUpNode, exe: Path) -> tuple[dependency_files.
     return found
 
 
-def check_run_dir_is_shared(run_dir: Path, run_id: bytes) -> None:
-    """Check that the run directory on this node is the coordinator's.
+def is_run_dir_shared(setup: say.SetUpNode) -> bool:
+    """Tell whether the run directory on this node is the coordinator's; if not, results travel as messages.
 
     Raises:
-        RefusedError: It is not.
+        RefusedError: It is not, and tasks may read other files of a folder that all nodes have to share.
     """
+    run_dir = Path(setup.run_dir)
     with suppress(MillraceError):
-        if RunDir(run_dir).read_manifest().run_id == run_id.hex():
-            return
-    raise RefusedError(
-        f"{run_dir}: is not here what it is at the coordinator",
-        "the run directory must be on storage that all nodes share: name one with --run-dir",
-    )
+        if RunDir(run_dir).read_manifest().run_id == setup.run_id.hex():
+            return True
+    if not (setup.view and setup.view.cut_by_nodes):
+        raise RefusedError(
+            f"{run_dir}: is not here what it is at the coordinator",
+            "the run directory must be on storage that all nodes share: name one with --run-dir",
+        )
+    for path in setup.use.databases:
+        if not setup.view.find_file(path):
+            raise RefusedError(
+                f"{path}: nodes that share no folder may each have another one", "name it by a URL, as the input"
+            )
+    return False
 
 
 #: Environment variables that differ from machine to machine.

@@ -15,16 +15,17 @@ from millrace import _core
 from millrace.cluster import messages as say
 from millrace.cluster.journal_visibility import JournalVisibility, is_lazy_filesystem
 from millrace.cluster.node_info import (
-    check_run_dir_is_shared,
     check_same_files,
+    is_run_dir_shared,
     read_program_version,
     select_machine_variables,
 )
 from millrace.cluster.transport.mpi_transport import MpiTransport
 from millrace.cluster.write.rank_strategies import AgentPartWriter
 from millrace.core.errors import CorruptError, RefusedError
+from millrace.core.journal_blocks import attach_contents
 from millrace.core.tasks import SlotId, SlotsChanged, TaskEnded, TaskEnding, TaskId, TaskStarted
-from millrace.core.tool_use import HdfsRead
+from millrace.core.tool_use import StorageRead
 from millrace.node import url_view
 from millrace.node.batch_files import SpooledBatch
 from millrace.node.local_slots import LocalSlots
@@ -69,8 +70,11 @@ class NodeRun:
         self._setup, self._work = setup, work
         cwd, run_dir = Path(setup.cwd), Path(setup.run_dir)
         if not cwd.is_dir():
-            raise RefusedError(f"{cwd}: no such folder here", "work in a folder that all nodes share")
-        check_run_dir_is_shared(run_dir, setup.run_id)
+            raise RefusedError(
+                f"{cwd}: no such folder here",
+                "work in a folder that all nodes share; where the input is in HDFS, in one of each node's own",
+            )
+        self._is_shared = is_run_dir_shared(setup)
         environ = {**setup.environ, **select_machine_variables(os.environ)}
         exe = find_program(setup.program, cwd, environ)
         if setup.view:
@@ -80,7 +84,8 @@ class NodeRun:
         ready = say.NodeReady(
             str(exe), result_fingerprint.fingerprint_content(exe), read_program_version(setup.command, exe, environ)
         )
-        self._journal = _core.Journal.create(setup.journal, setup.run_id)
+        path = setup.journal if self._is_shared else work.path / "journal.mrj"
+        self._journal = _core.Journal.create(path, setup.run_id)
         self._node = node = LocalSlots(
             setup.use, cwd=cwd, exe=exe, environ=environ, work=work, slots=setup.slots, journal=self._journal,
             nice=setup.nice, hidden=frozenset({run_dir}), staged=setup.staged, names=setup.copies, view=setup.view,
@@ -89,7 +94,7 @@ class NodeRun:
         self._commit = GroupCommit(self._journal, setup.sync, node.wake_waiter, self._guard)
         self._visibility = (
             JournalVisibility[TaskStarted | TaskEnded](self._journal, node.wake_waiter)
-            if is_lazy_filesystem(run_dir)
+            if self._is_shared and is_lazy_filesystem(run_dir)
             else None
         )
         self.parts = AgentPartWriter(world, setup, tell, node.wake_waiter)
@@ -103,7 +108,9 @@ class NodeRun:
             self.pieces = InputPieces(setup.view.cut_by_nodes, item, folder, node.wake_waiter)
         self._pace = PollInterval(setup.slots)
         #: The answer to the setup.
-        self.ready = msgspec.structs.replace(ready, sees=self.parts.sees)
+        self.ready = msgspec.structs.replace(
+            ready, sees=self.parts.sees, keeps=tuple(node.kept_fragments), shares_folder=self._is_shared
+        )
 
     def submit_assignment(self, assignment: say.TaskAssignment) -> None:
         """Spool the inputs of a task, and submit it to the slots."""
@@ -130,9 +137,9 @@ class NodeRun:
         return back
 
     @property
-    def hdfs_read(self) -> HdfsRead:
-        """The bytes read from HDFS; see ``LocalSlots.hdfs_read``."""
-        return self._node.hdfs_read + self.pieces.read if self.pieces else self._node.hdfs_read
+    def storage_read(self) -> StorageRead:
+        """The bytes read from HDFS; see ``LocalSlots.storage_read``."""
+        return self._node.storage_read + self.pieces.read if self.pieces else self._node.storage_read
 
     def end_resident_programs(self) -> str:
         """End the programs that stay alive; return evidence against them, as text. See ``Executor.end_served_programs``."""
@@ -169,7 +176,11 @@ class NodeRun:
                 case TaskEnded():
                     if event.ending not in _NOT_THE_RECORDS:
                         self._guard.check_unchanged()  # a failure is not the record's fault if a file is missing on this node
-                    told.append(say.add_node_name_to_failure(self._renumber_slot(event), self._setup))
+                    event = self._renumber_slot(event)
+                    if not self._is_shared:
+                        self._guard.check_unchanged()  # what follows a change is no result
+                        event = attach_contents(event, self._journal)
+                    told.append(say.add_node_name_to_failure(event, self._setup))
                     self._pace.remove_task(event.wall_seconds)
                     self._remove_spooled_files(event.task)
         return self._delay_until_visible(told), slots

@@ -113,7 +113,8 @@ class PartitionLeader(AgentProcess):
                 super()._execute_command(message)
 
     def _set_up_run(self, setup: say.SetUpNode) -> say.NodeReady:
-        self._dispatcher = TaskDispatcher(setup.use.n_fragments)
+        # The coordinator bounds how many partitions fetch a fragment; in each, one node does.
+        self._dispatcher = TaskDispatcher(setup.use.n_fragments, max_copies=min(setup.use.max_copies, 1))
         ready = super()._set_up_run(setup)
         self._register_member_slots(self._world.rank, setup)
         return ready

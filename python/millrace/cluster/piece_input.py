@@ -20,7 +20,7 @@ import msgspec
 from millrace import _core
 from millrace.core.errors import MillraceError
 from millrace.core.input_pieces import PIECE_BYTES, InputPieceRequest, PieceChunk, PieceIndex, combine_crc32c
-from millrace.core.tool_use import FetchedFile, HdfsRead, InputRange, InputUse, RemoteFileView
+from millrace.core.tool_use import FetchedFile, InputRange, InputUse, RemoteFileView, StorageRead
 from millrace.node.batch_files import PieceCut, open_reader
 from millrace.node.input_pieces import read_range
 from millrace.storage.hdfs_blocks import HdfsLocality
@@ -74,7 +74,7 @@ class PieceInput:
         self._n_left, self._reader_end = 0, 0
         self._distance = HdfsLocality()
         #: Bytes that the coordinator has read from HDFS to cut them itself.
-        self.read = HdfsRead()
+        self.read = StorageRead()
 
     # For the loop of the coordinator
 
@@ -195,7 +195,9 @@ class PieceInput:
             end = chunk.first + chunk.bytes
         self._reader_end = end
         self._opened.write_bytes(read_range(self._file, self.offset, end))
-        self.read += HdfsRead(end - self.offset, 0, self._distance.count_remote_bytes(self._file, [(self.offset, end)]))
+        self.read += StorageRead(
+            end - self.offset, 0, self._distance.count_remote_bytes(self._file, [(self.offset, end)])
+        )
         self._reader = open_reader([str(self._opened)], self._item)
 
     def _count_cut(self, cut: _core.Batch | None) -> _core.Batch | None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
+from millrace import _core
 from millrace.cluster import messages as say
 from millrace.cluster.membership import JobMember, JobMembership
 from millrace.cluster.node_staging import Replicas, VolumeLocationWatch
 from millrace.cluster.transport.mpi_start import NAP_SECONDS, create_message_naps
+from millrace.core.journal_blocks import append_contents
 from millrace.core.tasks import (
     PoolWoken,
     SlotEvent,
@@ -25,7 +27,7 @@ from millrace.core.tasks import (
     TaskWithdrawn,
 )
 from millrace.core.text_format import format_count
-from millrace.core.tool_use import HdfsRead, ToolUse
+from millrace.core.tool_use import StorageRead, ToolUse
 from millrace.core.wait_loop import wait_until
 from millrace.node.batch_files import SpooledBatch
 from millrace.node.task_slots import SHORT_FAREWELL_SECONDS, Executor
@@ -83,6 +85,8 @@ class RemoteSlots:
         output: Receives the messages about outputs.
         watch: Knows the ranks that hold the volumes of the database, or the pieces of the input; None: they are not in HDFS.
         pieces: The input that nodes cut; None: there is none.
+        kept: Fragments whose volumes each rank has kept from earlier jobs.
+        journal: The coordinator's, which gets the results of nodes that share no folder with it.
     """
 
     def __init__(
@@ -94,9 +98,13 @@ class RemoteSlots:
         output: OutputMessages,
         watch: VolumeLocationWatch | None = None,
         pieces: SharedPieces | None = None,
+        kept: Mapping[int, Sequence[int]] = {},
+        journal: _core.Journal | None = None,
     ) -> None:
-        self._crew, self._own, self._members, self._use = crew, own, members, use
-        self._dispatcher: TaskDispatcher[tuple[SlotTask, SpooledBatch]] = TaskDispatcher(use.n_fragments)
+        self._crew, self._own, self._members, self._use, self._journal = crew, own, members, use, journal
+        self._dispatcher: TaskDispatcher[tuple[SlotTask, SpooledBatch]] = TaskDispatcher(
+            use.n_fragments, max_copies=use.max_copies
+        )
         self._naps = create_message_naps(BUSY_NAP_SECONDS)
         #: Assignments for each rank, to be sent at the end of this tick.
         self._work: dict[int, list[say.TaskAssignment]] = defaultdict(list)
@@ -115,8 +123,12 @@ class RemoteSlots:
         self._n_sent = self._n_near = 0
         if pieces:
             self._dispatcher.set_pieces()
-        if watch:
-            self._update_volume_locations(watch.first)
+        self._kept: dict[int, list[int]] = defaultdict(list)
+        for rank, fragments in kept.items():
+            for fragment in fragments:
+                self._kept[fragment].append(rank)
+        if watch or use.max_copies:
+            self._update_volume_locations(watch.first if watch else {})
 
     def _update_node_slots(self, node: int) -> None:
         """Tell the dispatcher the number of slots of a new or changed node."""
@@ -125,6 +137,10 @@ class RemoteSlots:
 
     def _update_volume_locations(self, replicas: Replicas) -> None:
         """Tell the dispatcher the nodes that hold each volume, from the ranks by fragment."""
+        held = {each: dict.fromkeys(ranks, 1.0) for each, ranks in self._kept.items()}
+        replicas = {
+            each: {**replicas.get(each, {}), **held.get(each, {})} for each in dict.fromkeys([*replicas, *held])
+        }
         by = {rank: node for node, ranks in self._of.items() for rank in ranks}
         # A partition has the largest share of its nodes: sorted, that comes last.
         shares = {
@@ -163,9 +179,9 @@ class RemoteSlots:
         held = dict.fromkeys(self._replicas.get(index.number, ()), OTHERS_SHARE)
         self._dispatcher.set_replicas({index.number: {**held, node: 1.0}})
 
-    def summarize_locality(self, own_read: HdfsRead) -> VolumesEvent | None:
-        """Count the searches on holders of their volumes and the bytes read from HDFS; final after all ``say.NodeStopped``."""
-        if not self._watch:
+    def summarize_locality(self, own_read: StorageRead) -> VolumesEvent | None:
+        """Count the searches on holders of their volumes and the bytes read of these; final after all ``say.NodeStopped``."""
+        if not self._watch and not self._use.max_copies:
             return None
         if self._pieces:
             read = own_read + self._pieces.own.read + self._pieces.source.read + self._crew.final_reports.read
@@ -175,8 +191,9 @@ class RemoteSlots:
         searches, local = self._dispatcher.n_local
         read = own_read + self._crew.final_reports.read
         return VolumesEvent(
-            searches=searches, local=local, volume_bytes=read.volumes, range_bytes=read.ranges, far_bytes=read.far
-        )
+            searches=searches, local=local, volume_bytes=read.volumes, range_bytes=read.ranges, far_bytes=read.far,
+            max_copies=0 if self._watch else self._use.max_copies,
+        )  # fmt: skip
 
     def end_input(self) -> None:
         """See ``Executor``: from now on stragglers may be run twice."""
@@ -293,11 +310,16 @@ class RemoteSlots:
             case PoolWoken():
                 return [event]
             case TaskEnded():
+                load = self._dispatcher.get_load(event.task)
                 is_news = self._dispatcher.mark_ended(
                     node, event.task, event.wall_seconds, time.monotonic(), counts=event.is_done
                 )
                 self._send_dispatched_tasks()
-                return [event] if is_news else []
+                if not is_news or load is None:
+                    return []
+                if event.contents is None or not self._journal:
+                    return [event]
+                return [append_contents(event, self._journal, load[0].attempt, self._members[node].name)]
 
     def _record_withdrawn_task(self, node: int, task: TaskId) -> list[SlotEvent]:
         alone = self._dispatcher.mark_returned(node, task, time.monotonic())

@@ -93,6 +93,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     notify: str = ""
     #: Location of database copies on nodes: ``auto``, ``ram``, ``disk``, ``off`` or a folder.
     stage: str = "auto"
+    #: Number of nodes that keep each volume of a database on shared storage; None: it is decided.
+    replicas: Annotated[int, msgspec.Meta(ge=1)] | None = None
     #: Way of writing the outputs of a run on several nodes: ``millrace.scheduler.write_extents``.
     write: Literal["auto", "merge", "individual", "collective", "coordinator"] = "auto"
     #: Nodes to spread the run over, as ``a,b,c`` or ``n[1-8]``.

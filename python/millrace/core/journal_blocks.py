@@ -1,4 +1,4 @@
-"""Access to the bytes of blocks in journals, whichever node wrote them."""
+"""Access to the bytes of blocks in journals, whichever node wrote them; and results that travel without a shared folder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
+import msgspec
+
 from millrace import _core
 from millrace.core.errors import CorruptError
+from millrace.core.tasks import TaskEnded, TaskEnding
 from millrace.core.wait_loop import wait_until
 
 #: Maximum time that a journal may look shorter than its node reports, and the poll interval, in seconds.
@@ -46,6 +49,48 @@ def map_blocks(blocks: Sequence[_core.BlockRef]) -> Iterator[list[memoryview]]:
             view.release()
         for each in maps:
             each.close()
+
+
+def attach_contents(ended: TaskEnded, journal: _core.Journal) -> TaskEnded:
+    """Attach the bytes of a task's blocks to its end, and drop them from the journal of this node."""
+    if not ended.committed:
+        return ended
+    with map_blocks(ended.committed.blocks) as blocks:
+        contents = [bytes(block) for block in blocks]
+    journal.drop_blocks(ended.committed)
+    return msgspec.structs.replace(ended, contents=contents)
+
+
+def append_contents(ended: TaskEnded, journal: _core.Journal, attempt: int, name: str) -> TaskEnded:
+    """Append the attached blocks of a task to the coordinator's journal; return its end with their places there.
+
+    Args:
+        name: The node that has sent them.
+
+    Raises:
+        CorruptError: The bytes are not those that the node committed.
+    """
+    if ended.committed is None or ended.contents is None:
+        return ended
+    _, (first, last, fragment), _, inputs, blocks = ended.committed.values
+    arrived = list[tuple[int, bytes, bytes]]()
+    for (stream, block_name, _, length, crc32c), content in zip(blocks, ended.contents, strict=True):
+        if len(content) != length or _core.crc32c(content) != crc32c:
+            raise CorruptError(f"{name}: a result is not what the node has sent", "the same command computes it again")
+        arrived.append((stream, block_name, content))
+    replace = msgspec.structs.replace
+    try:
+        committed = journal.append_task(first, last, fragment, inputs, arrived, attempt)
+    except OSError as error:
+        return replace(
+            ended,
+            ending=TaskEnding.IO,
+            detail=str(error),
+            disk_full=isinstance(error, _core.DiskFull),
+            committed=None,
+            contents=None,
+        )
+    return replace(ended, committed=committed, contents=None)
 
 
 def open_journal(block: _core.BlockRef) -> BinaryIO:

@@ -269,6 +269,8 @@ class TaskEnded(FrozenValue, frozen=True, array_like=True, tag=2):
     #: What it read and wrote, and file by file, in a run that profiles that.
     io: IoCounts | None = None
     files: FileProfile | None = None
+    #: Bytes of these blocks, if its node shares no folder with the coordinator, which appends them to its own journal; else None.
+    contents: Sequence[bytes] | None = None
 
     @property
     def is_done(self) -> bool:

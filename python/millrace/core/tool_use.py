@@ -232,8 +232,8 @@ class InputRange(FrozenValue, frozen=True, array_like=True):
     piece: int
 
 
-class HdfsRead(FrozenValue, frozen=True):
-    """Bytes that nodes have read from HDFS."""
+class StorageRead(FrozenValue, frozen=True):
+    """Bytes that nodes have read from HDFS, or from other shared storage."""
 
     #: Bytes of whole volumes.
     volumes: int = 0
@@ -242,8 +242,8 @@ class HdfsRead(FrozenValue, frozen=True):
     #: Part of both that came from DataNodes of other hosts.
     far: int = 0
 
-    def __add__(self, other: HdfsRead) -> HdfsRead:
-        return HdfsRead(self.volumes + other.volumes, self.ranges + other.ranges, self.far + other.far)
+    def __add__(self, other: StorageRead) -> StorageRead:
+        return StorageRead(self.volumes + other.volumes, self.ranges + other.ranges, self.far + other.far)
 
 
 class BlastDatabase(FrozenValue, tag="blast", frozen=True):
@@ -308,6 +308,20 @@ class InlineFile(FrozenValue, frozen=True):
     packed: bytes
 
 
+class VolumeKeeping(FrozenValue, frozen=True):
+    """Where nodes keep volumes that they fetch, and how many nodes keep each."""
+
+    #: Maximum number of nodes that fetch a volume; 0: any number. None: as many as have memory for all of them.
+    max_copies: int | None = 0
+    #: Share of the volumes that a node keeps.
+    share: float = 1.0
+    #: As in ``RemoteFileView``.
+    stage: str = "auto"
+    #: Paths, by name, of the files of the database that are read in place, on storage that all nodes mount; empty:
+    #: the database is behind a URL.
+    in_place: dict[str, str] = {}
+
+
 class FragmentPlan(FrozenValue, frozen=True):
     """Plan to search batches in fragments of the database, with the bytes of the search of the whole.
 
@@ -334,6 +348,7 @@ class FragmentPlan(FrozenValue, frozen=True):
     #: Files, or pieces of files, that the search of each fragment reads, and that a node fetches before its first
     #: search of it; empty: all files of the database are local.
     volumes: tuple[tuple[FetchedFile, ...], ...] = ()
+    kept: VolumeKeeping = VolumeKeeping()
     #: Index and ids of each volume, or the file of which they are pieces: the coordinator has it, and another node
     #: fetches as much as it needs.
     indices: tuple[VolumeIndex, ...] = ()
@@ -405,6 +420,11 @@ class ToolUse(FrozenValue, frozen=True):
     fragmented: FragmentPlan | None = None
     #: Decisions with their reason in words, for ``millrace plan``.
     notes: tuple[str, ...] = ()
+
+    @property
+    def max_copies(self) -> int:
+        """Maximum number of nodes that fetch each volume of the database; 0: any number, or there are none."""
+        return (self.fragmented.kept.max_copies or 0) if self.fragmented and self.fragmented.volumes else 0
 
     @property
     def n_fragments(self) -> int:

@@ -106,7 +106,11 @@ def restore_fragments(plan: RunPlan, rundir: RunDir) -> RunPlan:
         return plan  # refused later
     from millrace.execution.run_comparison import move_fragments
 
-    use = msgspec.structs.replace(plan.use, fragmented=move_fragments(earlier, str(plan.command.cwd)))
+    fragmented = move_fragments(earlier, str(plan.command.cwd))
+    if fragmented and fragmented.volumes:  # how many nodes keep them is for this start to say
+        kept = plan.use.fragmented.kept if plan.use.fragmented else msgspec.structs.replace(fragmented.kept, share=1.0)
+        fragmented = msgspec.structs.replace(fragmented, kept=kept)
+    use = msgspec.structs.replace(plan.use, fragmented=fragmented)
     return msgspec.structs.replace(plan, use=use)
 
 

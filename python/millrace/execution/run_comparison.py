@@ -12,7 +12,7 @@ import msgspec
 
 from millrace.adapters.joins import describe_join
 from millrace.adapters.printed_paths import FOLDER, list_printed_paths
-from millrace.core.tool_use import FragmentPlan
+from millrace.core.tool_use import FragmentPlan, VolumeKeeping
 from millrace.planning import result_fingerprint, run_identity
 from millrace.planning.program_lookup import explain_doubts, is_unknown_tool
 from millrace.rundir.checksummed_json import encode_json
@@ -52,12 +52,17 @@ def describe_changes(earlier: RunManifest, now: RunManifest, verify: float | Non
                 joins = f"was {describe_join(before.join)}, now {describe_join(output.join)}"
                 found.append(f"how {output.path} is joined: {joins}")
     # Another database or command has other fragments, too, and is reported above.
-    if not found and move_fragments(earlier, now.cwd) != now.use.fragmented:
+    if not found and _drop_keeping(move_fragments(earlier, now.cwd)) != _drop_keeping(now.use.fragmented):
         found.append("--fragments: as many, but of other parts of the database, or searched otherwise")
     # Environment and hints of an adapter may differ without changing a byte; outputs and their joins may not.
     if not found and run_identity.describe_work(earlier) != run_identity.describe_work(now):
         found.append("inputs or outputs of the job")
     return found
+
+
+def _drop_keeping(plan: FragmentPlan | None) -> FragmentPlan | None:
+    """Return a plan without its rule for copies of volumes, which changes no byte."""
+    return plan and msgspec.structs.replace(plan, kept=VolumeKeeping())
 
 
 def _explain_immovable(earlier: RunManifest, now: RunManifest, verify: float | None) -> str:

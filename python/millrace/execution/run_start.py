@@ -93,7 +93,17 @@ class RunContext(msgspec.Struct):
         self.members, notes = assign_slots_to_members(self.crew.gather_processes(), plan.job, plan.use)
         for note in (*notes, *self.crew.notes):
             say(note)
-        return msgspec.structs.replace(plan, slots=sum(member.slots for member in self.members))
+        plan = msgspec.structs.replace(plan, slots=sum(member.slots for member in self.members))
+        if not plan.use.fragmented or not plan.use.fragmented.volumes:
+            return plan
+        from millrace.host.memory_limits import read_usable_memory
+        from millrace.planning.volume_keeping import settle_keeping  # few runs need it
+
+        hosts = {member.hello.host for member in self.members}
+        use, said = settle_keeping(plan.use, len(hosts), read_usable_memory()[0])
+        if said:
+            say(said)
+        return msgspec.structs.replace(plan, use=use)
 
     def stage_databases(self, plan: RunPlan, stack: ExitStack, say: Callable[[str], None]) -> None:
         """Copy databases to the nodes, where requested or worth it, until ``stack`` closes."""

@@ -158,7 +158,7 @@ class RunWiring:
 
     def measure_locality(self) -> VolumesEvent | None:
         """Return how many searches ran on a node that holds their volume; None: all volumes were local."""
-        return self._remote.summarize_locality(self._own.hdfs_read) if self._remote and self._own else None
+        return self._remote.summarize_locality(self._own.storage_read) if self._remote and self._own else None
 
     def _make_workers(
         self, stack: ExitStack, streams: OutputStreams
@@ -204,7 +204,14 @@ class RunWiring:
         self._own = node
         if watch and claim.plan.command.view and claim.plan.command.view.cut_by_nodes:
             self._pieces = self._make_pieces(claim.plan.command.view, node, stack)
-        self.slots = self._remote = RemoteSlots(crew, node, members, claim.plan.use, self.parallel, watch, self._pieces)
+        if apart := [rank for rank in sorted(crew.ready) if not crew.ready[rank].shares_folder]:
+            self._say(
+                f"{', '.join(map(crew.format_rank_name, apart))}: no folder is shared with the coordinator, which gets all results as messages"
+            )
+        kept = {0: node.kept_fragments, **{rank: ready.keeps for rank, ready in crew.ready.items()}}
+        self.slots = self._remote = RemoteSlots(
+            crew, node, members, claim.plan.use, self.parallel, watch, self._pieces, kept, self._earlier.journal
+        )
         return self.parallel, self.slots, node.wake_waiter
 
     def _start_block_watch(self, members: Sequence[JobMember], stack: ExitStack) -> VolumeLocationWatch | None:
@@ -212,7 +219,9 @@ class RunWiring:
         use, view = self._claim.plan.use, self._claim.plan.command.view
         if view and view.cut_by_nodes:
             return self._start_piece_watch(view, members, stack)
-        if not use.fragmented or not use.fragmented.volumes:
+        if not use.fragmented or not any(
+            file.place.startswith("hdfs://") for files in use.fragmented.volumes for file in files
+        ):
             return None
         from millrace.cluster.node_staging import VolumeLocationWatch
 

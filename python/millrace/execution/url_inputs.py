@@ -17,10 +17,12 @@ from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.job import JobSpec
 from millrace.core.text_format import format_count, format_size
 from millrace.core.tool_use import FetchedFile, RemoteFileView
+from millrace.host import memory_limits
 from millrace.node import url_view
 from millrace.storage import locations, unpacked_copies, url_files
 from millrace.storage.cache import cache_download
 from millrace.storage.cache.copy_cache import NodeCache
+from millrace.storage.staging_choice import MEMORY_SHARE
 
 #: First bytes of an input that is not fetched, by which it is planned.
 HEAD_BYTES = 64 << 10
@@ -38,7 +40,8 @@ class UrlFiles:
 
     Args:
         job: The command, with URLs checked by ``millrace.core.replica_rules.check_url_arguments``.
-        apart: Whether volumes of databases in HDFS are left to the nodes that search them; they are in ``RemoteFileView.later``.
+        apart: Whether volumes of databases are left to the nodes that search them: those in HDFS, and others if the
+            user asks for it or the database is too large for a node. They are in ``RemoteFileView.later``.
         cuts: Whether an input in HDFS is left to the nodes, which cut it; see ``RemoteFileView.cut_by_nodes``.
         message: Called with messages for the user.
 
@@ -50,6 +53,8 @@ class UrlFiles:
         self, job: JobSpec, cwd: Path, message: Callable[[str], None], *, apart: bool = False, cuts: bool = False
     ) -> None:
         self._apart, self._later = apart, dict[str, FetchedFile]()
+        #: Places of the volumes of databases that are too large for the memory of a node.
+        self._large = set[str]()
         #: The input that nodes cut, if there is one.
         self._cut: url_files.UrlFile | None = None
         self._cuts = cuts
@@ -198,13 +203,22 @@ class UrlFiles:
 
     def _select_read_files(self, found: Sequence[url_files.UrlFile]) -> list[url_files.UrlFile]:
         """Return those of the files of a database that are read."""
+        volumes = [each for each in found if each.apart]
+        if sum(each.about.size for each in volumes) > MEMORY_SHARE * memory_limits.read_usable_memory()[0]:
+            self._large |= {each.place for each in volumes}
         are_left = any(map(self._is_left_to_nodes, found))
         return [each for each in found if not (are_left and each.unread)]
 
     def _is_left_to_nodes(self, found: url_files.UrlFile) -> bool:
         """Tell whether a file is left to the nodes that search it."""
-        if not (self._apart and found.apart and found.place.startswith("hdfs://")):
+        if not (self._apart and found.apart):
             return False
+        if not found.place.startswith("hdfs://"):
+            is_wanted = self._job.replicas is not None or found.place in self._large
+            # Nodes know the places without secrets alone.
+            can_be = found.about.has_ranges and found.about.version and replica_rules.redact_place(found.place) == found.place  # fmt: skip
+            if not (is_wanted and can_be):
+                return False
         # BLAST prefers a volume of this name in the working directory to any other.
         return not any(self._cwd.glob(f"{glob.escape(found.name.rpartition('.')[0])}.*"))
 

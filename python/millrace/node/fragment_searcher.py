@@ -16,7 +16,7 @@ from millrace._core import OutputPlace, Placement
 from millrace.adapters.database_backend import DatabaseBackend, VolumeBackend, find_backend
 from millrace.core.journal_blocks import map_blocks
 from millrace.core.tasks import RankTask, SliceTask, SlotTask, TaskId
-from millrace.core.tool_use import ArgumentToken, FragmentPlan, HdfsRead, ToolUse
+from millrace.core.tool_use import ArgumentToken, FragmentPlan, StorageRead, ToolUse
 from millrace.node.execution_builder import ExecutionOutput, ToolExecution
 from millrace.node.mirror_layout import PRIVATE, SlotLayout, mark_private_path, render_argv
 from millrace.node.node_volumes import NodeVolumes
@@ -76,7 +76,7 @@ class FragmentSearcher:
     ) -> None:  # fmt: skip
         """Pass to ``queue`` a search of the whole database: for an empty batch, or for verification."""
         volumes = self._volumes
-        if not volumes:
+        if not volumes or volumes.is_in_place:
             queue(execution)
             return
         typed = self._fragmented.database
@@ -246,9 +246,14 @@ class FragmentSearcher:
         return None if argv[0] == self._use.argv[0] else str(argv[0])
 
     @property
-    def hdfs_read(self) -> HdfsRead:
+    def kept_fragments(self) -> list[int]:
+        """Return the fragments whose volumes this node has kept from earlier jobs."""
+        return self._volumes.list_kept_fragments() if self._volumes else []
+
+    @property
+    def storage_read(self) -> StorageRead:
         """Return the bytes that were read from remote volumes."""
-        return self._volumes.read if self._volumes else HdfsRead()
+        return self._volumes.read if self._volumes else StorageRead()
 
     def release_task(self, task: TaskId) -> None:
         """Release the candidates and the volume of a task that has ended."""

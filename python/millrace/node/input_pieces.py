@@ -19,7 +19,7 @@ from millrace import _core
 from millrace.core.errors import CorruptError, MillraceError
 from millrace.core.input_pieces import CHUNK_BYTES, InputPieceRequest, PieceChunk, PieceIndex
 from millrace.core.tasks import SlotTask, TaskId
-from millrace.core.tool_use import FetchedFile, HdfsRead, InputUse
+from millrace.core.tool_use import FetchedFile, InputUse, StorageRead
 from millrace.host import memory_limits
 from millrace.node.batch_files import SpooledBatch
 from millrace.storage import hdfs_blocks, locations
@@ -63,7 +63,7 @@ class InputPieces:
         #: The first error of a thread.
         self.error: BaseException | None = None
         #: Bytes read from HDFS.
-        self.read = HdfsRead()
+        self.read = StorageRead()
 
     # For the loop of the node
 
@@ -243,7 +243,7 @@ class InputPieces:
             if self._is_closed:
                 raise MillraceError(f"{self._file.place}: not read to its end, as the run has ended")
             yield piece
-        read = HdfsRead(last - first, 0, self._distance.count_remote_bytes(self._file, [(first, last)]))
+        read = StorageRead(last - first, 0, self._distance.count_remote_bytes(self._file, [(first, last)]))
         with self._lock:
             self.read += read
 

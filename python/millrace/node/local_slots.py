@@ -27,7 +27,7 @@ from millrace.core.tasks import (
     convert_pool_event,
     encode_task_kind,
 )
-from millrace.core.tool_use import ArgumentToken, FragmentPlan, HdfsRead, OutputUse, RemoteFileView, ToolUse
+from millrace.core.tool_use import ArgumentToken, FragmentPlan, OutputUse, RemoteFileView, StorageRead, ToolUse
 from millrace.core.wait_loop import wait_until
 from millrace.host import memory_limits
 from millrace.node import mirror_layout
@@ -146,7 +146,7 @@ class LocalSlots:
         from millrace.node.fragment_searcher import FragmentSearcher
 
         volumes = None
-        if fragmented.volumes and view:
+        if fragmented.volumes and (view or fragmented.kept.in_place):
             from millrace.node.node_volumes import NodeVolumes  # as above
 
             volumes = NodeVolumes(fragmented, view, names, work.path / "volumes", shared)
@@ -285,9 +285,14 @@ class LocalSlots:
         return changed
 
     @property
-    def hdfs_read(self) -> HdfsRead:
-        """Return the bytes that were read from HDFS."""
-        return self._searcher.hdfs_read if self._searcher else HdfsRead()
+    def kept_fragments(self) -> list[int]:
+        """Return the fragments of the database whose volumes this node has kept from earlier jobs."""
+        return self._searcher.kept_fragments if self._searcher else []
+
+    @property
+    def storage_read(self) -> StorageRead:
+        """Return the bytes of volumes that were read from shared storage."""
+        return self._searcher.storage_read if self._searcher else StorageRead()
 
     def withdraw_tasks(self) -> list[TaskId]:
         """Remove the tasks that no slot has started; return their ids."""

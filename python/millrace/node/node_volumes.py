@@ -1,9 +1,9 @@
-"""Volumes of a database in HDFS, or pieces of its file, on the node that searches them.
+"""Volumes of a database on shared storage, or pieces of its file, on the node that searches them.
 
 A volume is fetched into the cache of the node at its first search, and may be evicted once its searches have ended. A
 search also reads a little of the indices and ids of the other volumes; these are sent to the node. Searches of
 candidates read a few entries of each volume: these are filled into sparse files, from the copy of the volume if this
-node has it, else from HDFS.
+node has it, else from the shared storage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from millrace.core.tool_use import FetchedFile, FragmentPlan, HdfsRead, RemoteFileView, VolumeIndex
+from millrace.core.tool_use import FetchedFile, FragmentPlan, RemoteFileView, StorageRead, VolumeIndex
 from millrace.storage import hdfs_blocks, locations, url_files
 from millrace.storage.cache import cache_download, cache_location
 from millrace.storage.cache.copy_cache import NodeCache
@@ -44,8 +44,8 @@ class SparseFile:
                 cache_download.append_piece(file.fileno(), piece, at)
                 self._filled.add_extent(at, at + len(piece))
 
-    def fill_ranges(self, ranges: Iterable[tuple[int, int]], copy: Path | None) -> HdfsRead:
-        """Fill in half-open ranges; return the bytes that were read from HDFS.
+    def fill_ranges(self, ranges: Iterable[tuple[int, int]], copy: Path | None) -> StorageRead:
+        """Fill in half-open ranges; return the bytes that were read from the shared storage.
 
         Args:
             copy: Path where this node may have the whole file; None: nowhere.
@@ -56,10 +56,10 @@ class SparseFile:
         with self._lock:
             lacking = [each for first, last in ranges for each in self._filled.find_lacking(first, last)]
             if not lacking:
-                return HdfsRead()
+                return StorageRead()
             with self._path.open("r+b") as file:
                 there = copy is not None and self._copy_ranges(file.fileno(), lacking, copy)
-                read = HdfsRead() if there else self._fetch_ranges(file.fileno(), lacking)
+                read = StorageRead() if there else self._fetch_ranges(file.fileno(), lacking)
             for first, last in lacking:
                 self._filled.add_extent(first, last)
             return read
@@ -78,7 +78,7 @@ class SparseFile:
             return False
         return True
 
-    def _fetch_ranges(self, descriptor: int, lacking: Sequence[tuple[int, int]]) -> HdfsRead:
+    def _fetch_ranges(self, descriptor: int, lacking: Sequence[tuple[int, int]]) -> StorageRead:
         with closing(locations.open_location(self._file.place)) as location:
             about = FileStatus(size=self._file.size, version=self._file.version, mtime_ns=self._file.mtime_ns)
             n_bytes = sum(last - first for first, last in lacking)
@@ -88,7 +88,7 @@ class SparseFile:
             )
             if n_read < n_bytes:
                 raise location.make_short_error(n_read, n_bytes)
-        return HdfsRead(0, n_bytes, self._distance.count_remote_bytes(self._file, lacking))
+        return StorageRead(0, n_bytes, self._distance.count_remote_bytes(self._file, lacking))
 
 
 class FilledExtents:
@@ -136,16 +136,21 @@ class NodeVolumes:
     """
 
     def __init__(
-        self, fragmented: FragmentPlan, view: RemoteFileView, copies: Mapping[str, str], folder: Path, shared: Path
-    ) -> None:
+        self, fragmented: FragmentPlan, view: RemoteFileView | None, copies: Mapping[str, str], folder: Path, shared: Path
+    ) -> None:  # fmt: skip
         self.shared = shared
+        kept = fragmented.kept
+        #: Whether the files of the database are on storage that this node mounts.
+        self.is_in_place = bool(kept.in_place)
+        copies = {**kept.in_place, **copies}
         #: Empty on the coordinator, which has all of them.
         self._indices = [index for index in fragmented.indices if index.file.name not in copies]
         lacking = [index.file for index in self._indices]
         own = [[file for file in files if file.name not in copies] for files in fragmented.volumes]
         self._files = [[*files, *_select_volume_indices(files, lacking)] for files in own]
-        later = sum(file.size for files in own for file in files)
-        self._place = url_files.choose_cache_folder(view.stage, later)
+        self._place = url_files.choose_cache_folder(
+            kept.stage, round(kept.share * sum(file.size for files in own for file in files))
+        )
         #: Names of files in pieces that are not here as a whole.
         self.in_pieces = {file.name for files in own for file in files if file.is_piece}
         #: Folder with all files of the database; those of volumes are sparse.
@@ -158,7 +163,8 @@ class NodeVolumes:
             _replace_link(self.whole, name, copy)
         self._distance = hdfs_blocks.HdfsLocality()
         self._with_holes: dict[str, SparseFile] = {}
-        for file in (*view.later, *lacking):
+        later = view.later if view else tuple(file for files in own for file in files)
+        for file in (*later, *lacking):
             self._with_holes[file.name] = SparseFile(self.whole / file.name, file, self._distance)
         #: The same for the search of another volume; the subfolder ``others`` of ``parts``.
         self.others = folder / "others"
@@ -181,8 +187,8 @@ class NodeVolumes:
         #: Caches with copies in use, and number of searches that use them, by fragment.
         self._caches: dict[int, NodeCache] = {}
         self._users: dict[int, int] = defaultdict(int)
-        #: Bytes read from HDFS.
-        self.read = HdfsRead()
+        #: Bytes read from the shared storage.
+        self.read = StorageRead()
 
     def _link_other_volumes(self, copies: Iterable[str]) -> None:
         """Link the files that the search of another volume reads: sparse ones, or others where ids are missing."""
@@ -195,6 +201,14 @@ class NodeVolumes:
         apart = {index.file.name for index in self._indices if not index.is_part}
         for name in {*copies, *self._with_holes} - apart:
             _replace_link(self.others, name, self.whole / name)
+
+    def list_kept_fragments(self) -> list[int]:
+        """List the fragments, from 1, whose volumes this node has kept from earlier jobs."""
+        with closing(NodeCache(self._place, fetched=True)) as cache:
+            there = {entry.path.name for entry in cache.list_entries() if entry.is_whole}
+        return [
+            number for number, files in enumerate(self._files, 1) if files and {each.key for each in files} <= there
+        ]
 
     def acquire_volume(self, fragment: int) -> None:
         """Fetch the volume of ``fragment``, from 1, unless it is here; ``NodeVolumes.release_volume`` ends one call's use.
@@ -225,7 +239,7 @@ class NodeVolumes:
                 )
                 _replace_link(self.parts / f"part{number}", file.name, path)
                 if path.name not in there:
-                    self._count_read(HdfsRead(file.size, 0, self._distance.count_remote_bytes(file, [file.extent])))
+                    self._count_read(StorageRead(file.size, 0, self._distance.count_remote_bytes(file, [file.extent])))
             stack.pop_all()
             return cache
 
@@ -260,7 +274,7 @@ class NodeVolumes:
             if name in self._with_holes:
                 self._count_read(self._with_holes[name].fill_ranges(own, self._copies_of.get(name)))
 
-    def _count_read(self, read: HdfsRead) -> None:
+    def _count_read(self, read: StorageRead) -> None:
         with self._lock:
             self.read += read
 

@@ -346,9 +346,13 @@ def should_sample_queries(job: JobSpec, use: ToolUse, adapter: ToolAdapter) -> b
 
 
 def plan_fragments(
-    job: JobSpec, use: ToolUse, command: UserCommand, adapter: ToolAdapter, slots: int, queries: QueryEstimate | None
-) -> tuple[ToolUse, str]:
+    job: JobSpec, use: ToolUse, command: UserCommand, adapter: ToolAdapter, slots: int, queries: QueryEstimate | None,
+    *, spread: bool = False,
+) -> tuple[ToolUse, str]:  # fmt: skip
     """Plan the search of the database in fragments where asked for or faster; return the use and the reason.
+
+    Args:
+        spread: Whether the run has several nodes, which may keep volumes of the database.
 
     Raises:
         RefusedError: The user asks for fragments where the result would not be exact.
@@ -361,12 +365,20 @@ def plan_fragments(
                 f"--fragments {job.fragments}: {command.argv[0]} has no database that is known to be exact in fragments",
                 "leave --fragments out",
             )
+        if job.replicas and spread:
+            from millrace.planning import volume_keeping  # as below
+
+            raise volume_keeping.make_refusal(job, f"{command.argv[0]} has no database that nodes can keep by volumes")
         return use, ""
     if asked == (1, 0):
         return use, "fragments: 1, as asked"
     database = adapter.examine_database(use, command)
     if command.view and command.view.later:
-        return _fragment_by_volumes(use, command, adapter, database)
+        return _fragment_by_volumes(job, use, command, adapter, database)
+    if spread and asked == (0, 0) and not (command.view and command.view.in_pieces):
+        planned = _fragment_in_place(job, use, command, adapter, database)
+        if planned:
+            return planned
     known = SearchFacts(
         queries,
         slots,
@@ -395,16 +407,43 @@ def plan_fragments(
 
 
 def _fragment_by_volumes(
-    use: ToolUse, command: UserCommand, adapter: FragmentingAdapter, database: DatabaseFacts
+    job: JobSpec, use: ToolUse, command: UserCommand, adapter: FragmentingAdapter, database: DatabaseFacts
 ) -> tuple[ToolUse, str]:
-    """Plan one search for each volume of a database in HDFS, each at the node that reads it best."""
+    """Plan one search for each volume of a database behind a URL, each at a node that keeps it."""
+    from millrace.planning import volume_keeping  # few runs need it
+
+    assert command.view
+    later = command.view.later
     if database.why_not:
+        if job.replicas:
+            raise volume_keeping.make_refusal(job, database.why_not)
         return use, f"fragments: 1; {database.why_not}"
-    use = resolve_fragment_programs(adapter.plan_fragments(use, command, ()), command)
-    return (
-        use,
-        f"fragments: {use.n_fragments}; the volumes in HDFS, each searched by a node that holds it where one does",
-    )
+    use = resolve_fragment_programs(adapter.plan_fragments(use, command, (), later), command)
+    assert use.fragmented
+    fragmented = msgspec.structs.replace(use.fragmented, kept=volume_keeping.make_keeping(job, later[0].place))
+    use = msgspec.structs.replace(use, fragmented=fragmented)
+    return use, f"fragments: {use.n_fragments}; {volume_keeping.describe_keeping(fragmented)}"
+
+
+def _fragment_in_place(
+    job: JobSpec, use: ToolUse, command: UserCommand, adapter: FragmentingAdapter, database: DatabaseFacts
+) -> tuple[ToolUse, str] | None:
+    """Plan one search for each volume of a database that all nodes mount, where asked for or too large; None: neither."""
+    from millrace.planning import volume_keeping  # as above
+
+    is_large = volume_keeping.is_too_large(database.bytes, memory_limits.read_usable_memory()[0]) and job.stage != "off"
+    if not job.replicas and (database.why_not or not is_large):
+        return None
+    found, why = (use, database.why_not)
+    if not why:
+        found, why = volume_keeping.plan_volumes_in_place(job, use, command, adapter)
+    if why:
+        if job.replicas:
+            raise volume_keeping.make_refusal(job, why)
+        return None
+    found = resolve_fragment_programs(found, command)
+    assert found.fragmented
+    return found, f"fragments: {found.n_fragments}; {volume_keeping.describe_keeping(found.fragmented)}"
 
 
 def _fragment_by_blocks(

@@ -127,13 +127,14 @@ class RunPlan(FrozenValue, frozen=True):
 
 
 def make_plan(
-    job: JobSpec, cwd: Path, environ: Mapping[str, str], *, launched: bool = False, view: RemoteFileView | None = None,
+    job: JobSpec, cwd: Path, environ: Mapping[str, str], *, launched: bool = False, spread: bool = False, view: RemoteFileView | None = None,
     growing: frozenset[str] = frozenset(),
 ) -> RunPlan:  # fmt: skip
     """Decide everything that can be decided before the first record is read.
 
     Args:
         launched: Whether an MPI launcher has started this process; its standard input is then a pipe in any case.
+        spread: Whether the run has several nodes.
         view: Places of the files behind the command's URLs.
         growing: Inputs that another phase still writes; see ``UserCommand``.
 
@@ -142,7 +143,7 @@ def make_plan(
         ToolError: The program is not found.
     """
     try:
-        return _make_plan(job, cwd, environ, launched, view, growing)
+        return _make_plan(job, cwd, environ, launched, spread, view, growing)
     except OSError as error:
         # A name that is too long, an unreadable folder, a disk that fails.
         raise RefusedError(
@@ -155,6 +156,7 @@ def _make_plan(
     cwd: Path,
     environ: Mapping[str, str],
     launched: bool,
+    spread: bool,
     view: RemoteFileView | None,
     growing: frozenset[str],
 ) -> RunPlan:
@@ -204,7 +206,7 @@ def _make_plan(
     queries = (
         sample_queries(use.inputs[0], seen.cwd) if not growing and should_sample_queries(job, use, adapter) else None
     )
-    use, in_parts = plan_fragments(job, use, seen, adapter, slots, queries)
+    use, in_parts = plan_fragments(job, use, seen, adapter, slots, queries, spread=spread)
     if queries:
         use = msgspec.structs.replace(use, cost=add_query_sizes(use.cost, queries))
     use, warm, cold = apply_warm_start(job, use)

@@ -156,19 +156,21 @@ class SlotsEvent(LogEvent, frozen=True, kw_only=True, tag="slots"):
 
 
 class VolumesEvent(LogEvent, frozen=True, kw_only=True, tag="volumes"):
-    """Locality of the searches in the volumes of a database in HDFS, at the end of a run."""
+    """Locality of the searches in the volumes of a database that nodes fetch, at the end of a run."""
 
     t: float = 0.0
     searches: int = 0
     #: Searches on nodes that had their volume.
     local: int = 0
-    #: Bytes of volumes that were read from HDFS, and further bytes that searches of candidates read.
+    #: Bytes of volumes that were read from the shared storage, and further bytes that searches of candidates read.
     volume_bytes: int = 0
     range_bytes: int = 0
     #: Part of both that came from DataNodes of other hosts, over the network.
     far_bytes: int = 0
     #: Whether it is about the blocks of an input, and the tasks that read it.
     is_input: bool = False
+    #: Maximum number of nodes that fetch each volume; 0: any number, as those of HDFS.
+    max_copies: int = 0
 
     @property
     def words(self) -> str:
@@ -181,6 +183,11 @@ class VolumesEvent(LogEvent, frozen=True, kw_only=True, tag="volumes"):
             return (
                 f"input in HDFS: {self.local} of {self.searches} tasks on nodes that had their block; "
                 f"{format_size(self.volume_bytes)} of it were read, {format_size(self.far_bytes)} of that over the network"
+            )
+        if self.max_copies:
+            return (
+                f"volumes on shared storage: {self.local} of {self.searches} searches on nodes that had theirs; "
+                f"{format_size(self.volume_bytes)} of them were fetched, {format_size(self.range_bytes)} more for candidates"
             )
         return (
             f"fragments in HDFS: {self.local} of {self.searches} searches on nodes that had theirs; "
@@ -210,7 +217,8 @@ class IoSummary(FrozenValue, frozen=True):
     wait: float
     #: Files with the most bytes first; empty: calls were not counted.
     files: tuple[FileCounts, ...] = ()
-    #: Share of the bytes read and written that calls on files account for; the rest was not seen. None: not counted.
+    #: Share of the bytes read and written that calls on files account for, and what programs read to start; the rest was
+    #: not seen. None: not counted.
     seen: float | None = None
     #: Files that are not among ``files``.
     lost: int = 0

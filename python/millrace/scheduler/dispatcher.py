@@ -39,9 +39,10 @@ class TaskDispatcher(Generic[Load]):
     Args:
         fragments: Number of fragments of the database; 0: it is whole.
         placement: Placement to use instead of a new one.
+        max_copies: Maximum number of nodes that fetch a fragment; 0: any number.
     """
 
-    def __init__(self, fragments: int = 0, placement: TaskPlacement | None = None) -> None:
+    def __init__(self, fragments: int = 0, placement: TaskPlacement | None = None, max_copies: int = 0) -> None:
         self._placement = placement or TaskPlacement()
         self._homes, self._fragments = FragmentAffinity(fragments), fragments
         self._out: dict[TaskId, _SubmittedTask[Load]] = {}
@@ -49,6 +50,9 @@ class TaskDispatcher(Generic[Load]):
         self._last, self._looked = False, 0.0
         #: Whether storage holds the fragments, from which nodes read them.
         self._is_held = False
+        if max_copies:
+            self._placement.local.holders.max_copies = max_copies
+            self.set_replicas(dict.fromkeys(range(1, fragments + 1), ()))
 
     def pop_sends(self) -> list[tuple[SendTask, Load]]:
         """Return the sends decided since the last call, each with its payload."""
@@ -84,6 +88,10 @@ class TaskDispatcher(Generic[Load]):
                 task.id, units, now, urgent=task.urgent, prefer=prefer, fragment=fragment, once=reads_far
             )
         )
+
+    def get_load(self, task: TaskId) -> Load | None:
+        """Return the payload of a task that has not ended; else None."""
+        return self._out[task].load if task in self._out else None
 
     def mark_started(self, task: TaskId) -> bool:
         """Note that a slot has started a task; return whether this is the first report."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from math import ceil
 
@@ -13,7 +13,8 @@ FragmentReplicas = Collection[int] | Mapping[int, float]
 class FragmentHolders:
     """Fragments by the nodes that can read them from their own disks.
 
-    A node holds the replicas in its storage, and fragments that it fetched for earlier searches.
+    A node holds the replicas in its storage, and fragments that it fetched for earlier searches. Where ``max_copies`` is
+    set, a fragment is fetched by at most so many nodes, and a node fetches at most its share of them.
 
     >>> holders = FragmentHolders({1: [7, 8], 2: [8]}); holders.add_search(1); holders.add_search(2)
     >>> sorted(holders.of_node[8]), holders.list_holder_loads(1, but=8)
@@ -29,12 +30,16 @@ class FragmentHolders:
         self._replicas: dict[int, Mapping[int, float]] = {}
         self._copies: dict[int, set[int]] = defaultdict(set)
         self._lost: set[int] = set()
+        self._living: set[int] = set()
+        #: Maximum number of nodes that hold a fragment before no other node may fetch it; 0: any number.
+        self.max_copies = 0
         #: Live nodes that hold it, by fragment.
         self.nodes_of: dict[int, tuple[int, ...]] = {}
         #: Number of searches left by fragment, in order of arrival.
         self.left: dict[int, int] = {}
         #: Fragments left that each node holds.
         self.of_node: dict[int, dict[int, None]] = defaultdict(dict)
+        self._n_held: Counter[int] = Counter()
         #: Number of readers that each node serves now, as far as is known.
         self.serves: dict[int, int] = defaultdict(int)
         self.set_replicas(replicas)
@@ -63,6 +68,7 @@ class FragmentHolders:
 
     def add_node(self, node: int) -> None:
         """Add a node, perhaps again: its copies are gone, its replicas are not."""
+        self._living.add(node)
         if node in self._lost:
             self._lost.remove(node)
             self._update_holders(self._replicas)
@@ -70,17 +76,51 @@ class FragmentHolders:
     def remove_node(self, node: int) -> None:
         """Remove a lost node and its copies."""
         self._lost.add(node)
+        self._living.discard(node)
         for copies in self._copies.values():
             copies.discard(node)
         self._update_holders(self._replicas)
         self.of_node.pop(node, None)
 
+    # Bounded copies
+
+    def list_fetchable(self, node: int) -> Iterable[int]:
+        """List the fragments left that a node without them may fetch, in order of arrival.
+
+        >>> holders = FragmentHolders({1: [], 2: [8]}); holders.max_copies = 1
+        >>> for node in (7, 8): holders.add_node(node)
+        >>> for fragment in (1, 2): holders.add_search(fragment)
+        >>> [*holders.list_fetchable(7)], [*holders.list_fetchable(8)]
+        ([1], [])
+        """
+        if not self.max_copies:
+            return self.left
+        if self._has_room(node):
+            return [each for each in self.left if len(self.nodes_of[each]) < self.max_copies]
+        # A fragment that no node holds is for those with room, as long as there are any.
+        if any(map(self._has_room, self._living)):
+            return []
+        return [each for each in self.left if not self.nodes_of[each]]
+
+    def may_search(self, node: int, fragment: int) -> bool:
+        """Tell whether a node holds ``fragment``, or may fetch it."""
+        if not self.max_copies or not self.is_known(fragment) or self.has_fragment(node, fragment):
+            return True
+        n_holders = len(self.nodes_of[fragment])
+        return n_holders < self.max_copies and (not n_holders or self._has_room(node))
+
+    def _has_room(self, node: int) -> bool:
+        """Tell whether a node holds less than its share of the copies of all fragments."""
+        return self._n_held[node] * len(self._living) < len(self._replicas) * self.max_copies
+
     def _update_holders(self, fragments: Iterable[int]) -> None:
         for fragment in fragments:
             for node in self.nodes_of.get(fragment, ()):
                 self.of_node[node].pop(fragment, None)
+            self._n_held.subtract(self.nodes_of.get(fragment, ()))
             now = ({*self._replicas[fragment]} | self._copies[fragment]) - self._lost
             self.nodes_of[fragment] = tuple(sorted(now))
+            self._n_held.update(now)
             if fragment in self.left:
                 self._list_as_left(fragment)
 

@@ -175,8 +175,18 @@ class TaskPlacement:
                 self._forget_task(task)
             elif not task.nodes:
                 back.append(task)
-        self._waiting.return_tasks(back)
+        self._return_tasks(back)
         return [task.number for task in back], self.fill_nodes(now)
+
+    def _return_tasks(self, tasks: Sequence[PlacedTask]) -> None:
+        """Return tasks of a lost node to the queues, before all others; searches wait for nodes that may fetch them."""
+        bounded = [task for task in tasks if self.local.holders.max_copies and self._is_local(task)]
+        self.local.return_searches(bounded)
+        self._waiting.return_tasks([task for task in tasks if task not in bounded])
+
+    def _is_local(self, task: PlacedTask) -> bool:
+        """Tell whether a task searches a fragment with known holders."""
+        return self.local.holders.is_known(task.fragment)
 
     def fill_nodes(self, now: float) -> list[SendTask]:
         """Send waiting tasks to nodes that have room."""
@@ -223,7 +233,7 @@ class TaskPlacement:
             raise ValueError(f"task {task} is known already")
         self._serial += 1
         item = self._tasks[task] = PlacedTask(task, max(units, 0.0), self._serial, tuple(prefer), fragment, once)
-        if not urgent and self.local.holders.is_known(fragment):
+        if self._is_local(item) and (not urgent or self.local.holders.max_copies):
             item.waiting = True
             self.local.add_search(item)
             return []
@@ -275,7 +285,9 @@ class TaskPlacement:
             return []
         return [
             self._send_task(node, task, now)
-            for node, task in waiting_tasks.choose_copies(self._nodes, self._tasks, self._speeds, now)
+            for node, task in waiting_tasks.choose_copies(
+                self._nodes, self._tasks, self._speeds, self.local.holders, now
+            )
         ]
 
     # Choice of nodes

@@ -243,13 +243,31 @@ class LocalSearchQueue:
         holders = self.holders
         if not (holders.left if idle and node not in self.reserved else holders.of_node[node]):
             return None
-        # A fragment without holders must be fetched in any case.
-        orphan = (
-            None if holders.of_node[node] else next((each for each in holders.left if not holders.nodes_of[each]), None)
-        )
-        fragment = orphan or self._rule(node, holders)
+        fragment = self._choose_fragment(node)
+        if fragment is None:
+            return None
         holders.remove_search(fragment)
         return self._waiting[fragment].popleft()
+
+    def _choose_fragment(self, node: int) -> int | None:
+        """Choose the next fragment for a node; None: it may fetch none of those that are left."""
+        holders = self.holders
+        if holders.of_node[node]:
+            return self._rule(node, holders)
+        fetchable = holders.list_fetchable(node)
+        # A fragment without holders must be fetched in any case.
+        if orphan := next((each for each in fetchable if not holders.nodes_of[each]), None):
+            return orphan
+        if not holders.max_copies:
+            return self._rule(node, holders)
+        return min(fetchable, key=lambda each: len(holders.nodes_of[each]), default=None)
+
+    def return_searches(self, tasks: Sequence[PlacedTask]) -> None:
+        """Return sent searches to the queue, before others of their fragments."""
+        for task in reversed(tasks):
+            task.waiting = True
+            self._waiting.setdefault(task.fragment, deque()).appendleft(task)
+            self.holders.add_search(task.fragment)
 
     def record_send(self, fragment: int, node: int) -> None:
         """Note that a search goes to a node, which holds the fragment from then on."""
@@ -265,8 +283,8 @@ class LocalSearchQueue:
 
 
 def choose_copies(
-    nodes: Mapping[int, NodeLoad], tasks: Mapping[int, PlacedTask], speeds: NodeSpeeds, now: float
-) -> Iterator[tuple[int, PlacedTask]]:
+    nodes: Mapping[int, NodeLoad], tasks: Mapping[int, PlacedTask], speeds: NodeSpeeds, holders: FragmentHolders, now: float
+) -> Iterator[tuple[int, PlacedTask]]:  # fmt: skip
     """Yield (node, task) of the copies to send; send each before the next is asked for.
 
     A task is out twice at most. It is copied if its time left is likely longer than a run from its start on the node
@@ -288,7 +306,10 @@ def choose_copies(
     )
     for seconds, negative in left:
         task = tasks[-negative]
-        found = next(((rate, node) for rate, node in idle if node not in task.nodes), None)
+        found = next(
+            ((rate, node) for rate, node in idle if node not in task.nodes and holders.may_search(node, task.fragment)),
+            None,
+        )
         if found is None:
             continue
         rate, node = found

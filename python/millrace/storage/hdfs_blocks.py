@@ -217,7 +217,9 @@ class HdfsLocality:
         self._known: dict[str, tuple[float, list[HdfsBlock]]] = {}
 
     def count_remote_bytes(self, file: FetchedFile, ranges: Sequence[tuple[int, int]]) -> int:
-        """Return how many bytes of half-open ranges of a file came from DataNodes of other hosts."""
+        """Return how many bytes of half-open ranges of a file came from DataNodes of other hosts; all, if it is elsewhere."""
+        if not file.place.startswith("hdfs://"):
+            return sum(last - first for first, last in ranges)
         when, found = self._known.get(file.place, (-math.inf, []))
         if self._left and time.monotonic() - when > MAX_AGE_SECONDS:
             try:

@@ -39,6 +39,7 @@ from millrace.core.tool_use import (
     ArgumentToken,
     BlastDatabase,
     CostHint,
+    FetchedFile,
     InputUse,
     OutputUse,
     RequiredContent,
@@ -158,12 +159,19 @@ class BlastAdapter:
         """See ``FragmentingAdapter.examine_database``."""
         return fragments.examine_database(self._get_program(command), parse_options(command.argv), command)
 
-    def plan_fragments(self, use: ToolUse, command: UserCommand, sizes: Sequence[int]) -> ToolUse:
+    def plan_fragments(
+        self, use: ToolUse, command: UserCommand, sizes: Sequence[int], later: Sequence[FetchedFile] = ()
+    ) -> ToolUse:
         """See ``FragmentingAdapter.plan_fragments``."""
         options = parse_options(command.argv)
         fmt = parse_format(options.get("outfmt", "0"))
         columns = fmt.columns if (fmt.number, fmt.delim) == (6, "\t") else ()
-        fragmented = fragments.plan_fragments(use, self._get_program(command), options, command, sizes, columns)
+        try:
+            fragmented = fragments.plan_fragments(
+                use, self._get_program(command), options, command, sizes, columns, later
+            )
+        except NotInFragmentsError as why:
+            raise RefusedError(str(why)) from why
         return msgspec.structs.replace(use, fragmented=fragmented)
 
     def describe_reusable_search(self, use: ToolUse, command: UserCommand) -> ReusableSearch:

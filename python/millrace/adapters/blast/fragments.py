@@ -29,6 +29,7 @@ from millrace.core.tool_use import (
     BlastDatabase,
     DatabaseArg,
     DatabaseFragment,
+    FetchedFile,
     FragmentPlan,
     OutputArg,
     OutputUse,
@@ -226,7 +227,7 @@ def examine_database(program: str, options: dict[str, str], command: UserCommand
     """Measure the database of a command, or say why it is not searched in fragments."""
     try:
         database = _read_fragmentable(program, options, command)
-        listed = _read_listed(options, database, command)
+        listed = _read_listed(options, database, command, is_later=bool(command.view and command.view.later))
         size = database.sequence_bytes
         _refuse_chunks(program, options, command)
     except (NotInFragmentsError, RefusedError, OSError) as why:
@@ -264,15 +265,19 @@ def plan_fragments(
     command: UserCommand,
     sizes: Sequence[int],
     columns: Sequence[str],
+    later: Sequence[FetchedFile] = (),
 ) -> FragmentPlan:
     """Cut the database into fragments; see ``millrace.adapters.blast.volumes.cut_volumes``.
 
     Args:
         sizes: Relative sizes of the fragments. Empty: its volumes are the fragments, and their files are fetched later.
         columns: Columns of the output, if it is a table separated by tabs; else empty.
+        later: The files of the volumes, if these are the fragments.
     """
     database = _read_fragmentable(program, options, command)
-    listed = _read_listed(options, database, command)
+    if not sizes:
+        volume_files.check_volumes(options["db"], database, later)
+    listed = _read_listed(options, database, command, is_later=not sizes)
     counted = (listed.entries, listed.residues) if listed else database.counted
     limit = _choose_limit(options)
     argv = build_fragment_arguments(
@@ -283,7 +288,7 @@ def plan_fragments(
         runs = listed.cut_runs(sizes) if listed else cut_volumes(database.volumes, sizes)
     carried = () if sizes else tuple(volume_files.pack_carried_files(database, command))
     return FragmentPlan(
-        volumes=() if sizes else volume_files.group_later_files(database, command),
+        volumes=() if sizes else volume_files.group_later_files(database, later),
         indices=() if sizes else tuple(volume_files.build_indices(database, command, {each.name for each in carried})),
         carried=carried,
         fragments=tuple(DatabaseFragment(first=first, last=last, size=size, argv=argv) for first, last, size in runs),
@@ -337,14 +342,20 @@ def _read_fragmentable(program: str, options: dict[str, str], command: UserComma
             "-outfmt 0 tells the databases of one -db apart: name them in one alias (blastdb_aliastool)"
         )
     if command.view and command.view.later:
-        volume_files.check_volumes(options["db"], database, command)
+        volume_files.check_volumes(options["db"], database, command.view.later)
     return database
 
 
-def _read_listed(options: dict[str, str], database: SearchedDatabase, command: UserCommand) -> ListedEntries | None:
-    """Read which entries of the database an option selects; None: there is no such option."""
+def _read_listed(
+    options: dict[str, str], database: SearchedDatabase, command: UserCommand, *, is_later: bool
+) -> ListedEntries | None:
+    """Read which entries of the database an option selects; None: there is no such option.
+
+    Args:
+        is_later: Whether volumes are fetched later.
+    """
     names = [name for name in entry_lists.OPTIONS if name in options]
-    if names and command.view and command.view.later:
+    if names and is_later:
         raise NotInFragmentsError(f"-{names[0]}: what it leaves of a database is not known before all of it is here")
     return entry_lists.read_entry_list(names[0], options, database, command) if names else None
 

@@ -214,10 +214,10 @@ _IDS = ("db", "og")
 _LOOKED_AT, _CARRIED, _CARRIED_SHARE = 1 << 20, 1 << 10, 16
 
 
-def group_later_files(database: SearchedDatabase, command: UserCommand) -> tuple[tuple[FetchedFile, ...], ...]:
+def group_later_files(database: SearchedDatabase, later: Sequence[FetchedFile]) -> tuple[tuple[FetchedFile, ...], ...]:
     """Group the files that are fetched when a volume is searched by volume, in the order of volumes."""
     by_volume: dict[str, list[FetchedFile]] = defaultdict(list)
-    for file in command.view.later if command.view else ():
+    for file in later:
         by_volume[file.name.rpartition(".")[0]].append(file)
     return tuple(tuple(by_volume[volume.base.name]) for volume in database.volumes if volume.entries)
 
@@ -225,8 +225,13 @@ def group_later_files(database: SearchedDatabase, command: UserCommand) -> tuple
 def build_indices(
     database: SearchedDatabase, command: UserCommand, elsewhere: Collection[str]
 ) -> Iterator[VolumeIndex]:
-    """Yield the index of each volume that has entries, and its ids, except files named in ``elsewhere``."""
-    files = {file.name: file for file in command.view.files} if command.view else {}
+    """Yield the index of each volume that has entries, and its ids, except files named in ``elsewhere``.
+
+    Files of a database that is not behind a URL are read in place.
+    """
+    if not command.view:
+        return
+    files = {file.name: file for file in command.view.files}
     for volume in database.volumes:
         if volume.entries:
             with volume.index.open("rb") as index:
@@ -257,13 +262,13 @@ def pack_carried_files(database: SearchedDatabase, command: UserCommand) -> Iter
                 yield InlineFile(name=file.name, packed=packed)
 
 
-def check_volumes(db: str, database: SearchedDatabase, command: UserCommand) -> None:
+def check_volumes(db: str, database: SearchedDatabase, later: Sequence[FetchedFile]) -> None:
     """Refuse to search volumes that are fetched later, if they are not all of one database.
 
     Raises:
-        NotInFragmentsError: There are several databases, or files of a volume are missing in HDFS.
+        NotInFragmentsError: There are several databases, or files of a volume are missing on the shared storage.
     """
     if len(split_names(db)) > 1:
-        raise NotInFragmentsError("volumes are left in HDFS of one database, not of several")
-    if not all(len(files) == 2 for files in group_later_files(database, command)):
-        raise NotInFragmentsError("not all of the database is volumes in HDFS (NAME.00, NAME.01 ...)")
+        raise NotInFragmentsError("nodes keep volumes of one database, not of several")
+    if not all(len(files) == 2 for files in group_later_files(database, later)):
+        raise NotInFragmentsError("not all of the database is volumes (NAME.00, NAME.01 ...)")

@@ -90,7 +90,9 @@ class HmmerFragmentingAdapter(HmmerAdapter):
         scale = BYTES_A_NODE if use.inputs[0].format == "hmm" else 1
         return DatabaseFacts(bytes=size, count=lambda: _count_targets(name, source, size, scale))
 
-    def plan_fragments(self, use: ToolUse, command: UserCommand, sizes: Sequence[int]) -> ToolUse:
+    def plan_fragments(
+        self, use: ToolUse, command: UserCommand, sizes: Sequence[int], later: Sequence[FetchedFile] = ()
+    ) -> ToolUse:
         """See ``FragmentingAdapter.plan_fragments``: each fragment gets its share of the residues (or nodes)."""
         name = command.tool
         program, parsed = PROGRAMS[name], _parse_command(command)

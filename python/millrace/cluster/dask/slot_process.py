@@ -24,7 +24,7 @@ from millrace.cluster.dask.message_pipe import read_message, write_message
 from millrace.cluster.dask.worker_files import PlacedFiles, check_same_contents, fetch_url_files
 from millrace.cluster.node_info import select_machine_variables
 from millrace.core.errors import MillraceError, RefusedError
-from millrace.core.journal_blocks import map_blocks
+from millrace.core.journal_blocks import attach_contents
 from millrace.core.tasks import SlotsChanged, TaskEnded, TaskId
 from millrace.node.batch_files import SpooledBatch
 from millrace.node.local_slots import LocalSlots
@@ -135,14 +135,9 @@ class SlotProcess:
             path.unlink(missing_ok=True)
         for name in batch.files:
             self._placed.release_file(Path(self._setup.cwd, name))
-        contents: list[bytes] = []
-        if ended.committed:
-            with map_blocks(ended.committed.blocks) as blocks:
-                contents = [bytes(block) for block in blocks]
-        write_message(dest, say.WorkerTaskEnded(ended, contents, self._n_slots, self._why))
+        ended = attach_contents(ended, self._journal)
+        write_message(dest, say.WorkerTaskEnded(ended, self._n_slots, self._why))
         self._why = ""
-        if ended.committed:
-            self._journal.drop_blocks(ended.committed)
 
     def close(self) -> None:
         """Kill the tools, and remove what was made."""

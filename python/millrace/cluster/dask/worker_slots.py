@@ -27,7 +27,8 @@ from millrace.cluster.dask.dask_link import (
     WorkerRefused,
 )
 from millrace.cluster.node_info import OWN
-from millrace.core.errors import CorruptError, MillraceError
+from millrace.core.errors import MillraceError
+from millrace.core.journal_blocks import append_contents
 from millrace.core.tasks import (
     PoolWoken,
     SlotEvent,
@@ -292,36 +293,8 @@ class WorkerSlots:
             node_number, task.id, ended.wall_seconds, time.monotonic(), counts=ended.is_done
         )
         if is_news:
-            self._found.append(self._commit_result(ended, answer.contents, task.attempt, node.name))
+            self._found.append(append_contents(ended, self._journal, task.attempt, node.name))
         self._send_dispatched_tasks()
-
-    def _commit_result(self, ended: TaskEnded, contents: list[bytes], attempt: int, name: str) -> TaskEnded:
-        """Append the blocks of a task to the journal; return its end with their places there.
-
-        Raises:
-            CorruptError: The bytes are not those that the worker committed.
-        """
-        if ended.committed is None:
-            return ended
-        _, (first, last, fragment), _, inputs, blocks = ended.committed.values
-        arrived = list[tuple[int, bytes, bytes]]()
-        for (stream, block_name, _, length, crc32c), content in zip(blocks, contents, strict=True):
-            if len(content) != length or _core.crc32c(content) != crc32c:
-                raise CorruptError(
-                    f"{name}: a result is not what the worker has sent", "the same command computes it again"
-                )
-            arrived.append((stream, block_name, content))
-        try:
-            committed = self._journal.append_task(first, last, fragment, inputs, arrived, attempt)
-        except OSError as error:
-            return msgspec.structs.replace(
-                ended,
-                ending=TaskEnding.IO,
-                detail=str(error),
-                disk_full=isinstance(error, _core.DiskFull),
-                committed=None,
-            )
-        return msgspec.structs.replace(ended, committed=committed)
 
     # The end
 

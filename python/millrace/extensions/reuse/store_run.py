@@ -176,7 +176,7 @@ def _cut_database(plan: RunPlan) -> RunPlan:
         raise NotPackableError("what a query finds depends on the others in its pass")
     if plan.job.dask:
         raise NotPackableError("the workers of a Dask cluster search the database as a whole")
-    if plan.command.growing or (plan.command.view and plan.command.view.later):
+    if plan.command.growing or (use.fragmented and use.fragmented.volumes):
         raise NotPackableError("files are not here yet")
     with (command.cwd / use.inputs[0].path).open("rb") as file:
         if _core.compression(file.read(64)):
