@@ -37,6 +37,7 @@ VERBS = (
     "watch",
     "slurm",
     "pbs",
+    "workers",
     "data",
     "db",
     "tool",
