@@ -39,6 +39,7 @@ VERBS = (
     "why",
     "slurm",
     "pbs",
+    "workers",
     "data",
     "db",
     "tool",

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from millrace.extensions.simulate.cost_trace import CostTrace, SimulationOutcome
+    from millrace.extensions.simulate.cost_trace import CostTrace, SimulatedCluster, SimulationOutcome
+
+#: Shortest time of a worker's job, in seconds.
+MIN_JOB_SECONDS = 60
 
 
 @click.command("simulate", short_help="Say how long a job would take on a cluster; run nothing.")
@@ -66,12 +69,25 @@ if TYPE_CHECKING:
 @click.option(
     "--failing", type=click.IntRange(0), default=0, metavar="N", help="Records for which the tool always fails."
 )
+@click.option(
+    "--job-time",
+    default="",
+    metavar="TIME",
+    help="On workers in jobs of so long, as millrace workers submits them; --nodes is their maximum.",
+)
+@click.option(
+    "--queue-wait",
+    type=click.FloatRange(0),
+    default=60.0,
+    metavar="SECONDS",
+    help="With --job-time: mean time of a job in the queue (default 60).",
+)
 @click.option("--no-prefetch", is_flag=True, help="Give nodes no task beyond their cores.")
 @click.option("--seed", type=int, default=1, metavar="N", help="Of the random numbers (default 1).")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
     nodes: int, cores: int, trace: str, records: int | None, work: float | None, mean: float | None, fragments: int, finish: float | None, batch: int,
-    partition_size: int | None, latency: float, service: float, lose: int, failing: int, no_prefetch: bool, seed: int, as_json: bool,
+    partition_size: int | None, latency: float, service: float, lose: int, failing: int, job_time: str, queue_wait: float, no_prefetch: bool, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Say how long a job would take on a cluster: a simulation that runs the scheduling code of real runs.
 
@@ -104,6 +120,9 @@ def command(
         prefetch=not no_prefetch, batch=batch, fragments=fragments if finish else 0, resident=fragments,
         finish=finish or 0.0, passes=1 if finish else 0,
     )  # fmt: skip
+    if job_time:
+        simulate_jobs(machine, known, records, job_time, queue_wait, seed, as_json=as_json)
+        return
     machine = simulated_nodes.draw_faults(machine, known, records, n_deaths=lose, n_failing=failing, seed=seed)
     found = ClusterSimulation(machine, known, records).run()
     if as_json:
@@ -116,6 +135,44 @@ def command(
         click.echo(
             f"faults:       {format_count(lose, 'node')} lost, {format_count(found.retries, 'batch')} tried again, {format_count(found.quarantined, 'record')} quarantined"
         )
+
+
+def simulate_jobs(
+    machine: SimulatedCluster, known: CostTrace, records: int, job_time: str, queue_wait: float, seed: int, *, as_json: bool
+) -> None:  # fmt: skip
+    """Simulate a run on workers in jobs, and print the figures.
+
+    Raises:
+        RefusedError: A record takes longer than a job.
+    """
+    from millrace.cli.run import print_json
+    from millrace.core.errors import RefusedError
+    from millrace.core.text_format import format_count, format_duration
+    from millrace.extensions.simulate.job_simulation import JobSimulation
+    from millrace.launch.job_script import parse_wall_seconds
+    from millrace.scheduler.worker_demand import WorkerJobLimits
+
+    seconds = parse_wall_seconds(job_time, MIN_JOB_SECONDS)
+    if (longest := known.find_longest_seconds(records)) >= seconds:
+        raise RefusedError(
+            f"--job-time {job_time}: a record takes {format_duration(longest)}, and would never end",
+            "give jobs a multiple of that",
+        )
+    limits = WorkerJobLimits(machine.nodes, seconds)
+    found = JobSimulation(machine, known, records, limits, queue_wait, seed).run_jobs()
+    if as_json:
+        print_json(found)
+        return
+    for at, words in found.decisions:
+        click.echo(f"{at:9.1f} s  {words}")
+    click.echo(f"work:         {records} records, {format_duration(found.work_seconds)} on one core")
+    click.echo(
+        f"time:         {found.seconds:.1f} s ({format_duration(found.seconds)}) from the start of the first job"
+    )
+    click.echo(f"jobs:         {found.jobs}, at most {found.peak_workers} at a time; {found.cancelled} cancelled in the queue, "
+               f"{found.idle_ended} ended without a task, {found.timed_out} by their time limit")  # fmt: skip
+    click.echo(f"used:         {found.used_share:.2%} of {format_duration(found.slot_seconds)} of slots; "
+               f"{format_count(found.lost_tasks, 'task')} lost at time limits")  # fmt: skip
 
 
 def _print_outcome(found: SimulationOutcome, known: CostTrace, nodes: int) -> None:

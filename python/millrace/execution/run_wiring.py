@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from millrace import _core
 from millrace.core.errors import RefusedError
-from millrace.core.tool_use import InputUse, RemoteFileView
+from millrace.core.tool_use import InputUse, ProgressSnapshot, RemoteFileView
 from millrace.core.wait_loop import wait_until
 from millrace.execution.action_runner import ActionRunner
 from millrace.execution.engine_loop import InputMeter, RunEngine
@@ -121,9 +121,21 @@ class RunWiring:
             verifier=verifier, message=self._say, begun=started,
         )  # fmt: skip
         return RunEngine(
-            actions, feeder, InputMeter(plan.use.cost, feeder.total, plan.slots), self._processes.interrupt, show.update,
+            actions, feeder, InputMeter(plan.use.cost, feeder.total, plan.slots), self._processes.interrupt,
+            self._choose_display(show),
             self._processes.supervision,
         )  # fmt: skip
+
+    def _choose_display(self, show: ProgressDisplay) -> Callable[[ProgressSnapshot], None]:
+        """Return what gets the progress of the run."""
+        if not (pool := self._processes.dask):
+            return show.update
+
+        def show_and_publish(snapshot: ProgressSnapshot) -> None:
+            show.update(snapshot)
+            pool.publish_progress(snapshot)
+
+        return show_and_publish
 
     def _make_streams(self, *, fresh: bool) -> OutputStreams:
         plan, chain = self._claim.plan, self._processes.chain

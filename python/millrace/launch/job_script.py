@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from millrace.core.errors import MillraceError, RefusedError
+from millrace.core.text_format import format_duration
 
 #: Seconds before the wall time at which a run is asked to stop: its tools get 20 s to end their work.
 WARNING_SECONDS = 120
@@ -43,7 +44,8 @@ def build_slurm_script(request: JobScriptRequest, words: Sequence[str], run_dir:
         run_dir: Its run directory, from which the script reads the progress.
     """
     options = [
-        f"--job-name={request.name}", f"--nodes={request.nodes}", "--ntasks-per-node=1", f"--time={request.time}",
+        f"--job-name={request.name}", f"--nodes={request.nodes}", "--ntasks-per-node=1",
+        f"--time={format_wall_seconds(parse_wall_seconds(request.time))}",
         f"--cpus-per-task={request.cpus}" if request.cpus else "--exclusive",
         *([f"--mem={request.memory}"] if request.memory else []),
         *([f"--partition={request.queue}"] if request.queue else []),
@@ -51,7 +53,6 @@ def build_slurm_script(request: JobScriptRequest, words: Sequence[str], run_dir:
         "--output=%x-%j.log", "--open-mode=append", "--no-kill", "--requeue", f"--signal=B:USR1@{WARNING_SECONDS}",
         *request.more,
     ]  # fmt: skip
-    parse_wall_seconds(request.time)
     head = "".join(f"#SBATCH {option}\n" for option in options)
     return f"""#!/bin/bash
 {head}
@@ -130,15 +131,19 @@ before=$(records_done)
 """
 
 
-def parse_wall_seconds(text: str) -> int:
-    """Parse a wall time as seconds: minutes, ``M:SS``, ``H:MM:SS``, ``D-H``, ``D-H:MM`` or ``D-H:MM:SS``.
+def parse_wall_seconds(text: str, min_seconds: int = MIN_WALL_SECONDS) -> int:
+    """Parse a wall time as seconds: minutes, ``30m``, ``2h``, ``M:SS``, ``H:MM:SS``, ``D-H``, ``D-H:MM`` or ``D-H:MM:SS``.
 
     >>> parse_wall_seconds("90"), parse_wall_seconds("4:00:00"), parse_wall_seconds("1-12"), parse_wall_seconds("10:30")
     (5400, 14400, 129600, 630)
+    >>> parse_wall_seconds("30m"), parse_wall_seconds("2h")
+    (1800, 7200)
 
     Raises:
-        RefusedError: It is none of these, or too short.
+        RefusedError: It is none of these, or shorter than ``min_seconds``.
     """
+    if short := re.fullmatch(r"(\d+)([mh])", text):
+        text = short[1] if short[2] == "m" else f"{short[1]}:00:00"
     matched = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if not matched:
         raise RefusedError(f"--time {text}: not a wall time", "as in 4:00:00, or 2-12:00:00")
@@ -149,11 +154,9 @@ def parse_wall_seconds(text: str) -> int:
     elif len(numbers) < 3:
         numbers = [0, *numbers, 0][:3] if len(numbers) == 1 else [0, *numbers]
     total = int(days or 0) * 86400 + numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
-    if total < MIN_WALL_SECONDS:
-        raise RefusedError(
-            f"--time {text}: too short",
-            f"at least {MIN_WALL_SECONDS // 60} minutes: the last {WARNING_SECONDS} s are for stopping",
-        )
+    if total < min_seconds:
+        why = f": the last {WARNING_SECONDS} s are for stopping" if min_seconds > WARNING_SECONDS else ""
+        raise RefusedError(f"--time {text}: too short", f"at least {format_duration(min_seconds)}{why}")
     return total
 
 
@@ -163,7 +166,11 @@ def format_pbs_time(text: str) -> str:
     >>> format_pbs_time("1-12")
     '36:00:00'
     """
-    total = parse_wall_seconds(text)
+    return format_wall_seconds(parse_wall_seconds(text))
+
+
+def format_wall_seconds(total: int) -> str:
+    """Format seconds as ``H:MM:SS``."""
     return f"{total // 3600}:{total // 60 % 60:02}:{total % 60:02}"
 
 

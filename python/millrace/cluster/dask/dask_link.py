@@ -24,6 +24,7 @@ from millrace.cluster.dask.scheduler_connection import SchedulerConnection
 from millrace.cluster.transport.message_encoding import decode_message, encode_message
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.tasks import TaskEnding
+from millrace.scheduler.worker_demand import RemainingWork
 
 #: Seconds between two looks at the list of workers.
 POLL_INTERVAL_SECONDS = 0.5
@@ -118,6 +119,7 @@ class DaskLink:
         self._run, self._patience_seconds, self._make_setup = run, patience_seconds, make_setup
         self.events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
         self._workers: dict[str, _KnownWorker] = {}
+        self._work = RemainingWork(None, 1)
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._connection = SchedulerConnection(place, self._closing)
@@ -143,6 +145,10 @@ class DaskLink:
     def renew_worker(self, address: str, why: str) -> None:
         """Set up a worker again, whose slots do not do their work."""
         self._call_soon(lambda: self._fail_worker(address, why))
+
+    def publish_work(self, work: RemainingWork) -> None:
+        """Publish what this run has left: the owner of the cluster knows from it how many workers have work."""
+        self._work = work
 
     @property
     def are_all_refused(self) -> bool:
@@ -179,6 +185,7 @@ class DaskLink:
         while not self._closing.is_set():
             if (found := await connection.list_workers()) is not None:
                 self._compare_workers(found)
+                await connection.publish_work(self._work)
             else:
                 # A scheduler that only stands still goes on with all that it has.
                 patience = self._patience_seconds - connection.silence_seconds

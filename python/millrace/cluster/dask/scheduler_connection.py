@@ -10,19 +10,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from distributed import Client
+import msgspec
+from distributed import Client, Scheduler, Security
 
 from millrace import __version__
 from millrace.cluster.dask.worker_plugin import RESOURCE
 from millrace.core.errors import LostError
 from millrace.core.text_format import format_duration
 from millrace.core.wait_loop import WaitDeadline
+from millrace.scheduler.worker_demand import RemainingWork
 
 #: Seconds for one attempt to connect, and between two.
 CONNECT_SECONDS, RETRY_SECONDS = 5.0, 0.5
 
 #: Seconds without an answer after which a question to the scheduler is given up.
 MAX_ANSWER_SECONDS = 10.0
+
+#: Metadata of Dask's scheduler under which runs publish what they have left, by the id of their client.
+WORK_KEY = "millrace-work"
+
+#: Name in a scheduler file of the certificate with its key, as text, that all processes of the cluster have.
+CERTIFICATE_KEY = "millrace_certificate"
 
 #: Seconds for the end of the connection.
 MAX_CLOSE_SECONDS = 5.0
@@ -42,6 +50,8 @@ class SchedulerConnection:
         self._is_broken = False
         #: Time of the last answer.
         self._answered = time.monotonic()
+        #: Client that has published what is left, and that.
+        self._published: tuple[str, RemainingWork] | None = None
         for name in ("distributed", "distributed.client", "tornado"):
             # What matters is reported in our words.
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -71,7 +81,7 @@ class SchedulerConnection:
             await self.close()
             self._is_broken = False
             try:
-                self.client = _make_client(self._resolve_address())
+                self.client = self._make_client()
                 await self.client
             except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
                 if deadline.is_over:
@@ -103,6 +113,15 @@ class SchedulerConnection:
             return None
         self._answered = time.monotonic()
         return dict(about["workers"])
+
+    async def publish_work(self, work: RemainingWork) -> None:
+        """Publish what this run has left, as metadata of Dask's scheduler; see ``read_published_work``."""
+        if self._published == (self.client.id, work):
+            return
+        with suppress(Exception):  # Dask's own, of many kinds; the next attempt comes soon
+            keys, value = [WORK_KEY, self.client.id], msgspec.to_builtins(work)
+            await asyncio.wait_for(self.client.scheduler.set_metadata(keys=keys, value=value), MAX_ANSWER_SECONDS)
+            self._published = (self.client.id, work)
 
     # What runs on workers is sent by value: they import millrace only then, and an ImportError is theirs.
 
@@ -153,19 +172,37 @@ class SchedulerConnection:
 
         await self.client.run(end_slots, run, workers=addresses, on_error="ignore")
 
-    def _resolve_address(self) -> str:
-        """Return the address of Dask's scheduler.
+    def _make_client(self) -> Any:
+        """Make Dask's client, with the certificate in the scheduler file if there is one.
 
         Raises:
             OSError: The scheduler file cannot be read.
             ValueError: It is none.
         """
-        if "://" in self._place or (":" in self._place and "/" not in self._place):
-            return self._place
-        with open(self._place, encoding="utf-8") as file:
-            return str(json.load(file)["address"])
+        make: Any = Client  # not typed
+        address, certificate = self._place, None
+        if "://" not in self._place and (":" not in self._place or "/" in self._place):
+            with open(self._place, encoding="utf-8") as file:
+                content = json.load(file)
+            address, certificate = str(content["address"]), content.get(CERTIFICATE_KEY)
+        return make(
+            address, asynchronous=True, set_as_default=False, timeout=CONNECT_SECONDS, name="millrace",
+            security=make_security(certificate) if certificate else None,
+        )  # fmt: skip
 
 
-def _make_client(address: str) -> Any:
-    make: Any = Client  # not typed
-    return make(address, asynchronous=True, set_as_default=False, timeout=CONNECT_SECONDS, name="millrace")
+def make_security(certificate: str) -> Security:
+    """Make Dask's settings of TLS for processes that all have this certificate and its key, as text."""
+    fields = (
+        "tls_ca_file",
+        *(f"tls_{role}_{part}" for role in ("client", "scheduler", "worker") for part in ("cert", "key")),
+    )
+    make: Any = Security  # not typed
+    made: Security = make(require_encryption=True, **dict.fromkeys(fields, certificate))
+    return made
+
+
+def read_published_work(scheduler: Scheduler) -> list[RemainingWork]:
+    """Return what the runs that are connected to a scheduler in this process have left."""
+    published = scheduler.get_metadata([WORK_KEY], {})
+    return [msgspec.convert(work, RemainingWork) for client, work in published.items() if client in scheduler.clients]

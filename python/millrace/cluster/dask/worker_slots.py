@@ -41,6 +41,7 @@ from millrace.core.tasks import (
     TaskStarted,
 )
 from millrace.core.text_format import format_count
+from millrace.core.tool_use import ProgressSnapshot
 from millrace.host.signals import StopSignals
 from millrace.node.batch_files import SpooledBatch
 from millrace.node.execution_builder import ExecutionBuilder
@@ -49,6 +50,7 @@ from millrace.node.task_slots import FAREWELL_SECONDS
 from millrace.planning import result_fingerprint
 from millrace.planning.run_plan import RunPlan
 from millrace.scheduler.dispatcher import TaskDispatcher
+from millrace.scheduler.worker_demand import RemainingWorkMeter
 
 #: Interval at which the wait for the first worker looks for signals, in seconds; and seconds before it says what it waits for.
 LOOK_SECONDS, SAY_SECONDS = 0.2, 2.0
@@ -75,6 +77,7 @@ class DaskPool:
         self.link = DaskLink(plan.job.dask, os.urandom(8).hex(), plan.job.patience, self._make_setup)
         #: Workers that joined before the engine's loop.
         self.joined: list[WorkerJoined] = []
+        self.meter = RemainingWorkMeter()
 
     def _make_setup(self, name: str, threads: int) -> say.SetUpWorker:
         plan = self._plan
@@ -112,6 +115,10 @@ class DaskPool:
         report(f"slots: {slots} on {self.joined[0].name}; more as workers join")
         return slots
 
+    def publish_progress(self, snapshot: ProgressSnapshot) -> None:
+        """Publish what is left."""
+        self.link.publish_work(self.meter.estimate_rest(snapshot))
+
     def _get_event(self) -> LinkEvent:
         try:
             return self.link.events.get(timeout=LOOK_SECONDS)
@@ -146,6 +153,7 @@ class WorkerSlots:
 
     def __init__(self, pool: DaskPool, plan: RunPlan, journal: _core.Journal) -> None:
         self._link, self._use, self._cwd, self._journal = pool.link, plan.use, plan.command.cwd, journal
+        self._meter = pool.meter
         self._builder = ExecutionBuilder(plan.use, lay_out_overlays(plan.use, plan.command.cwd))
         self._dispatcher: TaskDispatcher[tuple[SlotTask, SpooledBatch]] = TaskDispatcher()
         self._nodes: dict[int, _WorkerNode] = {}
@@ -293,6 +301,7 @@ class WorkerSlots:
             node_number, task.id, ended.wall_seconds, time.monotonic(), counts=ended.is_done
         )
         if is_news:
+            self._meter.add_task(ended.wall_seconds)
             self._found.append(append_contents(ended, self._journal, task.attempt, node.name))
         self._send_dispatched_tasks()
 

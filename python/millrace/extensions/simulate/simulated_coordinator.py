@@ -8,7 +8,17 @@ from itertools import count, pairwise
 import msgspec
 
 from millrace.core.errors import ToolError
-from millrace.core.tasks import BatchId, RankTask, SliceTask, SlotId, SlotTask, TaskEnded, TaskEnding, TaskId
+from millrace.core.tasks import (
+    BatchId,
+    RankTask,
+    SliceTask,
+    SlotId,
+    SlotsChanged,
+    SlotTask,
+    TaskEnded,
+    TaskEnding,
+    TaskId,
+)
 from millrace.extensions.simulate.cost_trace import (
     CostTrace,
     SimulatedCluster,
@@ -83,6 +93,16 @@ class SimulatedCoordinator:
         """Start the scheduler and cut the first batches."""
         self._send_event(RunBegun(), 0.0)
         self.cut_wanted_batches(0.0)
+
+    def change_slots(self, slots: int, now: float) -> None:
+        """Tell the scheduler how many slots there are from now on."""
+        self._send_event(SlotsChanged(slots, ""), now)
+        self.cut_wanted_batches(now)
+
+    def count_records(self, work: SimulatedTask) -> int:
+        """Return the number of records of an unfinished task."""
+        first, last = self._batches[work.task.batch]
+        return last - first
 
     def cut_wanted_batches(self, now: float) -> None:
         """Cut as many batches as the scheduler asks for."""

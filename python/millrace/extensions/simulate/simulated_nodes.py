@@ -32,6 +32,13 @@ class ClockEvent(IntEnum):
     LOOK = 5
     NODE_DIES = 6
     NODE_MISSED = 7
+    JOB_ENDS = 8
+    NODE_JOINS = 9
+    DECIDE = 10
+
+
+#: Handles an event, by member, task and time.
+ClockHandler = Callable[[int, int, float], None]
 
 
 class EventClock:
@@ -112,6 +119,18 @@ class SimulatedNodes:
         #: Number of fragments read into memory.
         self.loads = 0
         self._busy, self._busy_since, self._busy_seconds = 0, 0.0, 0.0
+
+    def add_node(self) -> int:
+        """Add a node of speed 1; return its number."""
+        self.speeds.append(1.0)
+        self._free.append(self._machine.cores)
+        self._queues.append(deque())
+        self._memory.append(OrderedDict())
+        return len(self.speeds) - 1
+
+    def count_running(self, node: int) -> int:
+        """Return the number of slots of a node with a task."""
+        return self._machine.cores - self._free[node]
 
     def is_dead(self, node: int) -> bool:
         """Tell whether ``node`` has died."""

@@ -11,11 +11,18 @@ simulated: start of the job, staging of databases, restart after a lost coordina
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 
 from millrace.core.tasks import TaskId
 from millrace.extensions.simulate.cost_trace import CostTrace, SimulatedCluster, SimulationOutcome
 from millrace.extensions.simulate.simulated_coordinator import STRAGGLER_CHECK_SECONDS, SimulatedCoordinator
-from millrace.extensions.simulate.simulated_nodes import ClockEvent, EventClock, MessageQueue, SimulatedNodes
+from millrace.extensions.simulate.simulated_nodes import (
+    ClockEvent,
+    ClockHandler,
+    EventClock,
+    MessageQueue,
+    SimulatedNodes,
+)
 from millrace.scheduler.placement import divide_into_partitions
 
 
@@ -72,17 +79,20 @@ class ClusterSimulation:
                 gc.enable()
 
     def _run_events(self) -> SimulationOutcome:
-        happens = {
-            ClockEvent.TASK_ENDED: self._handle_task_end, ClockEvent.ROOT_TOLD: self._handle_root_report, ClockEvent.LEADER_TOLD: self._handle_leader_report,
-            ClockEvent.LEADER_GETS: self._handle_leader_task, ClockEvent.NODE_GETS: self._handle_node_task, ClockEvent.LOOK: self._handle_straggler_check,
-            ClockEvent.NODE_DIES: self._handle_node_death, ClockEvent.NODE_MISSED: self._handle_node_loss,
-        }  # fmt: skip
+        happens = self._list_handlers()
         now, scheduler = 0.0, self._coordinator.scheduler
         self._coordinator.begin_job()
         while not scheduler.is_done:
             now, what, member, task = self._clock.pop_event()
-            happens[what](member, task, now)  # type: ignore[index]
+            happens[ClockEvent(what)](member, task, now)
         return self._make_outcome(max(now, self._root.free_at), self._coordinator.written_at)
+
+    def _list_handlers(self) -> Mapping[ClockEvent, ClockHandler]:
+        return {
+            ClockEvent.TASK_ENDED: self._handle_task_end, ClockEvent.ROOT_TOLD: self._handle_root_report, ClockEvent.LEADER_TOLD: self._handle_leader_report,
+            ClockEvent.LEADER_GETS: self._handle_leader_task, ClockEvent.NODE_GETS: self._handle_node_task, ClockEvent.LOOK: self._handle_straggler_check,
+            ClockEvent.NODE_DIES: self._handle_node_death, ClockEvent.NODE_MISSED: self._handle_node_loss,
+        }  # fmt: skip
 
     # The coordinator and the leaders of partitions
 
