@@ -20,7 +20,7 @@ from census.records import cut_sizes, describe_difference, join_blocks, split_re
 MAX_SECONDS = 900
 
 #: Records of a batch of ``millrace run``.
-BATCH_RECORDS = 8
+BATCH_RECORDS = 7
 
 Outputs = dict[str, bytes]
 
