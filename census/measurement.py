@@ -55,6 +55,10 @@ class CommandResult(msgspec.Struct):
         """Whether all pieces gave the bytes of the whole."""
         return all(seen == "same" for seen in (self.twice, *self.pieces.values()))
 
+    def list_equal_pieces(self) -> list[str]:
+        """List the sizes of pieces that gave the bytes of the whole."""
+        return [size for size, seen in self.pieces.items() if seen == "same"]
+
 
 class CommandMeasurement:
     """Measures one command in a folder that has its inputs and databases."""
