@@ -113,10 +113,12 @@ def _report_faults(
         if now.verdict != command.expect:
             print(f"  not as expected ({command.expect}): {now.verdict}: {now.command}: {now.words}")
             n_faults += 1
-        elif was and (was.verdict, was.twice == "same") != (now.verdict, now.twice == "same"):
-            print(f"  was otherwise: {was.verdict}, twice {was.twice}; now {now.verdict}, {now.twice}: {now.command}")
+        elif was and was.list_equal_pieces() != now.list_equal_pieces():
+            print(
+                f"  was otherwise: {was.list_equal_pieces()} were the same, now {now.list_equal_pieces()}: {now.command}"
+            )
             n_faults += 1
-        elif was and was.twice == "same" and (was.digest, was.pieces) != (now.digest, now.pieces):
+        elif was and now.verdict == "exact" and was.digest != now.digest:
             print(f"  other bytes than before: {now.command}")
             n_faults += 1
     return n_faults

@@ -20,7 +20,7 @@ from census.records import cut_sizes, describe_difference, join_blocks, split_re
 MAX_SECONDS = 900
 
 #: Records of a batch of ``millrace run``.
-BATCH_RECORDS = 8
+BATCH_RECORDS = 7
 
 Outputs = dict[str, bytes]
 
@@ -54,6 +54,10 @@ class CommandResult(msgspec.Struct):
     def is_sum_of_parts(self) -> bool:
         """Whether all pieces gave the bytes of the whole."""
         return all(seen == "same" for seen in (self.twice, *self.pieces.values()))
+
+    def list_equal_pieces(self) -> list[str]:
+        """List the sizes of pieces that gave the bytes of the whole."""
+        return [size for size, seen in self.pieces.items() if seen == "same"]
 
 
 class CommandMeasurement:

@@ -11,7 +11,7 @@ STARTS = {
 }  # fmt: skip
 ENDS = {"sdf": b"$$$$\n", "hmm": b"//\n", "boulder": b"=\n"}
 #: Pieces of one size: more would show little.
-MAX_PIECES = 5
+MAX_PIECES = 4
 
 HEADERS = {"vcf": rb"(?:#.*\n)*", "sam": rb"(?:@[A-Z][A-Z]\t.*\n)*", "csv": rb".*\n"}
 

@@ -12,8 +12,8 @@ def change(text):
     text = "".join(r.choice(letters) if r.random() < 0.45 else c for c in text)
     at = r.randrange(20, 180)
     return text[:at] + text[at + r.randrange(1, 25):]
-open("in.fa", "w").write("".join(f">s{k}\n{change(origin)}\n" for k in range(40)))
+open("in.fa", "w").write("".join(f">s{k}\n{change(origin)}\n" for k in range(16)))
 P
-count() { for k in 1 2 3 4 5; do mafft --quiet --amino "$@" in.fa | md5sum; done | sort -u | wc -l; }
-expect "alignments of 5 runs, --maxiterate 16 --thread 4" "$([ "$(count --maxiterate 16 --thread 4)" -gt 1 ] && echo several || echo one)" several
-expect "alignments of 5 runs, --maxiterate 16 --thread 1" "$(count --maxiterate 16 --thread 1)" 1
+count() { for k in 1 2 3 4; do mafft --quiet --amino "$@" in.fa | md5sum; done | sort -u | wc -l; }
+expect "alignments of 4 runs, --maxiterate 16 --thread 4" "$([ "$(count --maxiterate 16 --thread 4)" -gt 1 ] && echo several || echo one)" several
+expect "alignments of 4 runs, --maxiterate 16 --thread 1" "$(count --maxiterate 16 --thread 1)" 1

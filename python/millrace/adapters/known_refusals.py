@@ -202,6 +202,11 @@ _BCFTOOLS_PLUGIN = has_verb(
     *("+impute-info", "+missing2ref", "+setGT", "+tag2tag", "+trio-dnm2", "+variantkey-hex"),
 )
 
+#: Matches calls of seqkit with more than one pattern.
+_has_several_patterns = has_any(
+    lambda call: sum(word in ("-p", "--pattern") for word in call.arguments) > 1, has_pattern("^(-f|--pattern-file)")
+)
+
 #: Rules by program; the first one that applies is reported.
 RULES: dict[str, tuple[CallRule, ...]] = {
     **dict.fromkeys(("sort", "uniq", "tac", "shuf", "tsort", "comm", "join", "diff", "cmp"), (CallRule(_ORDERS, _PIPE),)),
@@ -381,6 +386,7 @@ RULES: dict[str, tuple[CallRule, ...]] = {
         CallRule(_INDEXES, "run it by itself", has_verb("faidx")),
         CallRule("with {nr} " + _COUNTS, _PIPE, has_all(has_verb("replace"), has_pattern(r"\{(nr|NR)\}"))),
         CallRule("with -H writes a header at each start", _HEADER, has_all(has_verb("fx2tab"), has_option("-H", "--header-line")), frozenset({"header"})),
+        CallRule("with several patterns writes them in another order in each run", "give one pattern", has_all(has_verb("locate"), _has_several_patterns)),
         CallRule("writes a header at each start", _HEADER, has_all(has_verb("locate"), has_not(has_exact_word("--bed", "--gtf"))), frozenset({"header"})),
     ),
     "seqtk": (
