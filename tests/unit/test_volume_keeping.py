@@ -12,8 +12,10 @@ import pytest
 from millrace.core.errors import RefusedError
 from millrace.core.job import make_job
 from millrace.core.tool_use import FetchedFile, FragmentPlan, OutputUse, ToolUse, VolumeKeeping
+from millrace.host import memory_limits
 from millrace.planning import run_plan
 from millrace.planning.volume_keeping import check_replicas, is_too_large, settle_keeping
+from millrace.storage import cost_table
 
 
 def make_use(n_volumes: int, size: int, max_copies: int | None) -> ToolUse:
@@ -84,6 +86,18 @@ def test_volumes_in_a_mounted_folder_become_fragments(folder: Path) -> None:
     assert names == {path.name for path in (folder.parent / "db").glob("two.*.p[sh][qr]")}
     assert {*use.fragmented.kept.in_place} == {path.name for path in use.databases} - names
     assert plan(folder, "-db", "../db/two", replicas=None).use.max_copies == 0, "it is small"
+
+
+@pytest.mark.parametrize(("place", "is_kept"), [("shared", True), ("disk", False)])
+def test_large_database_on_shared_storage_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, place: str, is_kept: bool
+) -> None:
+    """A node with memory for 1 kB cannot hold it; what is on a disk of each node's own is not fetched."""
+    monkeypatch.setattr(memory_limits, "read_usable_memory", lambda: (1000, ""))
+    monkeypatch.setattr(cost_table, "classify_place", lambda _: place)
+    fragmented = plan(folder, "-db", "../db/two", replicas=None).use.fragmented
+    assert bool(fragmented and fragmented.volumes) == is_kept
+    assert not is_kept or (fragmented and fragmented.kept.max_copies is None)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from millrace.core.errors import RefusedError
 from millrace.core.job import JobSpec
 from millrace.core.text_format import format_count, format_size
 from millrace.core.tool_use import FragmentPlan, ToolUse, UserCommand, VolumeKeeping
-from millrace.storage import locations, staging_choice, url_files
+from millrace.storage import cost_table, locations, staging_choice, url_files
 from millrace.storage.staging_choice import MEMORY_SHARE
 
 
@@ -77,6 +77,8 @@ def plan_volumes_in_place(
     paths = {path.name: command.cwd / path for path in use.databases}
     later = _list_volume_files(command, adapter, [*paths.values()])
     why = _explain_unkept(command, [command.cwd / path for path in use.databases], later)
+    if not why and not job.replicas and cost_table.classify_place(str(later[0])) in ("memory", "disk"):
+        why = "each node has the database"
     if why:
         return use, why
     found = [url_files.UrlFile(path.name, str(path), locations.query_file_status(str(path))) for path in later]
