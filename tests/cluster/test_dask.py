@@ -215,6 +215,19 @@ def test_stopped_worker_is_replaced_and_used_again(tmp_path: Path, data: Path) -
         assert said.count("is lost") <= 2, said  # the summary has the message once more
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [5001, 5002, 5003])
+def test_random_history_serial_bytes(seed: int, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers, Dask's scheduler and the coordinator are killed, stand still and come back at random moments."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    from bench import chaos_dask
+
+    case = replace(harness.blastp(tmp_path / "case", data, n_queries=40), options=("--batch", "1"))
+    case.serial()
+    history, wrong = chaos_dask.run_history(case, tmp_path / "site", seed)
+    assert not wrong, f"{dict(history.events)}: {wrong}"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
