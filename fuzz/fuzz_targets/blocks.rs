@@ -104,6 +104,11 @@ fuzz_target!(|data: &[u8]| {
     if blocks.len() == 1 && is_identity(spec) {
         assert!(joined == block, "{spec}: {} alone became {}", show(block), show(&joined));
     }
+    // Quotes of one block alone say whether a blank line of the next is in a field.
+    let has_open_quote = |block: &[u8]| block.iter().filter(|byte| **byte == b'"').count() % 2 == 1;
+    if spec.starts_with("csv") && blocks.iter().any(|(_, block)| has_open_quote(block)) {
+        return;
+    }
     // What the first batches are joined to is the output of a run on their records.
     for n in 1..blocks.len() {
         if blocks.iter().any(|(n_records, _)| *n_records == 0) {

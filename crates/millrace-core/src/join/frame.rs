@@ -167,6 +167,8 @@ struct Body<'a> {
     quoted: bool,
     unbroken: bool,
     n_quotes: usize,
+    /// Whether there is a blank line in the field that is open.
+    has_quoted_blank: bool,
     has_lines: bool,
     /// Whether the last line of the output has its line end.
     ended: &'a mut bool,
@@ -182,17 +184,27 @@ impl Body<'_> {
             return Err(shape(self.format, format!("a line is no JSON object: '{found}'")));
         }
         if self.unbroken {
-            if self.n_quotes % 2 == 0 && text(line).is_empty() {
-                let problem =
-                    "there is a blank line: columns change there, and between two batches that would not be seen";
-                return Err(shape(self.format, problem));
-            }
             self.n_quotes += if self.quoted { memchr_iter(b'"', line).count() } else { 0 };
+            let is_open = self.n_quotes % 2 == 1;
+            if !is_open && text(line).is_empty() {
+                return Err(self.broken());
+            }
+            self.has_quoted_blank = is_open && (self.has_quoted_blank || text(line).is_empty());
         }
         self.has_lines = true;
         *self.ended = line.ends_with(b"\n");
         self.out.write_all(line)?;
         Ok(())
+    }
+
+    /// Checks the last field: one that does not end may begin with a mere quote, and a blank line in it is one of the file.
+    fn end(&self) -> Result<(), JoinError> {
+        if self.has_quoted_blank { Err(self.broken()) } else { Ok(()) }
+    }
+
+    fn broken(&self) -> JoinError {
+        let problem = "there is a blank line: columns change there, and between two batches that would not be seen";
+        shape(self.format, problem)
     }
 }
 
@@ -320,6 +332,7 @@ impl Joiner for Frame {
             quoted: matches!(self.header, Edge::Row),
             unbroken: self.unbroken,
             n_quotes: 0,
+            has_quoted_blank: false,
             has_lines: false,
             ended: &mut self.ended,
         };
@@ -330,6 +343,7 @@ impl Joiner for Frame {
                 held.push(line, &mut body)?;
             }
         }
+        body.end()?;
         let has_body = body.has_lines;
         let mut footer = held.footer(self.format)?;
         self.restore(&mut footer, &mut restored);

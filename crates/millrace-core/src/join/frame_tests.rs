@@ -44,6 +44,7 @@ fn a_blank_line_where_columns_change_is_no_row() {
         refused("unbroken\nheader", &blocks, "columns change");
     }
     refused("header\nunbroken", &["h\n\"a\n\n", ""], "columns change");
+    refused("csv\nunbroken", &["h\n5\" a\n\nz\n", "h\nb\n"], "columns change");
 }
 
 #[test]

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::JournalError;
-use super::frame::{self, FILE_HEADER, HEAD, Head, InputDigest, Kind, QUARANTINED, TRAILER};
+use super::frame::{self, FILE_HEADER, FRAME_MAGIC, HEAD, Head, InputDigest, Kind, QUARANTINED, TRAILER};
 use super::scan::{BlockRef, Scan, TaskRef, scan};
 
 /// Copy buffer: small enough for the L2 cache, large enough that calls do not count.
@@ -86,6 +87,9 @@ impl Journal {
         let mut file = fs_err::OpenOptions::new().write(true).open(path)?.into_file();
         // The tail after the last whole frame was never committed: cut, so that appending starts clean.
         file.set_len(found.end)?;
+        for at in &found.unfit {
+            file.write_all_at(&[0; FRAME_MAGIC.len()], *at)?;
+        }
         file.seek(SeekFrom::Start(found.end))?;
         file.sync_data()?;
         let journal = Self { file, path: path.into(), end: found.end, synced: found.end, buffer: vec![0; COPY] };

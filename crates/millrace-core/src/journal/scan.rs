@@ -69,6 +69,9 @@ pub struct Scan {
     pub torn: u64,
     /// What is before this was on disk, and its writer was sure of it; see [`super::Journal::synced_to`].
     pub synced: u64,
+    /// Where, in damaged places, the heads of frames stand that would reach beyond the file. In a longer file they would be
+    /// frames: who appends takes them away.
+    pub(super) unfit: Vec<u64>,
 }
 
 /// Reads all frame heads and commits, and with `verify` all payloads.
@@ -103,14 +106,16 @@ pub fn scan(path: &Path, verify: bool) -> Result<Scan, JournalError> {
         n_certain: usize::MAX,
         damage: vec![],
         synced: 0,
+        unfit: vec![],
     };
     let end = walk.frames()?;
     let tasks = walk.tasks.into_iter().map(|(_, task)| task).collect();
-    let (mut damage, synced) = (walk.damage, walk.synced);
+    let (mut damage, synced, mut unfit) = (walk.damage, walk.synced, walk.unfit);
+    unfit.retain(|at| *at < end);
     for place in &mut damage {
         place.was_synced = place.offset < synced;
     }
-    Ok(Scan { run_id: frame::field(&header, 12), tasks, damage, end, torn: size - end, synced })
+    Ok(Scan { run_id: frame::field(&header, 12), tasks, damage, end, torn: size - end, synced, unfit })
 }
 
 /// First and last record, fragment and attempt: the same in all frames of a task.
@@ -132,6 +137,8 @@ struct Walk<'a> {
     n_certain: usize,
     damage: Vec<Damage>,
     synced: u64,
+    /// See [`Scan::unfit`].
+    unfit: Vec<u64>,
 }
 
 impl Walk<'_> {
@@ -147,7 +154,8 @@ impl Walk<'_> {
                 }
                 // The writer stopped within this frame. What follows is its payload, in which another journal may stand.
                 Some(_) if self.n_certain == usize::MAX => break,
-                _ => {
+                head => {
+                    self.unfit.extend(head.map(|_| at));
                     let Some(next) = self.next_head(at + 1)? else { break };
                     self.damage(at, format!("{} bytes are not what was written", next - at));
                     (at, self.n_certain) = (next, self.n_certain.min(self.tasks.len()));
@@ -179,7 +187,7 @@ impl Walk<'_> {
     }
 
     /// The next offset at or after `from` with a valid frame head whose frame fits in the file.
-    fn next_head(&self, from: u64) -> io::Result<Option<u64>> {
+    fn next_head(&mut self, from: u64) -> io::Result<Option<u64>> {
         const WINDOW: usize = 1 << 20;
         let finder = memchr::memmem::Finder::new(&FRAME_MAGIC);
         let mut window = vec![0; WINDOW];
@@ -188,11 +196,11 @@ impl Walk<'_> {
             let n = read_at(self.file, &mut window, start)?;
             for hit in finder.find_iter(&window[..n]) {
                 let at = start + hit as u64;
-                if let Some((head, payload)) = self.head_at(at)?
-                    && payload + head.length + TRAILER as u64 <= self.size
-                {
+                let Some((head, payload)) = self.head_at(at)? else { continue };
+                if payload + head.length + TRAILER as u64 <= self.size {
                     return Ok(Some(at));
                 }
+                self.unfit.push(at);
             }
             if n < WINDOW {
                 break;

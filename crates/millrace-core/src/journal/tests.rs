@@ -251,6 +251,25 @@ fn a_damaged_block_that_holds_a_journal_gives_none_of_its_tasks() {
 }
 
 #[test]
+fn a_frame_that_fits_once_the_journal_has_grown_hides_no_task() {
+    let folder = TempDir::new().unwrap();
+    let (kind, name) = (frame::Kind::Block, vec![]);
+    let head =
+        frame::Head { kind, flags: 0, stream: 0, first: 7, last: 8, fragment: 0, attempt: 1, length: 3000, name };
+    let inner = [head.encode(), vec![7; 20]].concat();
+    let (path, ends) = written(folder.path(), &[simple(0, b"first"), simple(1, &inner), simple(2, b"last")]);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[ends[0] as usize] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let (mut journal, found) = Journal::open(&path, &RUN).unwrap();
+    assert_eq!(extents(&found.tasks), [(0, 1), (2, 3)]);
+    append(&mut journal, folder.path(), &simple(3, &[9; 6000])).unwrap();
+    let again = scan(&path, true).unwrap();
+    assert_eq!((extents(&again.tasks), again.torn), (vec![(0, 1), (2, 3), (3, 4)], 0));
+    assert_eq!(again.damage, found.damage);
+}
+
+#[test]
 fn a_block_in_the_place_of_another_is_not_taken_for_it() {
     let folder = TempDir::new().unwrap();
     let (path, ends) = written(folder.path(), &[simple(0, b"same"), simple(1, b"size")]);
