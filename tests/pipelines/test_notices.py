@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -56,6 +57,18 @@ def test_notice_of_trouble_comes_once_and_before_the_end(shell: Shell) -> None:
     assert (end["exit_code"], end["summary"]["status"]) == (3, "quarantined")
     metrics = read_metrics((shell.work / "m.prom").read_text())
     assert (metrics["status"], metrics["millrace_records_quarantined"]) == ("quarantined", 1)
+
+
+def test_notice_of_a_job_in_phases_comes_once(shell: Shell) -> None:
+    (shell.work / "job.toml").write_text(
+        'notify = "cat > ../notice.$$.json"\n[phase.a]\nfilter = "cat"\ninput = "in.fa"\noutput = "a.fa"\n'
+    )
+    done = shell.run("millrace run -q job.toml")
+    assert done.code == 0, done.shown
+    (end,) = read_notices(shell)
+    assert (end["exit_code"], end["argv"], Path(end["run_dir"]).name) == (0, ["job.toml"], "job.millrace")
+    done = shell.run("millrace run -q --metrics m.prom job.toml")
+    assert done.code == 2 and "a job in phases has no such file" in done.err, done.shown
 
 
 def test_notice_of_a_refused_command_has_the_reason(shell: Shell) -> None:

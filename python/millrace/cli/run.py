@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -132,15 +133,16 @@ def _run_phases(flow: WorkflowDescription, file: Path) -> int:
             f"{file}: a job in phases starts its own ranks",
             "leave mpirun or srun out: millrace run --hosts ..., or in a batch job",
         )
-    told = WorkflowProgress(
-        phases.locate_job_folder(flow, file, get_working_folder()), flow.job.progress_shown, sys.stderr, os.environ
-    )
+    folder = phases.locate_job_folder(flow, file, get_working_folder())
+    told = WorkflowProgress(folder, flow.job.progress_shown, sys.stderr, os.environ)
     nodes = node_allocation.find_node_allocation(flow.job.hosts, os.environ)
     code = phases.run_workflow(
         flow, file, get_working_folder(), os.environ, nodes, told.print_changes, find_piped_job()
     )  # fmt: skip
     if flow.job.notify:
-        EndNotice(flow.job).send_notice(code)
+        end = EndNotice(msgspec.structs.replace(flow.job, command=(str(file),)))
+        end.run_dir = str(folder)
+        end.send_notice(code)
     return code
 
 
@@ -319,6 +321,9 @@ class EndNotice:
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
+        self._cwd = ""
+        with suppress(OSError):  # it was removed, which is the reason of the end
+            self._cwd = os.getcwd()
         #: What is known of the run by then.
         self.run_dir = ""
         self.summary: RunSummary | None = None
@@ -332,7 +337,7 @@ class EndNotice:
         """
         from millrace.execution.user_notifier import UserNotifier, choose_wait, describe_command
 
-        facts = describe_command(self._job.command, os.getcwd(), self.run_dir)
+        facts = describe_command(self._job.command, self._cwd, self.run_dir)
         notifier = UserNotifier(self._job.notify, facts, partial(_print_message, self._job))
         notifier.send_notice({"event": "end", "exit_code": code, "message": message, "summary": self.summary})
         notifier.wait_for_commands(choose_wait(self._job, interrupted=code > 128))
