@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -231,6 +232,43 @@ def test_damaged_results_are_computed_again(made: StoreFolder) -> None:
     told = made.check(*search)
     assert "store: 0 of 10 records known" in told
     made.check(*search, known=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_damage_and_kills_give_no_wrong_byte(seed: int, script: StoreFolder) -> None:
+    """Five damaged stores and two writers that are killed, for each seed; a run uses the store, or goes on without it."""
+    choose = random.Random(seed)
+    store, expected = script.folder / "store", (script.folder / "q.faa").read_text().replace("A", "x")
+    command = ["--store", "store", "--batch", "1", "--verify", "0", "--input", "q.faa", "--output", "ours", "--"]
+    words = [sys.executable, "-m", "millrace", "run", "--slots", "2", *command, "./filter", "q.faa", "ours"]
+    told = []
+    for number in range(7):
+        if number < 5:
+            shutil.rmtree(store, ignore_errors=True)
+            subprocess.run(words, cwd=script.folder, check=True, capture_output=True)
+            file = choose.choice([path for path in (store / "candidates").rglob("*") if path.is_file()])
+            content = bytearray(file.read_bytes())
+            at = choose.randrange(len(content))
+            content[at : at + choose.choice((1, 200))] = choose.randbytes(1)
+            file.write_bytes(content)
+        else:
+            shutil.rmtree(store, ignore_errors=True)
+            process = subprocess.Popen(words, cwd=script.folder, stderr=subprocess.DEVNULL, start_new_session=True)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(choose.uniform(0.2, 1.5))
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        (script.folder / "ours").unlink(missing_ok=True)
+        done = subprocess.run(words, cwd=script.folder, capture_output=True, text=True)
+        told.append((done.returncode, "records known" in done.stderr, "store: not used" in done.stderr))
+        if done.returncode:
+            assert done.returncode == 2 and "is of another release" in done.stderr, done.stderr
+            shutil.rmtree(store)
+        else:
+            assert (script.folder / "ours").read_text() == expected, told
+    print(told)
 
 
 def test_store_that_breaks_while_it_is_written_is_left(made: StoreFolder) -> None:

@@ -156,7 +156,7 @@ def _digest_computation(plan: RunPlan, around: Sequence[bytes], store: SearchSto
         record_end=plan.job.record_end, fingerprints=prints,
     )  # fmt: skip
     parts = (
-        __version__, run_identity.digest_identity(run), _list_shown_paths(plan), sorted(_select_variables(plan).items()),
+        __version__, use.adapter, run_identity.digest_identity(run), _list_shown_paths(plan), sorted(_select_variables(plan).items()),
         sorted(use.env.items()), use.threads, [hashlib.sha256(each).hexdigest() for each in around],
     )  # fmt: skip
     return "results " + hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()

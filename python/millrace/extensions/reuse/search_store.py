@@ -185,7 +185,7 @@ class SearchStore:
                 "SELECT first, records, content FROM results WHERE search = (SELECT id FROM search WHERE key = ?)",
                 (key,),
             )
-            return rows.fetchall()
+            return [row for row in rows if tuple(map(type, row)) == (bytes, int, bytes)]
 
     def recall_results(self, key: str, contents: Iterable[bytes]) -> Iterator[KeptResult | None]:
         """Yield the results of batches by the digests of all their records; None: it is damaged, or gone."""
@@ -193,17 +193,19 @@ class SearchStore:
             now = time.time()
             for content in contents:
                 row = tables.execute(
-                    "SELECT first, records, blocks, checksum, results.rowid, used FROM results JOIN search ON id = search"
+                    "SELECT first, records, blocks, checksum, results.rowid FROM results JOIN search ON id = search"
                     " WHERE key = ? AND content = ?",
                     (key, content),
                 ).fetchone()
-                kept = row and KeptResult(content, *row[:3])
+                is_whole = row is not None and tuple(map(type, row[:3])) == (bytes, int, bytes)
+                kept = KeptResult(content, *row[:3]) if is_whole else None
                 if not kept or row[3] != _digest_result(key, kept):
                     yield None
                     continue
                 yield kept
-                if not self.read_only and row[5] < now - USE_GRAIN_SECONDS:
-                    tables.execute("UPDATE results SET used = ? WHERE rowid = ?", (now, row[4]))
+                if not self.read_only:
+                    old = now - USE_GRAIN_SECONDS
+                    tables.execute("UPDATE results SET used = ? WHERE rowid = ? AND used < ?", (now, row[4], old))
 
     def keep_results(self, key: str, kept: Iterable[KeptResult]) -> None:
         """Keep the results of batches, in place of what was kept of them."""
