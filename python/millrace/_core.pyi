@@ -159,6 +159,13 @@ class Reader:
     def skip(self, n_records: int) -> Batch | None:
         """Pass over the next ``n_records``, or as many as there are; None at the end of the input."""
 
+    def digest_records(self) -> bytes:
+        """Pass over all records that are left, and return a digest of 16 bytes of each, one after the other.
+
+        Raises:
+            As `cut`, also if whole records came before.
+        """
+
     @property
     def records(self) -> int:
         """Ordinal of the next record, from 0. Does not wait for a cut in another thread."""

@@ -111,13 +111,13 @@ def test_store_finds_a_run_by_what_it_computes(tmp_path: Path, monkeypatch: pyte
     one, two = Site(tmp_path / "one"), Site(tmp_path / "two")
     share_tool((one, two))
     kill_halfway(one)
-    assert len(list(store.iterdir())) == 1
+    assert len(list(store.glob("*.millrace"))) == 1
     if content == "other":
         two.write_input("C")
     code, said = two.run()
     assert code == 0, said
     assert ("goes on here" in said) == (content == "same")
-    assert len(list(store.iterdir())) == (content == "other"), "a run that is done leaves nothing there"
+    assert len(list(store.glob("*.millrace"))) == (content == "other"), "a run that is done leaves none there"
     if content == "same":
         assert two.output.read_bytes() == two.expected
 
@@ -125,7 +125,7 @@ def test_store_finds_a_run_by_what_it_computes(tmp_path: Path, monkeypatch: pyte
 def test_run_in_the_store_that_all_may_write_is_refused(site: Site) -> None:
     site.options = (*site.options, "--store", "../store")
     kill_halfway(site, n_executions=6)
-    [run_dir] = (site.folder.parent / "store").iterdir()
+    [run_dir] = (site.folder.parent / "store").glob("*.millrace")
     run_dir.chmod(0o777)
     code, said = site.run()
     assert code == 2 and f"{run_dir.name}: can be written by every user" in said, said

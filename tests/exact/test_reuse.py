@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -10,12 +11,13 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from changed_databases import CHANGES, SequenceMaker, make_database, write_records
-from tool_batches import need
+from tool_batches import cut, need
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")]
 
@@ -95,31 +97,33 @@ def test_changed_database_is_searched_where_it_is_new(made: StoreFolder) -> None
 @pytest.mark.slow
 def test_search_that_is_not_kept_says_why_and_is_right(made: StoreFolder) -> None:
     told = made.check("blastp", "-query", "q.faa", "-db", "march", "-ungapped", "-comp_based_stats", "F")
-    assert "store: not used: what a query finds depends on the others in its pass" in told
+    assert "store: " not in told
     told = made.check(
         "blastp", "-query", "q.faa", "-db", "march", "-subject_besthit", "-soft_masking", "true", "-dbsize", "9"
     )
     assert "store: not used" not in told
-    told = made.check("psiblast", "-query", "q.faa", "-db", "march", "-outfmt", "6")
-    assert "store: not used: what psiblast finds for a query" in told
+    made.check("psiblast", "-query", "q.faa", "-db", "march", "-outfmt", "6")
+    told = made.check("psiblast", "-query", "q.faa", "-db", "march", "-outfmt", "6", known=10)
+    assert "store: 10 of 10 records known" in told
 
 
 def test_lost_candidates_are_noticed_and_dropped(made: StoreFolder) -> None:
     search = ("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
     made.check(*search)
     with closing(sqlite3.connect(made.folder / "store" / "candidates" / "candidates.sqlite")) as tables, tables:
-        from millrace.extensions.reuse.candidate_store import _compute_checksum
+        from millrace.extensions.reuse.search_store import _compute_checksum
 
-        (key,) = tables.execute("SELECT key FROM search").fetchone()
+        (key,) = tables.execute("SELECT key FROM search JOIN candidates ON id = search").fetchone()
         for query, entries, depth in tables.execute("SELECT query, entries, depth FROM candidates").fetchall():
             tables.execute(
                 "UPDATE candidates SET found = ?, checksum = ? WHERE query = ?",
                 (b"", _compute_checksum(key, query, entries, depth, b""), query),
             )
-    told = made.run(*search, "-out", "ours", expect=5)
-    assert "candidates of a query are missing" in told and "of 10 queries, is dropped" in told
-    made.check(*search, known=0)
-    made.check(*search, known=9)
+    other = (*search[:-1], "7")  # what it writes is not known
+    told = made.run(*other, "-out", "ours", expect=5)
+    assert "candidates of a query are missing" in told and "of 10 queries, and all results in it, are dropped" in told
+    made.check(*other, known=0)
+    made.check(*search[:-1], "0", known=9)
 
 
 @pytest.mark.slow
@@ -128,13 +132,143 @@ def test_damaged_store_is_not_used(made: StoreFolder) -> None:
     made.check(*search)
     (entries,) = (made.folder / "store" / "candidates" / "entries").iterdir()
     entries.write_bytes(entries.read_bytes()[:-1])
-    made.check(*search, known=0)
-    made.check(*search, known=0)  # the set is there, and stays damaged
+    made.check(*search[:-1], "7", known=0)
+    made.check(*search[:-1], "0", known=0)  # the set is there, and stays damaged
     file = made.folder / "store" / "candidates" / "candidates.sqlite"
     file.write_bytes(b"x" * 4096)
     assert f"store: not used: {made.folder}/store/candidates/candidates.sqlite: file is not a database" in made.check(
         *search
     )
+
+
+#: Commands, with the names of the files that they read and write.
+KEPT_TOOLS = {
+    "hmmscan": ("hmmscan", "--tblout", "table", "-o", "report", "models.hmm", "q.faa"),
+    "diamond": ("diamond", "blastp", "--quiet", "-q", "q.faa", "-d", "known", "-o", "report"),
+}
+
+
+@pytest.mark.parametrize("tool", KEPT_TOOLS)
+def test_results_of_whole_batches_are_known(tool: str, made: StoreFolder, data: Path) -> None:
+    folder, command = made.folder, KEPT_TOOLS[tool]
+    need(tool)
+    queries = cut((data / "proteins_queries.faa").read_bytes(), "fasta")
+    (folder / "q.faa").write_bytes(b"".join(queries[:10]))
+    _make_tool_database(tool, data, folder, 40)
+
+    def check(known: str) -> None:
+        told = made.run(*command)
+        outputs = {name: _read_without_date(folder / name) for name in ("report", "table") if name in command}
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        assert {name: _read_without_date(folder / name) for name in outputs} == outputs
+        assert (re.findall(r"store: (.*) records known", told) or [""])[0] == known
+
+    check("")
+    check("10 of 10")
+    (folder / "q.faa").write_bytes(b"".join(queries[:14]))
+    check("10 of 14")
+    check("14 of 14")
+    _make_tool_database(tool, data, folder, 39)
+    check("")
+
+
+def _make_tool_database(tool: str, data: Path, folder: Path, n: int) -> None:
+    if tool == "hmmscan":
+        models = (data / "profiles.hmm").read_text().split("//\n")[:n]
+        (folder / "models.hmm").write_text("".join(f"{each}//\n" for each in models))
+        command = ["hmmpress", "-f", "models.hmm"]
+    else:
+        (folder / "known.faa").write_bytes(b"".join(cut((data / "proteins_db.faa").read_bytes(), "fasta")[: 10 * n]))
+        command = ["diamond", "makedb", "--quiet", "--in", "known.faa", "-d", "known"]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def _read_without_date(path: Path) -> bytes:
+    return re.sub(rb"(?m)^# Date:.*\n|^# CPU time:.*\n|^# Mc/sec:.*\n", b"", path.read_bytes())
+
+
+@pytest.fixture
+def script(made: StoreFolder) -> StoreFolder:
+    """A filter that replaces letters as a file says that its command does not name."""
+    (made.folder / "hidden").write_text("s/A/x/g")
+    (made.folder / "filter").write_text('#!/bin/sh\nsed "$(cat hidden)" "$1" > "$2"\n')
+    (made.folder / "filter").chmod(0o755)
+    return made
+
+
+def _run_script(script: StoreFolder, *options: str, expect: int = 0) -> str:
+    command = [sys.executable, "-m", "millrace", "run", "--slots", "2", "--store", "store", "--batch", "2", *options]
+    words = [*command, "--input", "q.faa", "--output", "ours", "--", "./filter", "q.faa", "ours"]
+    done = subprocess.run(words, cwd=script.folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == expect, done.stderr
+    return done.stderr
+
+
+def test_unknown_program_that_writes_the_same_is_known(script: StoreFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run_script(script)
+    assert "store: 8 of 10 records known" in _run_script(script)
+    assert (script.folder / "ours").read_text() == (script.folder / "q.faa").read_text().replace("A", "x")
+    monkeypatch.setenv("ANY_VARIABLE", "1")
+    assert "records known" not in _run_script(script)
+    (script.folder / "filter").write_text('#!/bin/sh\nexec sed "$(cat hidden)" "$1" > "$2"\n')
+    assert "records known" not in _run_script(script)
+
+
+@pytest.mark.parametrize("options", [(), ("--verify", "0")], ids=["verified", "unverified"])
+def test_program_that_writes_other_bytes_is_noticed(script: StoreFolder, options: Sequence[str]) -> None:
+    _run_script(script)
+    (script.folder / "hidden").write_text("s/A/y/g")
+    told = _run_script(script, *options, expect=5)
+    assert "other bytes" in told and "of 5 batches, and all results in it, are dropped" in told
+    assert "records known" not in _run_script(script, *options)
+    assert (script.folder / "ours").read_text() == (script.folder / "q.faa").read_text().replace("A", "y")
+
+
+def test_damaged_results_are_computed_again(made: StoreFolder) -> None:
+    search = ("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
+    made.check(*search)
+    with closing(sqlite3.connect(made.folder / "store" / "candidates" / "candidates.sqlite")) as tables, tables:
+        tables.execute("UPDATE results SET blocks = substr(blocks, 2)")
+    told = made.check(*search)
+    assert "store: 0 of 10 records known" in told
+    made.check(*search, known=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_damage_and_kills_give_no_wrong_byte(seed: int, script: StoreFolder) -> None:
+    """Five damaged stores and two writers that are killed, for each seed; a run uses the store, or goes on without it."""
+    choose = random.Random(seed)
+    store, expected = script.folder / "store", (script.folder / "q.faa").read_text().replace("A", "x")
+    command = ["--store", "store", "--batch", "1", "--verify", "0", "--input", "q.faa", "--output", "ours", "--"]
+    words = [sys.executable, "-m", "millrace", "run", "--slots", "2", *command, "./filter", "q.faa", "ours"]
+    told = []
+    for number in range(7):
+        if number < 5:
+            shutil.rmtree(store, ignore_errors=True)
+            subprocess.run(words, cwd=script.folder, check=True, capture_output=True)
+            file = choose.choice([path for path in (store / "candidates").rglob("*") if path.is_file()])
+            content = bytearray(file.read_bytes())
+            at = choose.randrange(len(content))
+            content[at : at + choose.choice((1, 200))] = choose.randbytes(1)
+            file.write_bytes(content)
+        else:
+            shutil.rmtree(store, ignore_errors=True)
+            process = subprocess.Popen(words, cwd=script.folder, stderr=subprocess.DEVNULL, start_new_session=True)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(choose.uniform(0.2, 1.5))
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        (script.folder / "ours").unlink(missing_ok=True)
+        done = subprocess.run(words, cwd=script.folder, capture_output=True, text=True)
+        told.append((done.returncode, "records known" in done.stderr, "store: not used" in done.stderr))
+        if done.returncode:
+            assert done.returncode == 2 and "is of another release" in done.stderr, done.stderr
+            shutil.rmtree(store)
+        else:
+            assert (script.folder / "ours").read_text() == expected, told
+    print(told)
 
 
 def test_store_that_breaks_while_it_is_written_is_left(made: StoreFolder) -> None:
@@ -192,7 +326,7 @@ def test_run_killed_with_a_store_resumes(made: StoreFolder) -> None:
     made.run(*search, "-out", "ours")
     subprocess.run([need("blastp"), *search[1:], "-out", "serial"], cwd=made.folder, check=True)
     assert (made.folder / "ours").read_bytes() == (made.folder / "serial").read_bytes()
-    made.check(*search, known=9)
+    made.check(*search, known=10)
 
 
 @pytest.mark.slow
@@ -218,9 +352,11 @@ def test_changes_of_a_database_give_the_serial_bytes(
         )
         queries = [*queries, maker.make_relative()]
         write_records(tmp_path / "q.faa", queries, "q")
-        place.check(
+        command = (
             program, "-query", "q.faa", "-db", f"db{change}", "-outfmt", choose(["0", "5", "6", "7", "15"]),
             "-evalue", choose(["1e-20", "1e-3", "1e-3", "10", "11"]), "-max_target_seqs", choose(["2", "25", "500"]),
         )  # fmt: skip
+        place.check(*command)
+        place.check(*command, known=len(queries))
         for file in tmp_path.glob(f"db{change}*"):
             file.unlink()

@@ -85,6 +85,24 @@ def test_each_format_is_cut_into_its_records(record_format: str, tmp_path: Path)
         assert [batch.cost for batch, _ in cut] == [len(record) for record in records]
 
 
+@pytest.mark.parametrize("record_format", RECORDS)
+def test_digest_of_a_record_is_that_of_its_bytes_alone(record_format: str, tmp_path: Path) -> None:
+    """Wherever it stands in the input, compressed or not, and however it was read."""
+    records = RECORDS[record_format]
+    path = tmp_path / "input"
+    alone = []
+    for record in records:
+        path.write_bytes(record)
+        alone.append(reader([path], record_format).digest_records())
+    assert {len(digest) for digest in alone} == {16} and len(set(alone)) == len(set(records))
+    path.write_bytes(gzip.compress(b"".join(records)))
+    assert reader([path], record_format).digest_records() == b"".join(alone)
+    long = b">a\n" + b"ACGT" * 100_000 + b"\n"
+    path.write_bytes(long + b">b\nAC\n" + long)
+    found = reader([path]).digest_records()
+    assert found[:16] == found[32:] != found[16:32]
+
+
 def test_table_names_the_formats_of_the_reader(tmp_path: Path) -> None:
     assert RECORDS.keys() | BELOW_A_HEADER.keys() == record_formats.FORMATS.keys() - {"files"}
     assert {name for name, known in record_formats.FORMATS.items() if known.has_header} == BELOW_A_HEADER.keys()

@@ -81,6 +81,11 @@ impl Reader {
         self.run(py, |reader| reader.skip(n_records))
     }
 
+    fn digest_records(&self, py: Python<'_>) -> PyResult<Cow<'static, [u8]>> {
+        py.detach(|| lock(&self.reader).digest_records().map(|found| Cow::Owned(found.into_flattened())))
+            .map_err(|error| to_python(py, error))
+    }
+
     #[getter]
     fn records(&self) -> u64 {
         lock(&self.seen).records

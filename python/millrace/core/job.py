@@ -47,7 +47,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     slots: Slots | None = None
     run_dir: str = ""
     #: Folder with run directories that are found by what they compute (``run_dir`` takes precedence), and with what
-    #: earlier searches have found (``docs/reuse.md``).
+    #: earlier runs have computed (``docs/reuse.md``).
     store: str = ""
     work_dir: str = ""
     fresh: bool = False

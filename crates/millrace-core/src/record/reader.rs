@@ -25,6 +25,9 @@ const MAX_SCANT: usize = 4 << 20;
 /// Bytes kept of the end of a source: the longest end line with its newlines fits.
 const TAIL: usize = 12;
 
+/// Bytes of the digest of a record.
+const DIGEST_BYTES: usize = 16;
+
 /// Where a batch ends: with the record that reaches one of these; 0 is no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
@@ -254,12 +257,32 @@ impl Reader {
         self.batch(Limits { records: n_records, ..Limits::default() }, None)
     }
 
+    /// Passes over all records that are left, and returns a digest of the bytes of each (BLAKE3).
+    ///
+    /// # Errors
+    /// As [`Reader::cut`], also if whole records came before.
+    pub fn digest_records(&mut self) -> Result<Vec<[u8; DIGEST_BYTES]>, Error> {
+        let mut found = Vec::new();
+        loop {
+            let mut hasher = blake3::Hasher::new();
+            let limits = Limits { records: 1, ..Limits::default() };
+            if self.fill_pass(Pass { hasher: Some(&mut hasher), ..Pass::new(limits) }, None)?.is_none() {
+                return Ok(found);
+            }
+            let mut digest = [0; DIGEST_BYTES];
+            hasher.finalize_xof().fill(&mut digest);
+            found.push(digest);
+        }
+    }
+
     fn batch(&mut self, limits: Limits, dest: Option<&Path>) -> Result<Option<Batch>, Error> {
+        self.fill_pass(Pass::new(limits), dest)
+    }
+
+    fn fill_pass<'a>(&mut self, mut pass: Pass<'a>, dest: Option<&'a Path>) -> Result<Option<Batch>, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let mut pass =
-            Pass { limits, full: false, dest: None, batch: Batch::default(), size: 0, crc32c: 0, cost: 0, content: 0 };
         let result =
             self.open_pass(&mut pass, dest).and_then(|more| if more { self.fill_batch(&mut pass) } else { Ok(()) });
         let result = match result {
@@ -527,6 +550,8 @@ struct Pass<'a> {
     /// Cost of the unfinished record, and its letters that count.
     cost: u64,
     content: u64,
+    /// Gets all bytes of records.
+    hasher: Option<&'a mut blake3::Hasher>,
 }
 
 struct Dest<'a> {
@@ -535,6 +560,11 @@ struct Dest<'a> {
 }
 
 impl Pass<'_> {
+    fn new(limits: Limits) -> Self {
+        let batch = Batch::default();
+        Self { limits, full: false, dest: None, batch, size: 0, crc32c: 0, cost: 0, content: 0, hasher: None }
+    }
+
     /// Begins with the header of the source.
     fn begin(&mut self, header: &[u8]) -> Result<(), Error> {
         self.batch.header = header.len() as u64;
@@ -565,6 +595,9 @@ impl Pass<'_> {
         }
         self.crc32c = crc32c::crc32c_append(self.crc32c, rest);
         self.size += piece.len() as u64;
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(piece);
+        }
         self.write(piece)
     }
 

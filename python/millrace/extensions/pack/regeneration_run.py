@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +21,7 @@ from millrace.adapters import registry
 from millrace.adapters.adapter_base import FragmentingAdapter
 from millrace.core.errors import ExitCode, RefusedError
 from millrace.core.job import JobSpec
-from millrace.core.tasks import SearchTask, encode_task_kind
+from millrace.core.tasks import SearchTask, WholeTask, encode_task_kind
 from millrace.core.text_format import escape_unprintable
 from millrace.core.tool_use import ArgumentToken, DatabaseArg, InputArg, OutputArg, ToolUse, UserCommand
 from millrace.execution import plan_execution
@@ -237,13 +238,32 @@ def has_current_hits(plan: RunPlan) -> bool:
     return False
 
 
-def write_search_journal(plan: RunPlan, batches: Iterable[tuple[QueryBatch, bytes]]) -> None:
-    """Make a run directory in which the searches of ``batches`` are done; see ``ResultCodec.format_search_blocks``."""
+class BatchResult(NamedTuple):
+    """The outputs of a batch of records that need not be computed."""
+
+    first: int
+    last: int
+    #: Bytes and checksum of the batch.
+    digest: tuple[int, int]
+    #: Stream, name and bytes of each block.
+    blocks: Sequence[tuple[int, bytes, bytes]]
+
+
+def write_search_journal(
+    plan: RunPlan, batches: Iterable[tuple[QueryBatch, bytes]], results: Iterable[BatchResult] = ()
+) -> None:
+    """Make a run directory in which the searches of ``batches`` are done, and ``results`` are there.
+
+    See ``ResultCodec.format_search_blocks``.
+    """
     rundir = RunDir(plan.run_dir)
     rundir.path.mkdir(compute_run_dir_mode(plan), exist_ok=True)
     run_id = os.urandom(16)
     rundir.journal.unlink(missing_ok=True)  # of a start that was killed here
-    _append_search_blocks(_core.Journal.create(rundir.journal, run_id), batches)
+    journal = _core.Journal.create(rundir.journal, run_id)
+    for each in results:
+        journal.append_task(each.first, each.last, encode_task_kind(WholeTask()), [each.digest], each.blocks)
+    _append_search_blocks(journal, batches)
     _write_manifest(plan, run_id)
 
 
@@ -283,7 +303,8 @@ def _write_manifest(plan: RunPlan, run_id: bytes) -> None:
     RunDir(plan.run_dir).write_manifest(
         RunManifest(
             version=VERSION, millrace=__version__, run_id=run_id.hex(), argv=command.argv, cwd=str(command.cwd),
-            exe=str(command.exe), use=plan.use, record_start="", record_end="", fingerprints=plan.fingerprints,
+            exe=str(command.exe), use=plan.use, record_start=plan.job.record_start, record_end=plan.job.record_end,
+            fingerprints=plan.fingerprints,
             world=dependency_files.digest_file_states(plan.use, command),
         )
     )  # fmt: skip

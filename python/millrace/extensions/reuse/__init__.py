@@ -1,5 +1,6 @@
-"""Candidates of earlier searches, kept in a store: what is still known is not searched again.
+"""Results and candidates of earlier runs, kept in a store: what is still known is not computed again.
 
-``candidate_store`` keeps them, ``sequence_digests`` knows queries and entries by their sequences, and ``store_run`` has a
+``search_store`` keeps them. ``known_results`` knows the results of whole batches by their records, and
+``known_candidates`` those of searches by the sequences of queries and entries (``sequence_digests``). ``store_run`` has a
 run begin with what is known and keeps what it finds. ``docs/reuse.md`` says why the output stays exact.
 """

@@ -1,9 +1,12 @@
-"""Digests of the sequences of queries and of database entries: names, order and volumes do not matter."""
+"""Digests of the sequences of queries and of database entries, and of whole files that a result depends on.
+
+Of sequences, names, order and volumes do not matter.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from millrace.core.tool_use import BlastDatabase, UserCommand
@@ -62,12 +65,33 @@ def digest_entries(
         lines = read_blastdbcmd_lines(about, command, "%s")
         return b"".join(digest_sequence(line.translate(None, _WHITESPACE)) for line in lines)
 
-    return _get_cached_digests([find_blastdbcmd(command), *files], cache, read, save=save)
+    return _get_cached_digests("entries", [find_blastdbcmd(command), *files], cache, read, save=save)
 
 
-def _get_cached_digests(files: Iterable[Path | str], cache: Path, read: Callable[[], bytes], *, save: bool) -> bytes:
+def digest_files(files: Sequence[Path], cache: Path, *, save: bool = True) -> list[str]:
+    """Return the digest of the content of each file; ``cache`` and ``save`` as in ``digest_entries``.
+
+    Raises:
+        OSError: One cannot be read.
+    """
+
+    def read() -> bytes:
+        found = []
+        for path in files:
+            with path.open("rb") as file:
+                found.append(hashlib.file_digest(file, "sha256").digest()[:DIGEST_BYTES])
+        return b"".join(found)
+
+    digests = _get_cached_digests("files", files, cache, read, save=save) if files else b""
+    return [digests[at : at + DIGEST_BYTES].hex() for at in range(0, len(digests), DIGEST_BYTES)]
+
+
+def _get_cached_digests(
+    kind: str, files: Iterable[Path | str], cache: Path, read: Callable[[], bytes], *, save: bool
+) -> bytes:
+    """Return digests of one kind, as they were read of the same files, or as ``read`` returns them now."""
     before = read_file_states(files)
-    name = hashlib.sha256(encode_json([known_databases.VERSION, *before])).hexdigest()[:32]
+    name = hashlib.sha256(encode_json([known_databases.VERSION, kind, *before])).hexdigest()[:32]
     place = cache / name
     if before and place.exists():
         content = place.read_bytes()

@@ -1,7 +1,8 @@
-"""The store of candidates: a folder with one database of SQLite and the entries of databases that were searched.
+"""The store of searches: a folder with one database of SQLite and the entries of databases that were searched.
 
-A row has the candidates of one query in one set of entries, as numbers among the sorted digests of the set, with the
-depth down to which they are all there. Each row and each set has a checksum: what is damaged counts as unknown.
+A row of candidates has those of one query in one set of entries, as numbers among the sorted digests of the set, with
+the depth down to which they are all there. A row of results has what a tool wrote for one batch of records. Each row and
+each set has a checksum: what is damaged counts as unknown.
 Several runs may read and write at the same time; a run that is killed leaves the store as it was before.
 """
 
@@ -45,7 +46,15 @@ CREATE TABLE IF NOT EXISTS candidates (
     checksum BLOB NOT NULL, used REAL NOT NULL, PRIMARY KEY (search, query)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS used ON candidates (used);
+CREATE TABLE IF NOT EXISTS results (
+    search INTEGER NOT NULL, content BLOB NOT NULL, first BLOB NOT NULL, records INTEGER NOT NULL, blocks BLOB NOT NULL,
+    checksum BLOB NOT NULL, used REAL NOT NULL, UNIQUE (search, content)
+);
+CREATE INDEX IF NOT EXISTS results_used ON results (used);
 """
+
+#: Tables whose rows go when they were not used for longest.
+_EVICTED = ("candidates", "results")
 
 
 class KeptCandidates(NamedTuple):
@@ -58,16 +67,18 @@ class KeptCandidates(NamedTuple):
     depth: float
 
 
-class StoreFigures(NamedTuple):
-    """What a store holds."""
+class KeptResult(NamedTuple):
+    """What a tool wrote for a batch of records."""
 
-    searches: int
-    queries: int
-    bytes: int
-    damaged: int
+    #: Digest of the bytes of all its records, and of those of the first one.
+    content: bytes
+    first: bytes
+    n_records: int
+    #: Its outputs, compressed.
+    blocks: bytes
 
 
-class CandidateStore:
+class SearchStore:
     """An open store in ``folder``, within the user's store; both are made if they are missing.
 
     Args:
@@ -160,38 +171,73 @@ class CandidateStore:
         if not (self._sets / name.hex()).exists():
             replace_file(self._sets / name.hex(), entries, 0o600)
         with self._connect() as tables:
-            tables.execute("INSERT OR IGNORE INTO search (key) VALUES (?)", (key,))
-            (search,) = tables.execute("SELECT id FROM search WHERE key = ?", (key,)).fetchone()
-            now = time.time()
+            search, now = _add_search(tables, key), time.time()
             tables.executemany(
                 "INSERT OR REPLACE INTO candidates VALUES (?, ?, ?, ?, ?, ?, ?)",
                 ((search, query, name, depth, (packed := _encode_steps(numbers)), _compute_checksum(key, query, name, depth, packed), now)
                  for query, numbers in found.items()),
             )  # fmt: skip
 
-    def forget_search(self, key: str) -> int:
-        """Drop all that is kept of a search, as it cannot be relied on; return the number of queries."""
+    def list_results(self, key: str) -> list[tuple[bytes, int, bytes]]:
+        """List the batches whose results are kept: digest of the first record, number of records, and digest of all."""
         with self._connect() as tables:
-            done = tables.execute("DELETE FROM candidates WHERE search = (SELECT id FROM search WHERE key = ?)", (key,))
-            return done.rowcount
+            rows = tables.execute(
+                "SELECT first, records, content FROM results WHERE search = (SELECT id FROM search WHERE key = ?)",
+                (key,),
+            )
+            return [row for row in rows if tuple(map(type, row)) == (bytes, int, bytes)]
 
-    def evict(self, max_bytes: int) -> int:
-        """Drop the rows that were not used for longest until the store takes ``max_bytes`` at most; return how many."""
-        dropped = 0
+    def recall_results(self, key: str, contents: Iterable[bytes]) -> Iterator[KeptResult | None]:
+        """Yield the results of batches by the digests of all their records; None: it is damaged, or gone."""
+        with self._connect() as tables:
+            now = time.time()
+            for content in contents:
+                row = tables.execute(
+                    "SELECT first, records, blocks, checksum, results.rowid FROM results JOIN search ON id = search"
+                    " WHERE key = ? AND content = ?",
+                    (key, content),
+                ).fetchone()
+                is_whole = row is not None and tuple(map(type, row[:3])) == (bytes, int, bytes)
+                kept = KeptResult(content, *row[:3]) if is_whole else None
+                if not kept or row[3] != _digest_result(key, kept):
+                    yield None
+                    continue
+                yield kept
+                if not self.read_only:
+                    old = now - USE_GRAIN_SECONDS
+                    tables.execute("UPDATE results SET used = ? WHERE rowid = ? AND used < ?", (now, row[4], old))
+
+    def keep_results(self, key: str, kept: Iterable[KeptResult]) -> None:
+        """Keep the results of batches, in place of what was kept of them."""
+        with self._connect() as tables:
+            search, now = _add_search(tables, key), time.time()
+            tables.executemany(
+                "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((search, *each, _digest_result(key, each), now) for each in kept),
+            )
+
+    def forget_search(self, key: str) -> int:
+        """Drop all that is kept of a search, as it cannot be relied on; return the number of queries, or batches.
+
+        All results go, too: some may have been computed from it.
+        """
+        with self._connect() as tables:
+            mine = "WHERE search = (SELECT id FROM search WHERE key = ?)"
+            (n_results,) = tables.execute(f"SELECT count(*) FROM results {mine}", (key,)).fetchone()
+            n_queries = tables.execute(f"DELETE FROM candidates {mine}", (key,)).rowcount
+            tables.execute("DELETE FROM results")
+        return int(n_results) + n_queries
+
+    def evict(self, max_bytes: int) -> None:
+        """Drop the rows that were not used for longest until the store takes ``max_bytes`` at most."""
         while self.count_bytes() > max_bytes:
             with self._connect() as tables:
-                (rows,) = tables.execute("SELECT count(*) FROM candidates").fetchone()
-                done = tables.execute(
-                    "DELETE FROM candidates WHERE (search, query) IN (SELECT search, query FROM candidates ORDER BY used LIMIT ?)",
-                    (max(1, rows // 4),),
-                )
-                dropped += done.rowcount
+                n_dropped = sum(_drop_oldest_quarter(tables, name) for name in _EVICTED)
             self._drop_unused_entries()
-            if not rows:
+            if not n_dropped:
                 break
             with closing(sqlite3.connect(self._file, timeout=WAIT_SECONDS, isolation_level=None)) as tables:
                 tables.execute("VACUUM")
-        return dropped
 
     def _drop_unused_entries(self) -> None:
         with self._connect() as tables:
@@ -207,22 +253,19 @@ class CandidateStore:
         """Return the bytes of all files of the store."""
         return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(self.folder) for name in names)
 
-    def summarize(self) -> StoreFigures:
-        """Count what the store holds, and check every row and set."""
-        damaged, sets = 0, {}
-        with self._connect() as tables:
-            (searches,) = tables.execute("SELECT count(*) FROM search").fetchone()
-            rows = tables.execute(
-                "SELECT key, query, entries, depth, found, checksum FROM candidates JOIN search ON search.id = search"
-            )
-            n = 0
-            for key, *row in rows:
-                n += 1
-                name = bytes(row[1])
-                if name not in sets:
-                    sets[name] = self.read_entries(name) is not None
-                damaged += not (sets[name] and _decode_rows(key, [row]))
-        return StoreFigures(searches, n, self.count_bytes(), damaged)
+
+def _add_search(tables: sqlite3.Connection, key: str) -> int:
+    """Return the number of a search, which is added if it is not there."""
+    tables.execute("INSERT OR IGNORE INTO search (key) VALUES (?)", (key,))
+    return int(tables.execute("SELECT id FROM search WHERE key = ?", (key,)).fetchone()[0])
+
+
+def _drop_oldest_quarter(tables: sqlite3.Connection, name: str) -> int:
+    """Drop the quarter of the rows of a table that was not used for longest; return how many."""
+    keys = "search, query" if name == "candidates" else "search, content"
+    (n_rows,) = tables.execute(f"SELECT count(*) FROM {name}").fetchone()
+    oldest = f"SELECT {keys} FROM {name} ORDER BY used LIMIT ?"
+    return tables.execute(f"DELETE FROM {name} WHERE ({keys}) IN ({oldest})", ((n_rows + 3) // 4,)).rowcount
 
 
 def name_entries(sorted_digests: bytes) -> bytes:
@@ -246,6 +289,11 @@ def _decode_rows(key: str, rows: Iterable[Sequence[object]]) -> dict[bytes, Kept
 def _compute_checksum(key: str, query: bytes, entries: bytes, depth: float, packed: bytes) -> bytes:
     text = b"\0".join((key.encode(), query.hex().encode(), entries.hex().encode(), repr(depth).encode(), packed))
     return hashlib.sha256(text).digest()[:8]
+
+
+def _digest_result(key: str, kept: KeptResult) -> bytes:
+    text = b"\0".join((key.encode(), kept.content.hex().encode(), kept.first.hex().encode(), b"%d" % kept.n_records))
+    return hashlib.sha256(text + b"\0" + kept.blocks).digest()[:16]
 
 
 def _encode_steps(numbers: Sequence[int]) -> bytes:

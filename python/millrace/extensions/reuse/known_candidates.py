@@ -1,0 +1,281 @@
+"""Candidates of searches, known by the sequences of queries and entries: only new entries are searched.
+
+A batch of known queries waits for the search of new entries alone, and for its finish.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from millrace import _core
+from millrace.adapters import registry
+from millrace.adapters.adapter_base import NUL, ReusableSearch, ReusingAdapter
+from millrace.adapters.blast.backend import BACKEND, format_hit_lists
+from millrace.core.journal_blocks import map_blocks
+from millrace.core.tasks import SearchTask, decode_task_kind
+from millrace.core.text_format import format_count
+from millrace.core.tool_use import BlastDatabase, ToolUse
+from millrace.extensions.pack.regeneration_run import treat_as_one_fragment
+from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, cut_query_batches
+from millrace.extensions.reuse.search_store import SearchStore
+from millrace.extensions.reuse.sequence_digests import DIGEST_BYTES, digest_entries, digest_queries
+from millrace.node.batch_files import open_reader
+from millrace.planning.run_plan import RunPlan
+from millrace.rundir.paths import RunDir
+
+#: Share of the known queries that are searched again all the same, to see that nothing is missing.
+SAMPLE_SHARE = 0.01
+
+#: Share of new entries above which a query is searched whole: there is little to gain.
+MAX_NEW_SHARE = 0.5
+
+#: Most queries of a batch that is known, and batches of each slot at least.
+MAX_BATCH_QUERIES, MIN_SLOT_BATCHES = 200, 4
+
+
+class KnownSearch(NamedTuple):
+    """What is known of a search before it begins."""
+
+    #: The plan of the search in fragments.
+    plan: RunPlan
+    search: ReusableSearch
+    #: Digest of each query.
+    queries: Sequence[bytes]
+    #: Digests of the entries, in their order.
+    entries: bytes
+    #: Ordinals of the candidates of each known query that is searched, and the depth down to which these are all there.
+    kept: Mapping[bytes, Sequence[int]]
+    depth: float
+    #: Ranges of the entries in which the known queries were not searched.
+    new: Sequence[tuple[int, int]]
+
+
+def _describe_search(plan: RunPlan) -> ReusableSearch:
+    """Describe the search of a plan in fragments.
+
+    Raises:
+        NotPackableError: Its candidates are not kept; says why.
+    """
+    search = _find_reusing_adapter(plan).describe_reusable_search(plan.use, plan.command.resolved_command)
+    if search.why_not:
+        raise NotPackableError(search.why_not)
+    return search
+
+
+def _find_reusing_adapter(plan: RunPlan) -> ReusingAdapter:
+    adapter = registry.find_adapter(plan.command.argv[0])
+    if not isinstance(adapter, ReusingAdapter):
+        raise NotPackableError(f"candidates of {plan.command.argv[0]} are not kept")
+    return adapter
+
+
+def find_known_candidates(plan: RunPlan, store: SearchStore, searched: Sequence[bool] | None) -> KnownSearch:
+    """Find what the store knows of the queries of a plan.
+
+    Args:
+        searched: Whether each query is searched at all; None: all are.
+
+    Raises:
+        NotPackableError: Candidates of such a search are not kept, the entries of the database cannot be listed, or the queries cannot be told apart.
+        CorruptError: The store is damaged.
+        OSError: A file cannot be read.
+    """
+    plan = _cut_database(plan)
+    search = _describe_search(plan)
+    use, command = plan.use, plan.command.resolved_command
+    about = use.fragmented.about if use.fragmented else None
+    assert isinstance(about, BlastDatabase)  # which alone a reusing adapter searches
+    entries = digest_entries(about, command, use.databases, store.folder / "databases", save=not store.read_only)
+    queries = digest_queries(command.cwd / use.inputs[0].path)
+    counted = open_reader([str(command.cwd / use.inputs[0].path)], use.inputs[0]).skip(1 << 62)
+    if len(queries) != (counted.records if counted else 0):
+        raise NotPackableError("the records of the queries could not be told apart")
+    wanted = queries if searched is None else [query for query, here in zip(queries, searched, strict=True) if here]
+    kept = store.recall_candidates(search.key, wanted, search.needed_depth)
+    before = store.read_entries(next(iter(kept.values())).entries) if kept else None
+    unknown = KnownSearch(plan, search, queries, entries, {}, 0.0, ())
+    if before is None:
+        return unknown
+    matched = _core.KnownEntries(before, entries)
+    new = matched.new_ranges()
+    if sum(last - first for first, last in new) > MAX_NEW_SHARE * about.entries:
+        return unknown
+    found: dict[bytes, Sequence[int]] = {}
+    for query, each in kept.items():
+        ordinals = matched.ordinals(each.numbers)
+        if ordinals is not None:
+            found[query] = ordinals
+    return KnownSearch(plan, search, queries, entries, found, min(each.depth for each in kept.values()), new)
+
+
+def _cut_database(plan: RunPlan) -> RunPlan:
+    """Return ``plan`` with its database in one or more fragments.
+
+    Raises:
+        NotPackableError: It cannot be searched so, or its candidates are not kept.
+        OSError: The queries cannot be read.
+    """
+    _find_reusing_adapter(plan)
+    use, command = plan.use, plan.command.resolved_command
+    if len(use.inputs) != 1 or use.inputs[0].path == "-" or NUL in use.inputs[0].path:
+        raise NotPackableError("the queries are not one plain file")
+    if use.inputs[0].pass_residues:
+        raise NotPackableError("what a query finds depends on the others in its pass")
+    if plan.job.dask:
+        raise NotPackableError("the workers of a Dask cluster search the database as a whole")
+    if plan.command.growing or (use.fragmented and use.fragmented.volumes):
+        raise NotPackableError("files are not here yet")
+    with (command.cwd / use.inputs[0].path).open("rb") as file:
+        if _core.compression(file.read(64)):
+            raise NotPackableError("the queries are compressed")
+    return plan if use.fragmented else msgspec.structs.replace(plan, use=treat_as_one_fragment(use, command))
+
+
+def plan_known_search(known: KnownSearch) -> tuple[RunPlan, Mapping[bytes, Sequence[int]]]:
+    """Return the plan of a search in old and new entries, and the candidates of the queries of which only new ones are searched."""
+    plan, kept = known.plan, _leave_out_sample(known.kept)
+    adapter = _find_reusing_adapter(plan)
+    use = adapter.plan_reuse(plan.use, plan.command.resolved_command, known.new if kept else None)
+    return msgspec.structs.replace(plan, use=use), kept
+
+
+def _leave_out_sample(kept: Mapping[bytes, Sequence[int]]) -> Mapping[bytes, Sequence[int]]:
+    """Return what is known without a sample, which is searched again."""
+    if len(kept) < 2:
+        return kept
+    again = set(random.sample(list(kept), max(1, round(SAMPLE_SHARE * len(kept)))))
+    return {query: found for query, found in kept.items() if query not in again}
+
+
+def cut_known_batches(
+    plan: RunPlan, known: KnownSearch, kept: Mapping[bytes, Sequence[int]], searched: Sequence[bool] | None
+) -> Iterator[tuple[QueryBatch, bytes]]:
+    """Yield the batches of queries that are all known, with what was found for them among the old entries.
+
+    Args:
+        searched: As in ``find_known_candidates``.
+
+    Raises:
+        NotPackableError: The file has changed since it was counted.
+    """
+    item, path, n = plan.use.inputs[0], plan.command.resolved_command.cwd / plan.use.inputs[0].path, len(known.queries)
+    here = searched or [True] * n
+    kinds = [here[at] + (here[at] and query in kept) for at, query in enumerate(known.queries)]
+    most = max(1, min(MAX_BATCH_QUERIES, n // (MIN_SLOT_BATCHES * max(1, plan.slots))))
+    at = 0
+
+    def choose_sizes() -> Iterator[int]:
+        while at < n:
+            end = at + 1
+            while end < min(at + most, n) and kinds[end] == kinds[at]:
+                end += 1
+            yield end - at
+
+    scratch = RunDir(plan.run_dir).path / "cut"
+    for batch in cut_query_batches(path, item, choose_sizes(), scratch):
+        at = batch.last
+        if batch.last <= n and all(kind == 2 for kind in kinds[batch.first : batch.last]):
+            yield batch, format_hit_lists(kept[query] for query in known.queries[batch.first : batch.last])
+    scratch.unlink(missing_ok=True)
+    if at != n:
+        raise NotPackableError("the queries have changed meanwhile")
+
+
+def describe_reuse(known: KnownSearch, n_searched: int, n_known: int) -> str:
+    """Describe what need not be searched, in words.
+
+    Args:
+        n_searched: Number of queries that are searched, whose results are not known.
+        n_known: Number of those of which only new entries are searched.
+    """
+    n, entries = len(known.queries), len(known.entries) // DIGEST_BYTES
+    new = sum(last - first for first, last in known.new)
+    share = (n_searched - n_known * (1 - new / entries)) / n
+    results = f"results of {n - n_searched:,} known, " if n_searched < n else ""
+    return (
+        f"store: {n_known:,} of {format_count(n, 'query')} known, {results}{entries - new:,} of {entries:,} entries known: "
+        f"{share:.1%} of the search is left"
+    )
+
+
+def keep_found_candidates(plan: RunPlan, known: KnownSearch, store: SearchStore) -> bool:
+    """Keep the candidates of all queries that the run has searched; return False, and keep none, if kept ones lack some.
+
+    Raises:
+        CorruptError: The store, or a journal, is damaged.
+        OSError: The store cannot be written.
+    """
+    entries = _core.sort_digests(known.entries)
+    numbered = _core.KnownEntries(entries, known.entries)
+    found: dict[bytes, Sequence[int]] = {}
+    for query, ordinals in _read_found_candidates(plan, known):
+        numbers = numbered.numbers(ordinals)
+        if numbers is not None:
+            found[query] = numbers
+    if _has_lost_candidates(known, found, numbered):
+        return False
+    store.keep_candidates(known.search.key, entries, known.search.reached_depth, found)
+    return True
+
+
+def _has_lost_candidates(
+    known: KnownSearch, found: Mapping[bytes, Sequence[int]], numbered: _core.KnownEntries
+) -> bool:
+    """Tell whether what was kept lacks old entries that the run has found, for the queries that it searched again."""
+    if known.search.reached_depth > known.depth:
+        return False  # this search may have found more
+    edges = list(chain.from_iterable(known.new))
+    for query, kept in known.kept.items():
+        ordinals = numbered.ordinals(found.get(query, ())) or ()
+        # Behind an odd number of edges an entry is within a range of new ones.
+        if {entry for entry in ordinals if bisect_right(edges, entry) % 2 == 0} - set(kept):
+            return True
+    return False
+
+
+def _read_found_candidates(plan: RunPlan, known: KnownSearch) -> Iterator[tuple[bytes, Sequence[int]]]:
+    """Yield the ordinals of all candidates of each query, where no list may be incomplete."""
+    rundir = RunDir(plan.run_dir)
+    use = rundir.read_manifest().use
+    fragments = range(1, use.n_fragments + 1)
+    blocks: dict[tuple[int, int], dict[int, _core.BlockRef]] = {}
+    for path in rundir.list_journals():
+        for task in _core.scan(str(path), False).tasks:
+            kind = decode_task_kind(task.fragment)
+            if isinstance(kind, SearchTask):
+                blocks.setdefault((task.first, task.last), {}).setdefault(kind.fragment, task.blocks[0])
+    for (first, last), searched in blocks.items():
+        if any(fragment not in searched for fragment in fragments):
+            continue
+        with map_blocks([searched[fragment] for fragment in fragments]) as texts:
+            lists = [_core.subjects_by_query(bytes(text)) for text in texts]
+        queries = known.queries[first:last]
+        if any(len(each) != len(queries) for each in lists):
+            continue
+        yield from _combine_lists(use, plan, known, queries, lists)
+
+
+def _combine_lists(
+    use: ToolUse, plan: RunPlan, known: KnownSearch, queries: Sequence[bytes],
+    lists: Sequence[Sequence[tuple[list[int], list[bytes]]]],
+) -> Iterator[tuple[bytes, Sequence[int]]]:  # fmt: skip
+    """Yield the candidates of each query of a batch from the lists of all fragments."""
+    command = plan.command.resolved_command
+    assert use.fragmented  # it was searched in fragments
+    names = sorted({name for each in lists for _, named in each for name in named})
+    by_name = BACKEND.find_named_ordinals(use.fragmented, names, command.cwd, command.environ) if names else {}
+    if by_name is None:
+        return
+    for at, query in enumerate(queries):
+        parts = [each[at] for each in lists]
+        if any(len(entries) + len(named) >= known.search.subject_limit for entries, named in parts):
+            continue
+        found = {entry for entries, _ in parts for entry in entries}
+        found.update(by_name[name] for _, named in parts for name in named)
+        yield query, sorted(found)
