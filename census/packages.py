@@ -70,7 +70,7 @@ def _unpack_debian(packages: list[str], root: Path) -> dict[str, str]:
 def list_versions(root: Path | None) -> dict[str, str]:
     """Return the version of each package that a file asks for."""
     lines = (root / "done").read_text().splitlines() if root else []
-    return dict(line.split("\t", 1) for line in lines)  # type: ignore[misc]
+    return dict(line.split("\t", 1) for line in lines)
 
 
 def make_environment(root: Path | None, file: CensusFile, home: Path) -> dict[str, str]:
