@@ -69,14 +69,17 @@ def server(cluster: Cluster, volumes: Path) -> Iterator[web_server.Web]:
         yield web
 
 
-@pytest.mark.parametrize("n_groups", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("n_groups", "more"),
+    [(1, ()), pytest.param(2, (), marks=pytest.mark.slow), pytest.param(1, ("--partition-size", "2"), marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_volumes_are_sent_once_for_each_group(
-    cluster: Cluster, server: web_server.Web, volumes: Path, n_groups: int
+    cluster: Cluster, server: web_server.Web, volumes: Path, n_groups: int, more: tuple[str, ...]
 ) -> None:
     """The server counts what it sends: whole volumes as often as there are groups, and ranges for candidates."""
     wanted = search_serially(cluster, "nr", volumes)
     assert wanted.count(b"\n") > 100
-    assert run(cluster, f"{server.url}/db/nr", "--replicas", str(n_groups)) == wanted, cluster.said
+    assert run(cluster, f"{server.url}/db/nr", "--replicas", str(n_groups), *more) == wanted, cluster.said
     assert f"each kept by {n_groups} node" in cluster.said, cluster.said
     # Whole volumes; a range for candidates is a part of one.
     whole = sum(n * len(server.files[name]) for name, n in server.whole.items() if re.search(r"\.p(sq|hr)$", name))
