@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,14 @@ def test_scheduler_file_that_cannot_be_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     code, said = told(command, "ssh", "nowhere", "--file", str(tmp_path / "no" / "w.json"))
     assert code == 2 and "No such file or directory" in said and "--file" in said
+
+
+def test_unknown_interface_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    file = tmp_path / "w.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "millrace", "workers", "ssh", "nowhere", "--file", file, "--interface", "none0"],
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 2 and "none0" in done.stderr and "--interface" in done.stderr, done.stderr
+    assert not [*tmp_path.iterdir()]

@@ -10,9 +10,6 @@ import click
 if TYPE_CHECKING:
     from millrace.extensions.simulate.cost_trace import CostTrace, SimulatedCluster, SimulationOutcome
 
-#: Shortest time of a worker's job, in seconds.
-MIN_JOB_SECONDS = 60
-
 
 @click.command("simulate", short_help="Say how long a job would take on a cluster; run nothing.")
 @click.option("--nodes", type=click.IntRange(1), required=True, metavar="N", help="Nodes of the cluster.")
@@ -150,7 +147,7 @@ def simulate_jobs(
     from millrace.core.text_format import format_count, format_duration
     from millrace.extensions.simulate.job_simulation import JobSimulation
     from millrace.launch.job_script import parse_wall_seconds
-    from millrace.scheduler.worker_demand import WorkerJobLimits
+    from millrace.scheduler.worker_demand import MIN_JOB_SECONDS, WorkerJobLimits
 
     seconds = parse_wall_seconds(job_time, MIN_JOB_SECONDS)
     if (longest := known.find_longest_seconds(records)) >= seconds:

@@ -21,9 +21,7 @@ from millrace.launch.worker_jobs import (
     WorkerQueue,
     check_queue_command,
 )
-
-#: Shortest time of a job, in seconds.
-MIN_JOB_SECONDS = 60
+from millrace.scheduler.worker_demand import MIN_JOB_SECONDS, WorkerJobLimits
 
 #: The scheduler file, in the working folder.
 DEFAULT_FILE = "millrace-workers.json"
@@ -131,8 +129,6 @@ def serve_workers(
     Raises:
         MillraceError: It cannot start, or its jobs do not.
     """
-    from millrace.scheduler.worker_demand import WorkerJobLimits
-
     try:
         from millrace.cluster.dask.worker_cluster import WorkerCluster
     except ImportError as error:

@@ -14,6 +14,9 @@ import msgspec
 from millrace.core.text_format import format_count, format_duration
 from millrace.core.tool_use import ProgressSnapshot
 
+#: Shortest time of a job, in seconds.
+MIN_JOB_SECONDS = 60
+
 #: Maximum number of submitted jobs whose worker is not there yet.
 MAX_PENDING_JOBS = 2
 

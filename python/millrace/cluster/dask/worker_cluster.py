@@ -112,14 +112,7 @@ class WorkerCluster:
         for number in STOPPING:
             loop.add_signal_handler(number, self._stop.set)
         certificate = create_certificate()
-        make: Any = Scheduler  # not typed
-        scheduler: Scheduler = await make(
-            protocol="tls",
-            security=make_security(certificate),
-            dashboard=False,
-            port=0,
-            interface=self._interface or None,
-        )
+        scheduler = await self._start_scheduler(certificate)
         try:
             with open(os.open(self._certificate, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as kept:
                 kept.write(certificate)
@@ -136,6 +129,23 @@ class WorkerCluster:
                     await asyncio.wait_for(self._stop.wait(), DECIDE_SECONDS)
         finally:
             await self._end_jobs(scheduler)
+
+    async def _start_scheduler(self, certificate: str) -> Scheduler:
+        """Start Dask's scheduler.
+
+        Raises:
+            RefusedError: There is no such network interface, or no port.
+        """
+        make: Any = Scheduler  # not typed
+        options = {"protocol": "tls", "security": make_security(certificate), "dashboard": False, "port": 0}
+        try:
+            scheduler: Scheduler = await make(**options, interface=self._interface or None)
+        except (ValueError, OSError, RuntimeError) as error:
+            raise RefusedError(
+                f"Dask's scheduler does not start: {error.__cause__ or error}",
+                "name a network interface with --interface",
+            ) from error
+        return scheduler
 
     async def _end_jobs(self, scheduler: Scheduler) -> None:
         """End all workers, and cancel the jobs that are left."""
