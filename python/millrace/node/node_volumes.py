@@ -149,7 +149,7 @@ class NodeVolumes:
         own = [[file for file in files if file.name not in copies] for files in fragmented.volumes]
         self._files = [[*files, *_select_volume_indices(files, lacking)] for files in own]
         self._place = url_files.choose_cache_folder(
-            kept.stage, round(kept.share * sum(file.size for files in own for file in files))
+            view.stage if view else kept.stage, round(kept.share * sum(file.size for files in own for file in files))
         )
         #: Names of files in pieces that are not here as a whole.
         self.in_pieces = {file.name for files in own for file in files if file.is_piece}
