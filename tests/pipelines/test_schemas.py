@@ -38,7 +38,7 @@ def test_lines_of_a_real_run_are_valid(shell: Shell) -> None:
     assert done.code == 3, done.shown
     events, progress = read_schema("events"), read_schema("progress")
     logged, shown = read_lines((shell.work / "k" / "events.jsonl").read_text()), read_lines(done.err)
-    assert {"run", "task", "retry", "quarantine", "end"} <= {line["event"] for line in logged}
+    assert {"run", "task", "quarantine", "end"} <= {line["event"] for line in logged}
     assert {line["event"] for line in shown} == {"progress", "message"}
     for line in logged:
         events.validate(line)
