@@ -90,6 +90,8 @@ REFUSED = [
     ("vsearch --cluster_fast in.fa --id 0.9", "compares all records", "threads of its own"),
     ("samtools sort in.fa", "orders or compares", "| samtools"),
     ("fasta36 -m 8 in.fa db.fa", "the queries before", "ssearch36"),
+    ("vsearch --usearch_global in.fa --db ref.fa --id 0.9", "in the order in which they are done", "--threads 1"),
+    ("seqkit locate -p MKV -p AA in.fa", "in another order in each run", "one pattern"),
     ("vsearch --sintax in.fa --db tax.fa --tabbedout o", "with --sintax draws", "behind other reads"),
     ("bwa samse ref.fa in.sai in.fa", "from one stream", "minimap2"),
     ("maskseq -auto -sequence in.fa -outseq o.fa", "first record", "file of its own"),
@@ -103,7 +105,7 @@ SOUND = [
     "bowtie2 --no-hd -p 1 -x ref -U in.fa", "cutadapt --quiet -a ACGT -o o in.fa",
     "fastp -A -i in.fa", "perl -pe s/a$/b/ in.fa", "TrimmomaticSE -phred33 in.fa out.fq MINLEN:30",
     "dos2unix -O in.fa", "primer3_core --p3_settings_file settings.txt tags.txt", "mogrify -path out in.fa",
-    "vsearch --usearch_global in.fa --db ref.fa --id 0.9",
+    "vsearch --usearch_global in.fa --db ref.fa --id 0.9 --threads 1",
 ]
 JOINED = [
     ("bowtie2 -x ref -U in.fa", ["-=sam"]), ("hisat2 --no-temp-splicesite -x ref -U in.fa", ["-=sam"]), ("seqkit fx2tab -H in.fa", ["header:^#"]),

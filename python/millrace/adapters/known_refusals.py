@@ -339,6 +339,11 @@ RULES: dict[str, tuple[CallRule, ...]] = {
         ("vsearch", "usearch"),
         (
             CallRule(_CLUSTERS, _OWN_THREADS, has_pattern(r"^--?(cluster|derep|sortby|shuffle|fastx_uniques|unoise|uchime|subsample|fastx_subsample|allpairs)")),
+            CallRule(
+                "with several threads, as it does by itself, writes queries in the order in which they are done",
+                "add --threads 1, in the serial run too; millrace fills the cores by itself",
+                has_all(has_pattern("^--?(usearch_global|search_exact|uchime_ref)$"), has_not(has_option_value(("--threads", "-threads"), "1"))),
+            ),
             CallRule("with --sintax " + _DRAWS, "run it by itself: a read has another answer behind other reads", has_pattern("^--?sintax$")),
         ),
     ),
