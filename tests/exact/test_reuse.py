@@ -285,22 +285,22 @@ def test_store_that_breaks_while_it_is_written_is_left(made: StoreFolder) -> Non
     assert told.count("store: ") == 1 and "could not be kept: " in told and "malformed" in told
 
 
-def test_queries_that_cannot_be_told_apart_use_no_store(made: StoreFolder) -> None:
+def test_queries_that_cannot_be_told_apart_are_known_by_batch(made: StoreFolder) -> None:
     """A file of blank lines is one record for a run, and no sequence."""
     (made.folder / "q.faa").write_bytes(b"\n\n")
-    told = made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
-    assert told.count("store: ") == 1 and "not used: the records of the queries could not be told apart" in told
+    words = ["blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6"]
+    assert "store: " not in made.check(*words)
+    assert "store: 1 of 1 record known" in made.check(*words)
 
 
-def test_store_is_not_used_by_workers_of_dask(made: StoreFolder) -> None:
+def test_candidates_are_not_used_by_workers_of_dask(made: StoreFolder) -> None:
     """They search the database as a whole."""
-    (made.folder / "store").mkdir(mode=0o700)
-    (made.folder / "store" / "candidates").mkdir(mode=0o700)
+    made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
     words = ["--dask", "tcp://127.0.0.1:1", "--store", "store", "--", "blastp", "-query", "q.faa", "-db", "march"]
     done = subprocess.run(
         [sys.executable, "-m", "millrace", "plan", *words], cwd=made.folder, capture_output=True, text=True, check=True
     )
-    assert "store: not used: the workers of a Dask cluster search the database as a whole" in done.stdout
+    assert "not kept: the workers of a Dask cluster search the database as a whole" in done.stdout
 
 
 def test_store_that_all_may_write_is_refused(made: StoreFolder) -> None:

@@ -78,6 +78,10 @@ class KeptResult(NamedTuple):
     blocks: bytes
 
 
+#: Name of the file with the tables.
+FILE_NAME = "candidates.sqlite"
+
+
 class SearchStore:
     """An open store in ``folder``, within the user's store; both are made if they are missing.
 
@@ -92,7 +96,7 @@ class SearchStore:
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         self.folder, self.read_only = folder, read_only
-        self._sets, self._file = folder / "entries", folder / "candidates.sqlite"
+        self._sets, self._file = folder / "entries", folder / FILE_NAME
         if not read_only:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in (folder.parent, folder):
@@ -107,6 +111,11 @@ class SearchStore:
             self._sets.mkdir(mode=0o700, exist_ok=True)
             tables.executescript(_TABLES)
             tables.execute(f"PRAGMA user_version = {VERSION}")
+
+    @staticmethod
+    def is_there(folder: Path) -> bool:
+        """Tell whether there is a store in ``folder``."""
+        return (folder / FILE_NAME).exists()
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:

@@ -76,7 +76,7 @@ def run_with_store(
 
 def describe_store(plan: RunPlan, folder: Path) -> str:
     """Describe what the store in ``folder`` knows of a plan, in words; nothing is written."""
-    if not folder.exists():
+    if not SearchStore.is_there(folder):
         return f"store: {folder} is made, and knows nothing yet"
     try:
         known = _find_known_work(plan, SearchStore(folder, read_only=True))
