@@ -328,8 +328,12 @@ fn check_recovery(path: &Path, folder: &Path, committed: &HashMap<Key, Committed
             if is_found {
                 continue;
             }
-            // A task is lost only by damage to itself, which is named if it is not cut off as a torn end.
-            assert!(damaged.moved || damaged.touched.iter().any(is_touched), "{wanted:?} is lost: {found:?}");
+            // A task is lost only by damage to itself, or by the commit of another that stands elsewhere; it is named if it is not
+            // cut off as a torn end.
+            assert!(
+                damaged.moved || damaged.copied || damaged.touched.iter().any(is_touched),
+                "{wanted:?} is lost: {found:?}"
+            );
             let is_named = found.damage.iter().any(|place| task.extent.contains(&place.offset));
             assert!(
                 damaged.moved || damaged.copied || is_named || found.end < task.extent.end,
