@@ -22,6 +22,7 @@ from millrace.cli.workers import command
         (("sge", "--max", "2", "--time", "2h"), "qsub: not found here"),
         (("slurm", "--max", "0", "--time", "30m"), "0 is not in the range"),
         (("slurm", "--time", "30m"), "Missing option '--max'"),
+        (("ssh", ""), "(empty): not the name of a host"),
         (("ssh", "--", "-oProxyCommand=x"), "-oProxyCommand=x: not the name of a host"),
     ],
 )

@@ -101,10 +101,19 @@ def test_metrics_of_an_interrupted_run_say_so(shell: Shell) -> None:
     assert read_metrics(metrics.read_text())["status"] == "interrupted"
 
 
-@pytest.mark.parametrize(("place", "why"), [("no/m.prom", "cannot be written"), ("in.fa", "no file of metrics")])
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("no/m.prom", "cannot be written"),
+        ("other", "no file of metrics"),
+        ("in.fa", "is input"),
+        ("out.fa", "is output"),
+    ],
+)
 def test_metrics_file_at_a_bad_place_is_refused(shell: Shell, place: str, why: str) -> None:
     before = (shell.work / "in.fa").read_text()
-    done = shell.run(f"millrace plan --metrics {place} --format fasta -- copy < in.fa")
+    (shell.work / "other").write_text("a")
+    done = shell.run(f"millrace plan --metrics {place} --input in.fa --output out.fa -- tee2 in.fa out.fa")
     assert done.code == 2 and why in done.err, done.shown
     assert (shell.work / "in.fa").read_text() == before
 

@@ -54,6 +54,11 @@ def test_crate_is_checked_again_without_the_run(kept: Shell, run_dir: Path) -> N
     assert done.code == 5 and "1-out.fa: is not what the run has written" in done.err, done.shown
 
 
+def test_report_of_two_kinds_at_once_is_refused(kept: Shell) -> None:
+    done = kept.run("millrace report out.fa --ro-crate crate --multiqc tables")
+    assert done.code == 2 and "one at a time" in done.err and not (kept.work / "crate").exists(), done.shown
+
+
 def test_crate_at_a_name_that_is_taken_is_refused(kept: Shell) -> None:
     (kept.work / "taken").mkdir()
     (kept.work / "taken" / "file").touch()

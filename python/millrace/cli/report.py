@@ -47,6 +47,8 @@ def command(run: str, output: Path | None, as_json: bool, crate: Path | None, mu
     from millrace.rundir import run_history
     from millrace.rundir.paths import SUFFIX, RunDir
 
+    if sum(map(bool, (output, as_json, crate, multiqc))) > 1:
+        raise click.UsageError("-o, --json, --ro-crate and --multiqc: one at a time")
     if crate:
         _write_crate(run, crate)
         return

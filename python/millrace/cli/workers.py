@@ -114,8 +114,8 @@ def ssh_command(request: WorkerJobRequest, hosts: Sequence[str], file: Path, int
     millrace workers ssh node1 node2 node3
     """
     names = list(dict.fromkeys(host for word in hosts for host in word.split(",") if host))
-    if odd := [name for name in names if name.startswith("-")]:
-        raise RefusedError(f"{odd[0]}: not the name of a host", "as in: millrace workers ssh node1 node2")
+    if odd := [name for name in names or [""] if not name.strip() or name.startswith("-")]:
+        raise RefusedError(f"{odd[0] or '(empty)'}: not the name of a host", "as in: millrace workers ssh node1 node2")
     serve_workers(
         lambda _, logs: SshWorkerQueue(request, names, logs, os.environ), len(names), request, file, interface
     )

@@ -209,6 +209,19 @@ def check_outputs(use: ToolUse, command: UserCommand) -> None:
             raise RefusedError(f"{output.path}: permission denied", "make it writable with chmod, or write elsewhere")
 
 
+def check_own_file(path: Path, option: str, use: ToolUse, command: UserCommand) -> None:
+    """Refuse a file of Millrace's own that the command reads or writes.
+
+    Args:
+        option: The option that names it.
+    """
+    taken = identify_read_files(use, command.resolved_command.cwd, command.exe)
+    for output in use.outputs:
+        taken |= {_identify_file(place): "output" for place in _list_output_paths(output, use, command.cwd)}
+    if what := taken.get(_identify_file(path)):
+        raise RefusedError(f"{option} {path}: is {what} of the command, too", "name another file")
+
+
 def list_record_files(use: ToolUse) -> list[str]:
     """List the input files that are one record each."""
     return [name for item in use.inputs if item.format == "files" for name in item.path.split(NUL)]

@@ -25,6 +25,7 @@ from millrace.planning.file_checks import (
     can_bring_data,
     check_inputs,
     check_outputs,
+    check_own_file,
     check_pipes,
     check_record_boundaries,
     detect_input_formats,
@@ -199,6 +200,7 @@ def _make_plan(
     if job.metrics:
         from millrace.report.openmetrics import check_metrics_path  # few runs need it
 
+        check_own_file(cwd / job.metrics, "--metrics", use, command)
         check_metrics_path(cwd / job.metrics)
     use, slots, why = count_slots(job, use, environ)
     if job.dask:

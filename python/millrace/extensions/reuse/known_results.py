@@ -3,13 +3,12 @@
 *Exactness.* The output of a batch does not depend on where in the input it stands: that is what every run relies on. So
 the result of a batch may be that of an earlier run of the same program, with the same arguments, files and variables, on
 the same records. Where records that stand beside a batch decide where it may begin, all of the input must be the same.
-An unknown program may read more than its command shows: part of what is known of it is computed again, and compared.
+Results of unknown programs are not kept: such a program may read files that its command does not name.
 """
 
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -36,9 +35,6 @@ from millrace.rundir.paths import RunDir
 #: Largest outputs of a batch that are kept.
 MAX_RESULT_BYTES = 64 << 20
 
-#: Share of the known batches of an unknown program that are computed again, to see that nothing has changed.
-SAMPLE_SHARE = 0.01
-
 #: Variables that say where files are, whose content is compared, or how a terminal looks.
 _PLACES = {"BLASTDB", "NCBI_CONFIG__BLAST__BLASTDB", "NCBI", "HOME", "PATH", "PWD", "TMPDIR", "COLUMNS", "TERM"}
 
@@ -60,10 +56,8 @@ class KnownResults(NamedTuple):
     key: str
     #: Digests of all records, one after the other.
     records: bytes
-    #: In input order, without ``sample``.
+    #: In input order.
     batches: Sequence[KnownBatch]
-    #: Known batches that are computed again.
-    sample: Sequence[KnownBatch] = ()
 
     @property
     def n_records(self) -> int:
@@ -96,7 +90,7 @@ def find_known_results(plan: RunPlan, store: SearchStore) -> KnownResults:
         OSError: A file cannot be read.
     """
     _refuse_unknown_content(plan)
-    use, item = plan.use, plan.use.inputs[0]
+    item = plan.use.inputs[0]
     try:
         reader, counter = (_open_input(plan) for _ in range(2))
         header, records = reader.header, reader.digest_records()
@@ -109,11 +103,7 @@ def find_known_results(plan: RunPlan, store: SearchStore) -> KnownResults:
     found = KnownResults(key, records, ())
     if plan.job.fresh:
         return found
-    batches = list(_match_batches(found, store.list_results(key)))
-    if not is_unknown_tool(use) or not batches:
-        return found._replace(batches=batches)
-    sample = _choose_sample(batches, found.n_records)
-    return found._replace(batches=[each for each in batches if each not in sample] if sample else [], sample=sample)
+    return found._replace(batches=list(_match_batches(found, store.list_results(key))))
 
 
 def _open_input(plan: RunPlan) -> _core.Reader:
@@ -128,6 +118,8 @@ def _refuse_unknown_content(plan: RunPlan) -> None:
         NotPackableError: It is not; says why.
     """
     use, command = plan.use, plan.command
+    if is_unknown_tool(use):
+        raise NotPackableError("the program is unknown, and may read files that its command does not name")
     if (
         len(use.inputs) != 1
         or use.inputs[0].path == "-"
@@ -178,7 +170,7 @@ def _list_shown_paths(plan: RunPlan) -> list[object]:
 def _select_variables(plan: RunPlan) -> Mapping[str, str]:
     """Return the variables that the program may heed, or their digests."""
     environ, table = plan.command.environ, TABLES.get(plan.use.adapter)
-    if table is None or is_unknown_tool(plan.use):
+    if table is None:
         return result_fingerprint.digest_environment(environ, "")
     return {
         name: value for name, value in environ.items()
@@ -200,15 +192,6 @@ def _match_batches(known: KnownResults, kept: Sequence[tuple[bytes, int, bytes]]
                 step = n_records
                 break
         at += step
-
-
-def _choose_sample(batches: Sequence[KnownBatch], n_records: int) -> Sequence[KnownBatch]:
-    """Choose batches to compute again: between known ones or the ends of the input, so that they are cut there."""
-    firsts, lasts = {each.first for each in batches} | {n_records}, {each.last for each in batches} | {0}
-    between = [each for each in batches if each.first in lasts and each.last in firsts]
-    if not between:
-        return ()
-    return random.sample(between, max(1, round(SAMPLE_SHARE * len(between))))
 
 
 def read_known_results(known: KnownResults, store: SearchStore) -> Iterator[tuple[KnownBatch, BatchResult]]:
@@ -261,32 +244,6 @@ def _read_result(known: KnownResults, task: CommittedRecords) -> KeptResult:
     return KeptResult(known.digest_batch(task.first, task.last), first, task.last - task.first, packed)
 
 
-def has_changed_results(
-    plan: RunPlan, known: KnownResults, tasks: Sequence[CommittedRecords], store: SearchStore
-) -> bool:
-    """Tell whether the program has written other bytes for records that were computed again."""
-    kept = store.recall_results(known.key, (batch.content for batch in known.sample))
-    for batch, each in zip(known.sample, kept, strict=True):
-        parts = [task for task in tasks if batch.first <= task.first and task.last <= batch.last]
-        if each and _join_results(plan, [(batch.last - batch.first, _decode_blocks(each)[1])]) != _join_results(
-            plan, [(task.last - task.first, _read_blocks(task)) for task in parts]
-        ):
-            return True
-    return False
-
-
 def _read_blocks(task: CommittedRecords) -> list[tuple[int, bytes, bytes]]:
     with map_blocks(task.blocks) as texts:
         return [(block.stream, block.name, bytes(text)) for block, text in zip(task.blocks, texts, strict=True)]
-
-
-def _join_results(plan: RunPlan, parts: Sequence[tuple[int, Sequence[tuple[int, bytes, bytes]]]]) -> list[object]:
-    """Join the outputs of parts of the input; of folders, list the files."""
-    found: list[object] = []
-    for stream, output in enumerate(plan.use.outputs):
-        blocks = [(n, name, content) for n, each in parts for number, name, content in each if number == stream]
-        if output.layout == "file":
-            found.append(_core.join(output.join, [(n, content) for n, _, content in blocks]))
-        else:
-            found.append(sorted((name, content) for _, name, content in blocks))
-    return found

@@ -128,7 +128,7 @@ class SearchStore:
             name = f"file:{quote(str(self._file))}?mode={'ro' if self.read_only else 'rwc'}"
             with closing(sqlite3.connect(name, uri=True, timeout=WAIT_SECONDS)) as tables, tables:
                 yield tables
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter for names of tables
             raise CorruptError(f"{self._file}: {error}", "remove it, or name another store") from error
 
     def recall_candidates(self, key: str, queries: Iterable[bytes], depth: float) -> dict[bytes, KeptCandidates]:

@@ -94,19 +94,19 @@ def _find_known_work(plan: RunPlan, store: SearchStore) -> KnownWork:
         CorruptError: The store is damaged.
         OSError: A file cannot be read.
     """
-    results, reasons = None, []
+    results, reason = None, ""
     try:
         results = known_results.find_known_results(plan, store)
         if results.batches and results.n_known == results.n_records:
             return KnownWork(plan, results, None, "")
     except NotPackableError as why:
-        reasons.append(str(why))
+        reason = str(why)
     try:
         search = known_candidates.find_known_candidates(plan, store, _list_searched(results))
-        return KnownWork(plan, results, search, "".join(reasons))
+        return KnownWork(plan, results, search, reason)
     except NotPackableError as why:
         if not results:
-            raise
+            raise NotPackableError(reason) from why
         return KnownWork(plan, results, None, str(why))
 
 
@@ -176,22 +176,18 @@ def _keep_found_work(known: KnownWork, store: SearchStore, say: Callable[[str], 
     plan, results, search, _ = known
     try:
         tasks = known_results.list_committed_results(plan)
-        if results and known_results.has_changed_results(plan, results, tasks, store):
-            lost, what = results.key, "the program writes other bytes now for the same records"
-        elif search and not known_candidates.keep_found_candidates(plan, search, store):
-            lost, what = search.search.key, "candidates of a query are missing, so the output may lack hits"
-        else:
-            lost = what = ""
+        are_missing = search is not None and not known_candidates.keep_found_candidates(plan, search, store)
+        if not are_missing:
             if results:
                 known_results.keep_found_results(results, tasks, store)
             store.evict(DEFAULT_MAX_BYTES)
     except (CorruptError, OSError) as error:
         say(f"store: what was found could not be kept: {error}")
         return
-    if lost:
+    if search and are_missing:
         ownership.remove_run_directory(RunDir(plan.run_dir))
-        n = format_count(store.forget_search(lost), "query" if search else "batch")
+        n = format_count(store.forget_search(search.search.key), "query")
         raise CorruptError(
-            f"{store.folder}: {what}; what the store had of this search, of {n}, and all results in it, are dropped",
+            f"{store.folder}: candidates of a query are missing, so the output may lack hits; what the store had of this search, of {n}, and all results in it, are dropped",
             "the same command computes the output again, without it",
         )
