@@ -41,7 +41,8 @@ def test_late_fault_stops_the_run_and_it_resumes(tool: Shell) -> None:
     ended = tool.run(f"{line} -- later < lines > out")
     assert ended.code == 4 and "no database" in ended.err, ended.shown
     [run_dir] = tool.run_dirs()
-    assert len(list((tool.work / run_dir / "quarantine").glob("*/record-*"))) == 49
+    # Fewer than 5 %, of the records that were done or of all: the end of the input may be known by then.
+    assert len(list((tool.work / run_dir / "quarantine").glob("*/record-*"))) in (49, 59)
     assert "the same command with --retry-quarantined resumes" in ended.err
     assert tool.run(f"touch $MARK/ok; {line} --retry-quarantined -- later < lines > out; cmp out lines").code == 0
 

@@ -74,7 +74,7 @@ class DescribedAdapter:
             joins.list_asked_ways((*use.stdout, *command.joins)),
             lambda: {item.format for item in inputs},
         )
-        if not several and (known := find_refusal(call)):
+        if not several and (known := find_refusal(call, is_described=not self.ours)):
             raise RefusedError(f"{program} {known[0]}", known[1])
         outputs = joins.apply_asked_joins(_build_outputs(use, found, command, tokens, files, inputs), command.joins)
         threads = find_last_use(found, _resolve_option_name(use, use.threads)) if use.threads else None

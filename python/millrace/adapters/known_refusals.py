@@ -71,9 +71,14 @@ def _has_context_number(call: ProgramCall) -> bool:
     )
 
 
-def find_refusal(call: ProgramCall) -> tuple[str, str] | None:
-    """Return why ``call`` cannot be computed exactly, and an alternative that works; None: no rule refuses it."""
-    for rule in (*RULES.get(call.program, ()), *map(_make_census_rule, _read_census_rows(call.program))):
+def find_refusal(call: ProgramCall, *, is_described: bool = False) -> tuple[str, str] | None:
+    """Return why ``call`` cannot be computed exactly, and an alternative that works; None: no rule refuses it.
+
+    Args:
+        is_described: Whether the user has described the program, which then is not one of the census that has its name.
+    """
+    rows = [] if is_described else _read_census_rows(call.program)
+    for rule in (*RULES.get(call.program, ()), *map(_make_census_rule, rows)):
         if rule.should_refuse(call):
             return rule.why, rule.instead.replace("PROGRAM", call.program)
     return None

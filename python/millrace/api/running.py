@@ -62,6 +62,8 @@ class RunOptions(TypedDict, total=False):
     atomic_output: bool
     grace: float
     profile_io: bool
+    metrics: StrPath
+    notify: str
     sync: float
     verify: float
     independent: bool
@@ -71,6 +73,7 @@ class RunOptions(TypedDict, total=False):
     patience: float
     partition_size: int
     stage: StrPath
+    replicas: int
     write: Literal["merge", "individual", "collective", "coordinator"]
     nice: int
     quiet: bool
