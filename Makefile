@@ -9,8 +9,8 @@ PYTHON ?= python3
 # Where `make install` puts the command: $(PREFIX)/bin/millrace. EXTRAS=[mpi] brings an MPI, too.
 PREFIX ?= $(HOME)/.local
 EXTRAS ?=
-# More than cores: a test also waits for something to start, be heard or die. Eight keep two cores busy all the time.
-PYTEST_JOBS ?= 8
+# More than cores: a test also waits for something to start, be heard or die. Six keep two cores busy all the time; more make ranks of MPI that wait cost more.
+PYTEST_JOBS ?= 6
 # Of the databases with which `make versions` compares searches in fragments.
 MATRIX_SCALE ?= 0.1
 # Of fuzzing, for all targets together.

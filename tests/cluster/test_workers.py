@@ -188,6 +188,7 @@ def test_jobs_that_cannot_work_end_the_command(on_slurm: Workers) -> None:
     run.wait()
 
 
+@pytest.mark.slow
 def test_workers_of_grid_engine_serial_bytes(grid_engine: GridEngine, site: Site) -> None:
     workers = Workers(site, {}, lambda line: grid_engine.command(line))
     try:
@@ -216,6 +217,7 @@ def nodes_by_ssh() -> Iterator[namespace_nodes.Nodes]:
             yield nodes
 
 
+@pytest.mark.slow
 def test_workers_by_ssh_one_unreachable_serial_bytes(site: Site) -> None:
     with nodes_by_ssh() as nodes:
         workers = Workers(site, {}, lambda line: nodes.command("head", line))

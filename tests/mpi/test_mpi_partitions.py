@@ -113,6 +113,7 @@ def test_killed_partition_process_is_left_out_if_mpi_can(openmpi: Mpi, site: Sit
     assert site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 def test_a_signal_stops_all_partitions_in_order(mpi: Mpi, site: Site) -> None:
     job = start(mpi, site)
     os.kill(job.ranks[8], signal.SIGTERM)
