@@ -13,6 +13,7 @@ from pathlib import Path
 
 import harness
 import pytest
+import storage_servers
 import web_server
 from cluster_site import NAMES, Cluster
 from protein_families import COLUMNS, draw_families
@@ -132,27 +133,16 @@ def test_lost_node_has_its_volumes_fetched_by_others(cluster: Cluster, server: w
 @pytest.mark.slow
 def test_volumes_in_s3_are_sent_once(cluster: Cluster, volumes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The requests for volumes, as the server logs them: one for each of their files, or for parts of it."""
-    boto3 = pytest.importorskip("boto3")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(cluster.nodes.gateway, 0, verbose=True)
     wanted = search_serially(cluster, "nr", volumes)
     requests = RequestLog()
     logging.getLogger("werkzeug").addHandler(requests)
-    server.start()
     try:
-        host, port = server.get_host_and_port()
-        settings = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_REGION": "us-east-1"}  # fmt: skip
-        for name, value in settings.items():
-            monkeypatch.setenv(name, value)
-        client = boto3.client("s3", region_name="us-east-1")
-        client.create_bucket(Bucket="blast")
-        for path in volumes.iterdir():
-            client.put_object(Bucket="blast", Key=f"db/{path.name}", Body=path.read_bytes())
-        environ = " ".join(f"{name}={value}" for name, value in settings.items())
-        environ += f" PYTHONPATH={Path(boto3.__file__).parents[1]}"
-        found = run(cluster, "s3://blast/db/nr", "--replicas", "1", environ=f"env {environ}")
+        with storage_servers.s3_of_nodes(cluster.nodes.gateway, monkeypatch, verbose=True) as (client, environ):
+            for path in volumes.iterdir():
+                client.put_object(Bucket="blast", Key=f"db/{path.name}", Body=path.read_bytes())
+            found = run(cluster, "s3://blast/db/nr", "--replicas", "1", environ=environ)
     finally:
         logging.getLogger("werkzeug").removeHandler(requests)
-        server.stop()
     assert found == wanted, cluster.said
     fetched = FETCHED.search(cluster.said)
     # With each volume comes its index, and its ids.

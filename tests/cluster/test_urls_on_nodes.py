@@ -9,6 +9,7 @@ from pathlib import Path
 import harness
 import pytest
 import reading_tool
+import storage_servers
 import web_server
 from cluster_site import NAMES, Cluster
 
@@ -51,26 +52,13 @@ def test_the_server_is_read_once_for_all_nodes(cluster: Cluster, server: web_ser
 
 @pytest.mark.slow
 def test_output_is_written_to_a_url(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    boto3 = pytest.importorskip("boto3")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(cluster.nodes.gateway, 0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        settings = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_REGION": "us-east-1"}  # fmt: skip
-        for name, value in settings.items():
-            monkeypatch.setenv(name, value)
-        client = boto3.client("s3", region_name="us-east-1")
-        client.create_bucket(Bucket="blast")
-        options = "--slots 2 --batch 2 --verify 0 --progress none --input in.fa --output s3://blast/out.fa"
-        environ = " ".join(f"{name}={value}" for name, value in settings.items())
-        environ += f" PYTHONPATH={Path(boto3.__file__).parents[1]}"
+    options = "--slots 2 --batch 2 --verify 0 --progress none --input in.fa --output s3://blast/out.fa"
+    with storage_servers.s3_of_nodes(cluster.nodes.gateway, monkeypatch) as (client, environ):
         process = cluster.start_command(
-            f"env {environ} {cluster.millrace} run --hosts {','.join(NAMES[1:])} {options} -- ./tool in.fa s3://blast/out.fa",
+            f"{environ} {cluster.millrace} run --hosts {','.join(NAMES[1:])} {options} -- ./tool in.fa s3://blast/out.fa",
             sleep="0",
         )
         assert process.wait(timeout=harness.LONGEST_SECONDS) == 0, cluster.said
         found = client.get_object(Bucket="blast", Key="out.fa")["Body"].read()
         assert found == (cluster.site.folder / "in.fa").read_bytes().replace(b">", b">seen ")
         assert not cluster.site.output.exists()
-    finally:
-        server.stop()

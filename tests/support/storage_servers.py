@@ -10,6 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 JARS = Path(__file__).resolve().parent.parent.parent / ".tools" / "hadoop"
 
@@ -34,6 +37,25 @@ def s3() -> Iterator[str]:
         host, port = process.stdout.readline().split()
         yield f"http://{host.decode()}:{port.decode()}"
         process.stdin.close()
+
+
+@contextmanager
+def s3_of_nodes(address: str, monkeypatch: pytest.MonkeyPatch, *, verbose: bool = False) -> Iterator[tuple[Any, str]]:
+    """A server in this process that nodes reach, with a bucket ``blast``: its client, and words that let a command there use it."""
+    boto3 = pytest.importorskip("boto3")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(address, 0, verbose=verbose)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        settings = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_REGION": "us-east-1"}  # fmt: skip
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="blast")
+        words = " ".join(f"{name}={value}" for name, value in settings.items())
+        yield client, f"env {words} PYTHONPATH={Path(boto3.__file__).parents[1]}"
+    finally:
+        server.stop()
 
 
 FTP = """
