@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from millrace.adapters.call_rules import (
@@ -95,6 +96,7 @@ def is_in_census(program: str) -> bool:
     return bool(_read_census_rows(program))
 
 
+@cache
 def _read_census_rows(program: str) -> list[list[str]]:
     rows = (line.split("\t") for line in CENSUS.read_text().splitlines() if line.startswith(program))
     return [row for row in rows if row[0] == program]
