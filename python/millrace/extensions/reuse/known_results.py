@@ -28,7 +28,7 @@ from millrace.extensions.reuse.sequence_digests import DIGEST_BYTES, digest_file
 from millrace.node.batch_files import open_reader
 from millrace.output.output_parts import select_effective_tasks
 from millrace.planning import result_fingerprint, run_identity
-from millrace.planning.program_lookup import is_unknown_tool
+from millrace.planning.program_lookup import explain_doubts, is_unknown_tool
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir.paths import RunDir
 
@@ -119,7 +119,8 @@ def _refuse_unknown_content(plan: RunPlan) -> None:
     """
     use, command = plan.use, plan.command
     if is_unknown_tool(use):
-        raise NotPackableError("the program is unknown, and may read files that its command does not name")
+        why = explain_doubts(use, command.tool)
+        raise NotPackableError(f"{why}, so it may read files that no argument names")
     if (
         len(use.inputs) != 1
         or use.inputs[0].path == "-"
