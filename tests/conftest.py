@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from harness import dead_work
 from hypothesis import HealthCheck, settings
+from parameter_choice import thin_families
 from session_resources import once
 from shell import Shell
 
@@ -48,8 +49,10 @@ os.environ["XDG_STATE_HOME"] = "/dev/null/none"
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_CACHE_HOME"] = "/dev/null/none"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of clusters wait most: they come first, so that none of them is waited for when all else is done."""
+    thin_families(items)
     items.sort(key=lambda item: "cluster" not in item.path.parts)
 
 

@@ -37,6 +37,7 @@ def packed(shell: Shell) -> Shell:
     return shell
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", some(PACKED, "gzip", "zstd"))
 def test_script_that_unpacks_its_input_writes_serial_bytes(packed: Shell, compression: str) -> None:
     end, pack, opens = PACKED[compression]
@@ -122,6 +123,7 @@ FIRST_MEMBER = (
 )
 
 
+@pytest.mark.slow
 def test_reader_of_first_gzip_member_alone_is_detected(packed: Shell) -> None:
     """A file of one member is right; with more members the check differs."""
     (packed.work / "first.py").write_text(FIRST_MEMBER)
@@ -132,6 +134,7 @@ def test_reader_of_first_gzip_member_alone_is_detected(packed: Shell) -> None:
     assert ended.code == 5, ended.shown
 
 
+@pytest.mark.slow
 def test_blocked_gzip_stays_so(packed: Shell) -> None:
     (packed.work / "q.fa.bgz").write_bytes(bgzip((packed.work / "q.fa").read_bytes()))
     (packed.work / "blocked.sh").write_text('[ "$(head -c 14 $1 | tail -c 2)" = BC ] && gzip -dc < $1')

@@ -189,6 +189,7 @@ print(json.dumps(book.cells[0].outputs))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", ["", again(", bar=False")], ids=["bar", "no_bar"])
 def test_a_notebook_shows_a_bar(shell: Shell, more: str) -> None:
     pytest.importorskip("ipykernel")

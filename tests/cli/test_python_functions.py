@@ -244,6 +244,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_user_program_passes_strict_type_check(tmp_path: Path) -> None:
     """As installed: by the file ``py.typed``."""
     pytest.importorskip("mypy")

@@ -63,6 +63,7 @@ def test_finished_run_is_shown_by_name_and_by_path(shell: Shell, state: Path) ->
     assert state.joinpath("millrace/runs").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_each_run_is_listed_once_with_its_last_end(shell: Shell, state: Path) -> None:
     line = f"{RUN} --output o -- bad2 in.fa o"
     shell.tool("bad2", 'case $(cat "$1") in *r2*) [ -e ok ] || exit 7;; esac; cat "$1" > "$2"')

@@ -69,6 +69,7 @@ def test_check_passes_exact_tool_and_writes_nothing(sample: Shell) -> None:
     assert sorted(path.name for path in sample.work.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_check_runs_are_not_listed_as_user_runs(sample: Shell) -> None:
     (sample.root / "state").mkdir()
     keeps = f"XDG_STATE_HOME={sample.root}/state"

@@ -122,6 +122,7 @@ sys.stdout.writelines(dict.fromkeys(line.partition("|")[2] for line in sys.stdin
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [again(1), 3])
 def test_slow_start_with_small_batches_checks_more_records(filled: Shell, batch: int) -> None:
     """A tool that drops duplicates differs only across several batches."""
@@ -324,6 +325,7 @@ def test_job_file_and_environment_set_the_verified_share(filled: Shell) -> None:
     assert "not checked (--verify 0)" in ended.err, ended.shown
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("blastp"), reason="BLAST+ is not installed")
 def test_untested_version_is_verified_and_reported(filled: Shell) -> None:
     drawn = random.Random(3)

@@ -233,6 +233,7 @@ def test_script_that_starts_children_is_not_forked(shell: Shell) -> None:
     assert written(shell) == FASTA
 
 
+@pytest.mark.slow
 def test_late_difference_of_a_fork_ends_the_run(shell: Shell) -> None:
     """Results were kept before it, and none of them is written."""
     # A file that grows from task to task, of which a warm tool knows how it began.

@@ -103,6 +103,7 @@ def test_unknown_filter_on_workers_serial_bytes(site: DaskSite, tmp_path: Path) 
     assert done.stdout == (tmp_path / "in.txt").read_bytes().upper()
 
 
+@pytest.mark.slow
 def test_worker_with_another_database_is_refused(site: DaskSite, blastp: harness.Case) -> None:
     (site.folder / "other").mkdir()
     other = DaskSite(

@@ -60,6 +60,7 @@ def test_several_processes_write_the_serial_bytes(python: str, tmp_path: Path) -
     assert site.output.read_bytes() == site.expected and "3 slots in all" in said
 
 
+@pytest.mark.slow
 def test_processes_of_different_pythons_work_together(python: str, command: str, tmp_path: Path) -> None:
     site, mpi = LoneSite(tmp_path, n=60), find("openmpi")
     own = f'[ $OMPI_COMM_WORLD_RANK = 1 ] || exec "$@"; shift; exec {command} "$@"'

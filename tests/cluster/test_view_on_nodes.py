@@ -133,6 +133,7 @@ def go_on_in_new_views(views: Views) -> None:
     assert f"{views.point}: is served again" in views.cluster.said
 
 
+@pytest.mark.slow
 def test_run_resumes_in_new_views_when_all_nodes_wait(views: Views) -> None:
     go_on_in_new_views(views)
 

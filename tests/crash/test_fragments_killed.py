@@ -105,6 +105,7 @@ def search(tmp_path: Path, data: Path) -> Search:
     return Search(tmp_path, (tmp_path / "serial").read_bytes())
 
 
+@pytest.mark.slow
 def test_committed_searches_are_not_repeated(search: Search) -> None:
     for n in (2, 5):
         process = search.start_held(n, "--keep-run-dir")
@@ -234,6 +235,7 @@ exec {program} "$@"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "shares"), [("blastn", False), again("blastp", True)], ids=["rows", "ranks"])
 def test_record_with_missing_slices_is_computed_again(tmp_path: Path, data: Path, program: str, shares: bool) -> None:
     real = shutil.which(program)

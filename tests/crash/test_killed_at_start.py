@@ -137,6 +137,7 @@ def test_start_killed_at_any_moment_leaves_nothing(starts: Starts) -> None:
         check(starts, [moment])
 
 
+@pytest.mark.slow
 def test_start_killed_while_its_view_is_tried_leaves_nothing(starts: Starts) -> None:
     log = starts.folder / "calls"
     assert starts.run("strace", "-qq", "-o", str(log), "-e", "trace=mkdir") == 0, starts.said

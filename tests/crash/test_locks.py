@@ -156,6 +156,7 @@ def test_doctor_reports_locking_of_the_folder(no_flock: Site, answer: str, words
     assert not list(no_flock.folder.glob(".millrace*"))
 
 
+@pytest.mark.slow
 def test_lock_query_does_not_block_a_starting_run(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     file_lock.acquire_lock(path).close()

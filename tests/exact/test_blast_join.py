@@ -296,6 +296,7 @@ def test_record_without_residues_in_a_batch(bench: Bench, proteins: Records, fmt
     bench.check(f"blastp -db proteins -evalue 1 -outfmt {fmt}", queries, sizes=(4,))
 
 
+@pytest.mark.slow
 def test_tblastx_depends_on_neighbours_except_in_whole_passes(bench: Bench, genes: Records) -> None:
     """Sums of hits are judged by the mean length of the queries of a pass."""
     bench.check("tblastx -db genes -evalue 1e-5 -outfmt 6", genes, sizes=(1, 2))

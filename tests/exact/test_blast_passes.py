@@ -84,6 +84,7 @@ def test_weak_match_at_query_start_depends_on_previous_query(place: Path) -> Non
     assert [row.split()[0] for row in rows] == [b"q1"]  # q0, which has the same letters, has none before it
 
 
+@pytest.mark.slow
 def test_weak_match_at_query_start_is_refused(place: Path) -> None:
     (place / "q").write_text(beginning_with_motif(40))
     done = run([*MILLRACE, "run", "--", *SEARCH, "6"], place)
@@ -95,6 +96,7 @@ def test_weak_match_at_query_start_is_refused(place: Path) -> None:
     assert not (place / "q.millrace").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", some(["6", "0", "11", "7 -ungapped"], "0"))
 def test_passes_set_by_the_user_are_kept(options: str, place: Path) -> None:
     (place / "q").write_text(beginning_with_motif(12))
@@ -134,6 +136,7 @@ def test_scores_in_doubt(options: str, score: int) -> None:
     assert passes._compute_doubtful_score(given, *passes._read_scores(given)) == score
 
 
+@pytest.mark.slow
 def test_the_least_evalue_is_no_more_than_blasts_own(data: Path, tmp_path: Path) -> None:
     need("blastn")
     genes = [record.decode() for record in records(data / "genes_db.fna")[::27]]

@@ -107,6 +107,7 @@ def test_database_header_has_the_letters_of_dbinfo(search: Path) -> None:
         assert parse_header_letters(other) is None
 
 
+@pytest.mark.slow
 def test_algorithms_differ(data: Path, search: Path) -> None:
     """Why --algo must be given where the size of the query would choose it."""
     (search / "all.faa").write_bytes((data / "proteins_queries.faa").read_bytes())

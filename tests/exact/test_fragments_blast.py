@@ -270,6 +270,7 @@ def test_a_list_of_taxa_depends_on_the_taxonomy(place: Path) -> None:
         assert (taxonomy in use.databases) == depends
 
 
+@pytest.mark.slow
 def test_taxa_alone_and_with_those_below(place: Path, tmp_path: Path) -> None:
     text = "blastp -query q3.faa -db taxed -outfmt 6 -taxids 1"
     bare = shutil.copytree(place, tmp_path / "bare")

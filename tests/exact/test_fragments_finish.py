@@ -77,6 +77,7 @@ def gathered(family: Path) -> bytes:
     return subprocess.run(command, cwd=family, check=True, capture_output=True).stdout
 
 
+@pytest.mark.slow
 def test_misplaced_slices_are_dropped(family: Path) -> None:
     """The best alignment of a subject is filtered out, so that it comes elsewhere in the order."""
     # Where the best alignment of a subject is dropped, another one decides where it stands.
@@ -87,6 +88,7 @@ def test_misplaced_slices_are_dropped(family: Path) -> None:
     assert gathered(family) == (family / "serial").read_bytes()
 
 
+@pytest.mark.slow
 def test_one_task_writes_a_limited_number_of_subjects(family: Path) -> None:
     make_database(family)
     events = run(family, blastn(most=6000))
@@ -124,6 +126,7 @@ def proteins(program: str, *more: str, most: int = 20000) -> list[str]:
     return [program, "-query", "q.fna", "-db", "db", "-outfmt", "6", "-max_target_seqs", str(most), *more]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "options"),
     [

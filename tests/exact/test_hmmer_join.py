@@ -271,6 +271,7 @@ def test_hmmsearch_without_output_options(bench: Bench, tmp_path: Path) -> None:
     check(bench, ("hmmsearch", "--", "unpressed.hmm", "db.faa"), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", some(["", "--noali -E 1e-3", "--mx BLOSUM45 --popen 0.03", "--cpu 1 --EmN 100"], "")
 )
@@ -279,6 +280,7 @@ def test_phmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> None:
     check(bench, argv, tmp_path, sizes=sizes(options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", some(["", "-N 2 --noali", "--eclust --wgsc --incE 1e-5", "--cpu 1 --enone --plaplace"], "-N 2 --noali")
 )
@@ -292,6 +294,7 @@ def test_jackhmmer_all_outputs(bench: Bench, tmp_path: Path, options: str) -> No
 NUCLEOTIDE = ("-o", "out.txt", "--tblout", "hits.tbl", "--dfamtblout", "dfam.tbl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", some(["", "--noali --watson", "-Z 5 --acc", "--cpu 0", "--cpu 2 --notextw"], "", "--cpu 0")
 )
@@ -301,6 +304,7 @@ def test_nhmmer_profiles(bench: Bench, tmp_path: Path, options: str) -> None:
     assert expected["aliscoresout"].count(b"\n") > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     some(["", "--dna", "--qformat fasta", "--qsingle_seqs --rna", "--cpu 1", "--popen 0.02"], "--qsingle_seqs --rna"),

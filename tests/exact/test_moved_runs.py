@@ -52,6 +52,7 @@ def test_run_goes_on_under_other_paths(inputs: Path, tmp_path: Path, name: str) 
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.slow
 def test_path_shown_in_each_record_is_refused(inputs: Path, tmp_path: Path) -> None:
     """BLAST's XML has the name of the database."""
     run = MovedRun(TOOLS["blastp-xml"], inputs / "blastp-xml", tmp_path, ("--run-dir", str(tmp_path / "state")))

@@ -91,6 +91,7 @@ def test_muscle5_super5_with_one_thread_repeats_itself(families: Path) -> None:
     assert len(runs) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

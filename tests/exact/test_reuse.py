@@ -201,6 +201,7 @@ def test_results_of_an_unknown_program_are_not_kept(made: StoreFolder) -> None:
         (made.folder / "ours").unlink()
 
 
+@pytest.mark.slow
 def test_damaged_results_are_computed_again(made: StoreFolder) -> None:
     search = ("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
     made.check(*search)
@@ -254,6 +255,7 @@ def test_damage_and_kills_give_no_wrong_byte(seed: int, made: StoreFolder) -> No
     print(told)
 
 
+@pytest.mark.slow
 def test_store_that_breaks_while_it_is_written_is_left(made: StoreFolder) -> None:
     """Its tables can be opened, but take no row."""
     made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
@@ -276,6 +278,7 @@ def test_queries_that_cannot_be_told_apart_are_known_by_batch(made: StoreFolder)
     assert "store: 1 of 1 record known" in made.check(*words)
 
 
+@pytest.mark.slow
 def test_candidates_are_not_used_by_workers_of_dask(made: StoreFolder) -> None:
     """They search the database as a whole."""
     made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")

@@ -117,6 +117,7 @@ def test_failed_split_leaves_nothing(place: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "parts").iterdir())
 
 
+@pytest.mark.slow
 def test_the_command_line(place: Path, tmp_path: Path) -> None:
     millrace = [sys.executable, "-m", "millrace"]
     made = subprocess.run([*millrace, "db", "split", "many", "4", "-o", str(tmp_path)], cwd=place, capture_output=True, check=False)  # fmt: skip

@@ -90,6 +90,7 @@ def test_log_without_header_is_not_joined() -> None:
     assert _core.join("vina-log:n=2,quiet", [(1, b"AutoDock Vina v1.2.3\n")] * 2) == b"AutoDock Vina v1.2.3\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slots", "batch"), [again(1, "1"), (2, "auto"), again(7, "2")])
 def test_batch_option_on_the_command_line(docking: Path, slots: int, batch: str) -> None:
     files = sorted(f"ligands/{name}.pdbqt" for name in LIGANDS)

@@ -135,6 +135,7 @@ def test_nodes_of_one_architecture_share_one_program(openmpi: Mpi, place: Path) 
     assert not builds(place)
 
 
+@pytest.mark.slow
 def test_coordinator_of_another_architecture_resumes_the_run(openmpi: Mpi, place: Path) -> None:
     (place / "job.toml").write_text(JOB + ARCHITECTURES)
     mpi, mark = of_32_bits(openmpi, place, [1]), f"{place.name}-{os.getpid()}"

@@ -163,6 +163,7 @@ def test_local_run_and_mpi_job_resume_each_other(an_mpi: Mpi, site: Site) -> Non
     assert gathered.stdout == site.expected
 
 
+@pytest.mark.slow
 def test_processes_without_coordinator_end_by_themselves(openmpi: Mpi, site: Site) -> None:
     job = Job(openmpi, 3, site)
     os.kill(job.ranks[0], signal.SIGSTOP)
@@ -211,6 +212,7 @@ JobMembership.leave_job = late
 """
 
 
+@pytest.mark.slow
 def test_process_frozen_after_its_last_message_delays_nobody(mpi: Mpi, site: Site) -> None:
     held = with_limits(mpi, site.folder, NOBODY_GOES)
     job = Job(held, 3, site, 1, ("--keep-run-dir",), HOLD="", SLEEP="0.2")
@@ -235,6 +237,7 @@ def test_frozen_process_is_ended_where_mpi_tolerates_it(openmpi: Mpi, site: Site
     assert "MPI_ABORT" not in said(site.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mpi", "victim"), [("openmpi", 0), again("mpich", 1), *SLOW], indirect=["mpi"])
 def test_process_that_never_starts_mpi_is_not_awaited(mpi: Mpi, site: Site, victim: int) -> None:
     """As two minutes would be long here, the limit is set to two seconds; the processes and their MPI are real."""
@@ -298,6 +301,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mpi", "number"),
     signalled((signal.SIGTERM, signal.SIGUSR1)),
@@ -320,6 +324,7 @@ def test_a_signal_to_one_process_stops_the_job_in_order(mpi: Mpi, site: Site, nu
     assert not site.run_dir.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mpi", "number"),
     signalled((signal.SIGTERM, signal.SIGINT)),
@@ -363,6 +368,7 @@ def test_missing_tool_is_named_with_its_node(an_mpi: Mpi, site: Site) -> None:
     assert not site.run_dir.exists()
 
 
+@pytest.mark.slow
 def test_another_program_under_the_same_name_is_refused(openmpi: Mpi, site: Site) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("no mount namespaces here")
@@ -423,6 +429,7 @@ def test_a_tool_that_never_works_ends_the_job(an_mpi: Mpi, site: Site) -> None:
     assert "cannot do this work" in text
 
 
+@pytest.mark.slow
 def test_verification_compares_with_results_of_any_node(openmpi: Mpi, site: Site) -> None:
     code, text = whole(openmpi, 3, site, "--verify", "1")
     assert code == 0, text
@@ -460,6 +467,7 @@ def test_refusal_of_the_coordinator_is_printed_once(an_mpi: Mpi, site: Site) -> 
     assert text.count("no such file") == 1
 
 
+@pytest.mark.slow
 def test_waiting_costs_little(mpi: Mpi, site: Site) -> None:
     """Two ranks wait for their tools, of which there are fewer than slots, and one has none.
 

@@ -79,6 +79,7 @@ def words(*more: str) -> list[str]:
     return ["run", "--slots", "1", "--batch", "2", *more, "--input", "in.fa", "--output", "out.fa", "--", *tool]
 
 
+@pytest.mark.slow
 def test_merged_output_grows_during_the_run(openmpi: Mpi, site: Site) -> None:
     mark = f"{site.folder.name}-{os.getpid()}"
     process = openmpi.start(4, words(), site.folder, mark, LOG=str(site.log), HOLD="20")
@@ -95,6 +96,7 @@ def test_merged_output_grows_during_the_run(openmpi: Mpi, site: Site) -> None:
     assert site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "victim"),
     [
@@ -124,6 +126,7 @@ def test_killed_writer_costs_only_time(openmpi: Mpi, site: Site, way: str, victi
     assert not site.run_dir.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [again("merge"), "individual"])
 def test_extents_of_a_lost_writer_are_written_by_others(openmpi: Mpi, site: Site, way: str) -> None:
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))

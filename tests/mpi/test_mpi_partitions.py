@@ -47,6 +47,7 @@ def test_output_is_the_serial_tools(mpi: Mpi, site: Site, batch: str) -> None:
         assert len(journals) == N_RANKS, "some process had nothing to do"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [COORDINATOR, LEADER, OTHER])
 def test_killed_process_ends_the_job_and_it_resumes(mpi: Mpi, site: Site, victim: int) -> None:
     job = start(mpi, site)
@@ -103,6 +104,7 @@ def test_frozen_leader_ends_the_run_and_it_resumes(openmpi: Mpi, site: Site) -> 
     assert site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 def test_killed_partition_process_is_left_out_if_mpi_can(openmpi: Mpi, site: Site) -> None:
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
     job = start(tolerant, site)

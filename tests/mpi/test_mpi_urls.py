@@ -9,6 +9,7 @@ import web_server
 from mpi_jobs import Mpi
 
 
+@pytest.mark.slow
 def test_mpirun_processes_download_a_file_once(openmpi: Mpi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("requests")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))

@@ -9,6 +9,7 @@ from exact_cases import Case, differing, serially
 from mpi_jobs import Mpi
 
 
+@pytest.mark.slow
 def test_each_node_forks_tools_of_its_own(openmpi: Mpi, bench_of: Path, tmp_path: Path) -> None:
     case = Case("blastp", "blastp -query q.faa -db prot -outfmt 6 -evalue 1e-3 -out out")
     folder = tmp_path / "work"

@@ -48,6 +48,7 @@ def tool(site: Site, body: str) -> None:
     (site.folder / "tool").write_text(f"#!/bin/bash\n{body}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", some(CHANGES, "input cut short"))
 def test_changed_file_stops_the_job_and_undoing_it_resumes(openmpi: Mpi, site: Site, change: str) -> None:
     line, words = CHANGES[change]

@@ -171,6 +171,7 @@ def test_small_trace_pack_is_refused_with_little_memory(place: Path, piece: Any)
     assert [path.name for path in place.iterdir()] == ["bomb.mrp"]
 
 
+@pytest.mark.slow
 def test_empty_batches_are_refused_with_little_memory(place: Path) -> None:
     """Three bytes that compress to nothing, and a hundred bytes of memory each."""
     n = (MAX_SECTION_BYTES - 64) // 3

@@ -49,6 +49,7 @@ def test_a_kept_run_is_packed_without_its_command_and_its_files(folder: Path) ->
     assert {path.name for path in folder.iterdir()} == before | {"elsewhere"}
 
 
+@pytest.mark.slow
 def test_unfinished_run_or_extra_command_is_refused(folder: Path) -> None:
     def refused(words: str, *arguments: str) -> None:
         before = {path.name for path in folder.iterdir()}

@@ -105,6 +105,7 @@ def test_an_unpacked_result_is_the_original(place: Path, name: str) -> None:
     assert sorted(left_behind(place)) == sorted(f"again-{output}" for output in RESULTS[name][1])
 
 
+@pytest.mark.slow
 def test_queries_can_be_included_in_a_pack(place: Path) -> None:
     command = shlex.split(RESULTS["blastp-6"][0])
     subprocess.run(command, cwd=place, check=True)
@@ -224,6 +225,7 @@ def test_foreign_pack_with_another_command_is_refused(result: Path, changes: dic
     assert not (result / "again").exists()
 
 
+@pytest.mark.slow
 def test_text_of_a_foreign_pack_is_escaped(result: Path) -> None:
     made = pack_unpacker.read_recipe(result / "result.mrp")
     assert made.queries and made.database

@@ -60,6 +60,7 @@ def test_result_is_packed_during_the_run(place: Path) -> None:
 MEASURED = re.compile(rb"^# (CPU time|Mc/sec|Date):.*$", re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_outputs_are_those_of_the_command_where_it_was_typed(place: Path) -> None:
     """Paths as typed and the working folder, although another name was searched elsewhere on another day."""
     (place / "in").mkdir()
@@ -85,6 +86,7 @@ def test_outputs_are_those_of_the_command_where_it_was_typed(place: Path) -> Non
         assert told.returncode == 2, told.stderr
 
 
+@pytest.mark.slow
 def test_another_database_or_version_is_refused(place: Path, tmp_path: Path) -> None:
     """Nothing else shows that the result is that of the command."""
     command = "blastp -query q3.faa -db prot -outfmt 6 -out out"

@@ -46,6 +46,7 @@ def ask(folder: Path, *arguments: str) -> None:
     assert told.returncode == 0, told.stderr
 
 
+@pytest.mark.slow
 def test_pack_to_folder_without_pipes(mounted: Path) -> None:
     need("blastp")
     with pytest.raises(OSError):

@@ -52,6 +52,7 @@ def places(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_only_files_are_written(plain: Path) -> None:
     """Never a name over a link, device, pipe or folder; said before anything."""
     wanted = places(plain)
@@ -115,6 +116,7 @@ def test_a_refused_unpacking_leaves_nothing(result: Path) -> None:
         assert names(result) == before
 
 
+@pytest.mark.slow
 def test_concurrent_packings_use_separate_files(plain: Path) -> None:
     """Both write the same pack, which is whole whoever ends last."""
     words = [*MILLRACE, "pack", "out", "-o", "p.mrp", "--", "tr", "a", "b"]

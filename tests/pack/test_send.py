@@ -211,6 +211,7 @@ def test_unsendable_result_is_refused(tmp_path: Path) -> None:
         assert words in told.stderr.lower()
 
 
+@pytest.mark.slow
 def test_receiving_in_user_space_leaves_no_folder(ends: Ends) -> None:
     """Such a filesystem keeps a file that is removed while it is open, under another name in its folder."""
     ssh = [*ends.words[1].split(), "127.0.0.1"]

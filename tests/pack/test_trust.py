@@ -35,6 +35,7 @@ def test_a_trusted_result_unpacks_to_the_original(result: Path) -> None:
     assert (result / "again-out").read_bytes() == (result / "out").read_bytes()
 
 
+@pytest.mark.slow
 def test_result_with_another_start_is_not_trusted(result: Path) -> None:
     text = own(result / "out")
     (result / "out").write_bytes(b"# mine\n" + text)

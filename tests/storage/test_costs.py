@@ -181,6 +181,7 @@ def test_nearest_sample_is_taken_without_a_formula(size: int, readers: int, seco
 WIDE = ((4096, 0.01), (1 << 20, 0.02), (1 << 24, 0.03))
 
 
+@pytest.mark.slow
 def test_cost_model_of_the_settings_decides(shell: Shell, environment: Path, web: Web) -> None:
     content = os.urandom(9000)
     path, url = shell.work / "nr.faa", web.put("nr.faa", content)

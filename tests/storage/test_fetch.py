@@ -77,6 +77,7 @@ def test_copy_equals_the_file_and_is_fetched_once(kind: str, request: pytest.Fix
         assert server.n_downloads == 1
 
 
+@pytest.mark.slow
 def test_concurrent_processes_download_a_file_once(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.faa", CONTENT * 4)
     everybody = threading.Event()

@@ -75,6 +75,7 @@ def left(folder: Path) -> list[str]:
     return [name for name in names if name.startswith(".") and name != ".lock" and not name.endswith(ABOUT)]
 
 
+@pytest.mark.slow
 def test_concurrent_processes_unpack_an_archive_once(web: Web, tmp_path: Path) -> None:
     url = web.put("nr.tar.gz", archive(a=TEXT, b=TEXT[::-1]))
     digests = [f"{name} {hashlib.sha256(text).hexdigest()}" for name, text in (("a", TEXT), ("b", TEXT[::-1]))]
@@ -87,6 +88,7 @@ def test_concurrent_processes_unpack_an_archive_once(web: Web, tmp_path: Path) -
     assert {cache_location.verify_copy(copy) for copy in found if copy.sha256} == {"whole, and up to date"}
 
 
+@pytest.mark.slow
 def test_killed_unpacking_leaves_no_partial_copy(web: Web, tmp_path: Path) -> None:
     packed = gzip.compress(TEXT, compresslevel=1)
     url, chance = web.put("nr.faa.gz", packed), random.Random(7)

@@ -126,6 +126,7 @@ def test_a_server_that_lists_nothing_is_asked_for_each_file(
     assert done.out == wanted.decode()
 
 
+@pytest.mark.slow
 def test_packed_ncbi_volumes_are_unpacked_once(web: Web, database: Path, shell: Shell, own_cache: str) -> None:
     files = files_of(database, "nr.*")
     volumes = sorted({name[:5] for name in files if name[3:5].isdigit()})
@@ -253,6 +254,7 @@ def run(shell: Shell, options: str, url: str) -> Ended:
     return shell.run(f"millrace run {options} --batch 1 --verify 0 --input in.fa --output out -- pick in.fa {url} out")
 
 
+@pytest.mark.slow
 def test_unreadable_url_is_reported_before_the_start(web: Web, shell: Shell, own_cache: str) -> None:
     url = web.put("set.fa", b">x\nACGT\n")
     said = {}
@@ -288,6 +290,7 @@ def test_unreadable_url_is_reported_before_the_start(web: Web, shell: Shell, own
     assert shell.run_dirs() == [] and not (shell.work / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", some(["run", "plan", "slurm -N 1 -t 10 --dry-run"], "run"))
 def test_url_query_and_fragment_parts_are_refused_unlogged(way: str, web: Web, shell: Shell, own_cache: str) -> None:
     """They may hold secrets."""

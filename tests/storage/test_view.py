@@ -192,6 +192,7 @@ if [ $(wc -l < "$MARK/begun") -gt 2 ]; then hold go; fi
 IMPATIENT = "from millrace.node import node_limits; node_limits.MAX_ABSENCE_SECONDS = 0.0; from millrace.cli import main; main()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comes_back", [True, again(False)])
 def test_killed_view_quarantines_no_record(comes_back: bool, web: Web, shell: Shell) -> None:
     """What fails is tried again, in a new view where there is one by then; else the run ends, and goes on later.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,3 +29,24 @@ def crossed(ones: Iterable[Any], others: Iterable[Any]) -> list[Any]:
     ones, others = [*ones], [*others]
     pairs = product(ones, others)
     return [(one, other) if one == ones[0] or other == others[0] else again(one, other) for one, other in pairs]
+
+
+#: Families of tests are thinned but for those that start no process, and cost little.
+UNTHINNED = "unit"
+
+
+def thin_families(items: list[pytest.Item]) -> None:
+    """Leave the square root of the cases of each test to ``make test``; all have their turn with ``-m slow``.
+
+    The cases that stay are spread evenly, and the first is one of them. A test of two cases keeps both.
+    """
+    families: defaultdict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if UNTHINNED not in item.path.parts and not item.get_closest_marker("slow"):
+            families[item.path, item.nodeid.partition("[")[0]].append(item)
+    for family in families.values():
+        n_kept = max(math.ceil(math.sqrt(len(family))), min(len(family), 2))
+        kept = {len(family) * i // n_kept for i in range(n_kept)}
+        for i, item in enumerate(family):
+            if i not in kept:
+                item.add_marker(pytest.mark.slow)

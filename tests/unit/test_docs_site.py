@@ -54,6 +54,7 @@ def drawn(url: str, profile: Path, *more: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_search_finds_pages_without_a_network(site: Path, tmp_path: Path) -> None:
     page = drawn(f"{(site / 'index.html').as_uri()}?q=quarantine", tmp_path)
     links = re.findall(r'<a href="([^"]*)" class="md-search-result__link"', page)

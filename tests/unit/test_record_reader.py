@@ -316,6 +316,7 @@ def test_empty_input_has_no_records(tmp_path: Path) -> None:
         assert not dest.exists()
 
 
+@pytest.mark.slow
 def test_huge_record_does_not_need_its_size_in_memory(tmp_path: Path) -> None:
     script = """
 import resource, sys

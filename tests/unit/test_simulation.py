@@ -171,6 +171,7 @@ def test_weak_scaling_of_hsp_wrap(nodes: int, records: int, partition_size: int 
     assert run(machine, trace, records).efficiency > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", ["balanced", "skewed"])
 def test_queries_of_mpiblast_pio_end_together(workload: str, scaling: ModuleType) -> None:
     """An eighth of its 5,000 queries, on an eighth of its 1,024 processors, in the fragments that a plan chooses."""

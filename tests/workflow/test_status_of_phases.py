@@ -79,6 +79,7 @@ def test_status_and_runs_report_each_phase(shell: Shell, held: subprocess.Popen[
     assert shell.run("millrace runs").err == "no runs are kept\n"
 
 
+@pytest.mark.slow
 def test_finished_job_is_listed_and_shown(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(shell.root / "state"))
     shell.tool("gate", 'case $(cat "$1") in *r2*) [ -e ok ] || exit 7;; esac; cat "$1" > "$2"')
