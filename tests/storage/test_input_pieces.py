@@ -205,7 +205,7 @@ def test_batch_that_failed_is_fetched_to_be_split(tmp_path: Path) -> None:
 def test_bytes_that_changed_after_the_cut_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "in"
     write_records(path, "fasta", random.Random(1), 100)
-    with cut_in_pieces(path, "fasta", [0, 3000]) as source:
+    with cut_in_pieces(path, "fasta", [0]) as source:
         batch = cut_one_batch(source, tmp_path / "batch")
         path.write_bytes(path.read_bytes().lower())
         with pytest.raises(MillraceError, match="changed while it was read"):
