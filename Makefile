@@ -53,8 +53,9 @@ wheel: $(BIN)/uv ## Build dist/: a wheel for any Linux with glibc 2.17 or later,
 	$(BIN)/uv pip install --quiet 'maturin[zig]'
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --quiet --release --zig --compatibility manylinux2014 --sdist --out dist
 
-dev: build ## The same, with everything that tests and lints need
+dev: $(BIN)/uv ## The same, compiled faster and with more checks, and everything that tests and lints need
 	$(BIN)/uv pip install --quiet --group dev
+	$(BIN)/maturin develop --quiet --profile develop --uv
 
 tools: ## Install the tools that demo, tests and benchmarks run, and make the test data (Debian, Ubuntu; root or sudo)
 	./scripts/install-tools
@@ -64,8 +65,8 @@ demo: build ## Run blastp through Millrace and serially, compare, kill and resum
 	./scripts/install-tools ncbi-blast+
 	$(BIN)/millrace demo
 
-test: dev tools ## Set everything up and run every test
-	cargo test --quiet --workspace --exclude millrace-py
+test: dev tools ## Set everything up and run a test of every promise
+	cargo test --quiet --profile develop --workspace --exclude millrace-py
 	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal
 
 slow: dev tools ## Run the tests that `make test` leaves out, and those that draw their inputs with other ones (an hour)
@@ -98,7 +99,7 @@ quick: checks ## What lint and tests can say in half a minute, without processes
 lint: dev ## Formatting, lints, names, types, layers, spelling
 	cargo fmt --check
 	rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
-	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo clippy --quiet --profile develop --workspace --all-targets -- -D warnings
 	CUSTOM_LIBFUZZER_PATH=target/libfuzzer.a CARGO_TARGET_DIR=target cargo clippy --quiet --manifest-path fuzz/Cargo.toml -- -D warnings
 	$(MAKE) checks
 	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allowlist millrace._core

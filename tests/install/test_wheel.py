@@ -37,11 +37,11 @@ def run(*words: str | Path, cwd: Path, **environ: str) -> str:
 
 
 def built(folder: Path, *options: str) -> Path:
-    """A wheel of this source."""
+    """A wheel of this source, compiled as `make dev` has: a release would take minutes."""
     folder.mkdir(parents=True, exist_ok=True)
     environ = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
     done = subprocess.run(
-        [BIN / "maturin", "build", "--quiet", "--release", "--out", folder, *options], cwd=REPO, capture_output=True,
+        [BIN / "maturin", "build", "--quiet", "--profile", "develop", "--out", folder, *options], cwd=REPO, capture_output=True,
         text=True, check=False, env={**environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
