@@ -84,6 +84,29 @@ def test_output_that_depends_on_the_cut_is_detected(filled: Shell, planted: Plan
     assert not (filled.work / "out.tsv").exists(), "nothing looks finished"
 
 
+#: What a script leaves for the next record at record {k} alone, or from there on.
+LEFT_BEHIND = {
+    "a line": 'mark {{print mark; mark = 0}} {{print}} $1 == "{k}" {{mark = $1}}',
+    "a case": 'next_one {{$0 = toupper($0); next_one = 0}} {{print}} $1 == "{k}" {{next_one = 1}}',
+    "a setting": '$1 == "{k}" {{OFS = ";"}} {{print $1, $2}}',
+    "an order": '$1 == "{k}" {{held = $0; next}} {{print}} held {{print held; held = 0}} END {{if (held) print held}}',
+    "a gap": 'skipped {{skipped = 0; next}} {{print}} $1 == "{k}" {{skipped = 1}}',
+    "a sum": 'summed {{$2 += summed; summed = 0}} {{print $1, $2}} $1 == "{k}" {{summed = $2 + 1}}',
+}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("left", LEFT_BEHIND)
+def test_verify_all_detects_state_left_at_any_border(filled: Shell, left: str, seed: int) -> None:
+    border = random.Random(f"{left} {seed}").randrange(1, N // BATCH) * BATCH
+    filled.tool("tool", f"awk '{LEFT_BEHIND[left].format(k=f'r{border - 1}')}' $1 > $2")
+    ended = filled.run(f"{RUN} --verify 1 -- tool in.tsv out.tsv")
+    assert ended.code == 5, ended.shown
+    found = re.search(r"gave other bytes for records (\d+) to (\d+) ", ended.err)
+    assert found and int(found[1]) <= border < int(found[2]), ended.shown
+    assert not (filled.work / "out.tsv").exists(), "nothing looks finished"
+
+
 SOUND = (
     ("cat", "lines", "cat in.tsv"),
     ("sed", "lines", "sed s/a/AA/g in.tsv"),
