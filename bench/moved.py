@@ -83,8 +83,8 @@ def play_scenario(name: str, source: Path, root: Path, dice: random.Random, tota
     totals.twice[run.computed_twice - allowed] += 1
     if run.computed_twice > allowed:
         totals.problems.append(f"{story}: {run.computed_twice} batches twice, after {n_kills} kills")
-    parts = list(folder.rglob("*.millrace*"))
-    if (root / "state").exists() or parts or ((root / "store").exists() and os.listdir(root / "store")):
+    parts = [*folder.rglob("*.millrace*"), *root.glob("state"), *root.glob("store/*.millrace*")]
+    if parts:
         totals.problems.append(f"{story}: left {parts}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -101,6 +102,40 @@ def test_unknown_filter_on_workers_serial_bytes(site: DaskSite, tmp_path: Path) 
         )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode() + site.logs()
     assert done.stdout == (tmp_path / "in.txt").read_bytes().upper()
+
+
+def test_fragments_of_a_lost_worker_serial_bytes(site: DaskSite, blastp: harness.Case) -> None:
+    """What one worker found in a fragment comes to the worker that finishes the batch by the coordinator's journal."""
+    tool = (*blastp.tool[:5], "-outfmt", "7", *blastp.tool[7:])
+    options = ("--batch", "3", "--fragments", "3", "--keep-run-dir")
+    case = replace(blastp, tool=tool, options=options, expected={})
+    case.serial()
+    first, _ = site.start_worker(), site.start_worker()
+    run = site.start_run(case)
+    wait_for_results(case, run)
+    first.kill()
+    site.start_worker()
+    code, said = site.finish(run)
+    assert code == 0 and case.differing() == [], f"{said}\n{site.logs()}"
+    assert "is lost: it has left" in said
+    events = [json.loads(line) for line in (case.run_dir / "events.jsonl").read_text().splitlines()]
+    done = [event["fragment"] for event in events if event["event"] == "task" and event.get("status", "done") == "done"]
+    assert sorted(set(done)) == [0, 1, 2, 3] and done.count(0) == 4, events
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fragments", ["3", "20K"])
+def test_hmmscan_in_fragments_on_workers_serial_bytes(tmp_path: Path, data: Path, fragments: str) -> None:
+    case = replace(harness.hmmscan(tmp_path / "case", data, n_queries=24), options=("--fragments", fragments))
+    case.serial()
+    shown = [path.name for path in case.folder.glob("profiles.hmm*")]
+    with DaskSite(tmp_path / "dask", case.folder, shown) as site:
+        site.start_scheduler()
+        site.start_worker()
+        site.start_worker()
+        code, said = site.finish(site.start_run(case))
+        assert code == 0, f"{said}\n{site.logs()}"
+    assert case.differing() == []
 
 
 @pytest.mark.slow
@@ -234,7 +269,6 @@ def test_random_history_serial_bytes(seed: int, tmp_path: Path, data: Path, monk
     [
         (["--hosts", "n1,n2"], "--dask with --hosts: both bring slots of their own"),
         (["--records"], "--dask with --records: programs that stay alive"),
-        (["--fragments", "3"], "--fragments 3: workers of a Dask cluster search databases whole"),
         (["--patience", "-1"], "patience"),
     ],
 )

@@ -52,6 +52,37 @@ def test_run_goes_on_under_other_paths(inputs: Path, tmp_path: Path, name: str) 
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("blastp-rows", ("--store", "store")),
+        ("blastp-rows", ("--run-dir", "state", "--fragments", "3")),
+        pytest.param("hmmscan", ("--run-dir", "state", "--fragments", "3"), marks=pytest.mark.slow),
+    ],
+    ids=["kept candidates", "fragments", "fragments of profiles"],
+)
+def test_candidates_are_used_for_a_moved_database(
+    inputs: Path, tmp_path: Path, name: str, options: tuple[str, ...]
+) -> None:
+    """What was found in a database is that of the same database under another path."""
+    place, where, *more = options
+    run = MovedRun(TOOLS[name], inputs / name, tmp_path, (place, str(tmp_path / where), *more))
+    first, outputs = (
+        run.prepare_folder("one", "in.fa", "../other/db"),
+        tuple(f"o{k}" for k in range(run.tool.n_outputs)),
+    )
+    process = run.start(first, run.fill_words("in.fa", "../other/db", outputs), "in.fa", hold=8)
+    said = run.kill_at(process, 8)
+    assert process.returncode == -9, said
+    assert not harness.left_over(str(tmp_path))
+    there = run.prepare_folder("two", "in.fa", "db")
+    words = run.fill_words("in.fa", "db", outputs)
+    expected = run.compute_serially(there, words, "in.fa", outputs)
+    code, said = run.run(there, words, "in.fa")
+    assert code == 0 and "goes on here" in said, said
+    assert run.read_outputs(there, words, outputs) == expected
+
+
 @pytest.mark.slow
 def test_path_shown_in_each_record_is_refused(inputs: Path, tmp_path: Path) -> None:
     """BLAST's XML has the name of the database."""

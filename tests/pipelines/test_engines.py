@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree
 
+import harness
 import pytest
 import yaml
-from public_tools import install_packages
+from moved_runs import TOOLS, MovedRun, make_inputs
+from public_tools import install_nextflow, install_packages
 from shell import Shell
 
 import millrace
@@ -83,6 +91,127 @@ def test_snakemake_runs_the_wrapper_to_serial_bytes(shell: Shell, data: Path, se
     assert done.code == 0, done.shown + (shell.work / "a.log").read_text()
     assert (shell.work / "a.tsv").read_bytes() == (shell.work / "serial.tsv").read_bytes()
     assert "efficiency" in (shell.work / "a.log").read_text()
+
+
+#: Executions of the tool before a task is killed.
+HOLD = 9
+
+
+class EngineTask:
+    """A task of an engine: ``blastp`` through Millrace, whose runs are in a store. One of its starts is killed in the middle.
+
+    Args:
+        folder: A folder of its own.
+    """
+
+    def __init__(self, folder: Path, data: Path) -> None:
+        make_inputs(folder / "inputs", data, names=["blastp-rows"])
+        millrace = folder / "inputs" / "bin" / "millrace"
+        millrace.write_text(f'#!/bin/sh\nexec {sys.executable} -m millrace "$@"\n')
+        millrace.chmod(0o755)
+        self._run = MovedRun(TOOLS["blastp-rows"], folder / "inputs" / "blastp-rows", folder / "root")
+        self.work = self._run.prepare_folder("work", "a.faa", "db")
+        words = self._run.fill_words("a.faa", "db", ("serial.tsv",))
+        [self.expected] = self._run.compute_serially(self.work, words, "a.faa", ("serial.tsv",))
+
+    def run(self, command: Sequence[str | Path], number: signal.Signals) -> tuple[int, str]:
+        """Run an engine; send ``number`` to the first Millrace that it starts, in the middle; return exit code and words."""
+        own = self._run.root
+        environ = {
+            **self._run.make_environ("a.faa", hold=HOLD), "MILLRACE_STORE": str(own / "store"), "HOME": str(own),
+            "XDG_CACHE_HOME": str(own / "cache"), "NXF_HOME": str(own / "nextflow"), "NXF_OFFLINE": "true",
+        }  # fmt: skip
+        with tempfile.TemporaryFile("w+") as said:
+            engine = subprocess.Popen(
+                command, cwd=self.work, env=environ, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+            )
+            assert harness.wait_until(lambda: len(self._run.executions) >= HOLD, engine), _read_all(said)
+            [victim] = self._find_coordinators()
+            os.kill(victim, number)
+            assert harness.wait_until(lambda: victim not in self._find_coordinators(), engine), _read_all(said)
+            self._run.log.with_name(f"{self._run.log.name}.go").touch()
+            return engine.wait(harness.LONGEST_SECONDS), _read_all(said)
+
+    def _find_coordinators(self) -> list[int]:
+        """Return the processes of ``millrace run``, without those that it has forked."""
+        parents = {}
+        for number in harness.marked(str(self._run.root)):
+            with suppress(OSError):
+                words = (Path("/proc") / str(number) / "cmdline").read_bytes().split(b"\0")
+                if words[1:4] == [b"-m", b"millrace", b"run"]:
+                    parents[number] = int(
+                        (Path("/proc") / str(number) / "stat").read_text().rpartition(")")[2].split()[1]
+                    )
+        return [number for number, parent in parents.items() if parent not in parents]
+
+    def check(self, output: Path) -> None:
+        """Check the output, that no more than one batch for each slot was computed twice, and that nothing is left."""
+        assert output.read_bytes() == self.expected
+        assert self._run.computed_twice <= self._run.slots, self._run.executions
+        assert len(set(self._run.executions)) == 24, "12 batches, each searched for candidates and finished"
+        assert not harness.left_over(str(self._run.root))
+
+
+def _read_all(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_snakemake_retries_a_killed_task(
+    tmp_path: Path, data: Path, session_folder: Path, number: signal.Signals
+) -> None:
+    """Snakemake deletes the output of the task that failed, and starts it again."""
+    task = EngineTask(tmp_path, data)
+    program = install_packages(session_folder, "snakemake") / "snakemake"
+    rules = (INTEGRATIONS / "snakemake" / "Snakefile").read_text()
+    wrapper = f'"file:{INTEGRATIONS / "snakemake"}"'
+    text = rules.replace("--batch 5", "--batch 2 --grace 1").replace('f"file:{workflow.basedir}"', wrapper)
+    (task.work / "Snakefile").write_text(text)
+    code, said = task.run([program, "--cores", "2", "a.tsv"], number)
+    assert code == 0, said + (task.work / "a.log").read_text()
+    assert "Trying to restart job" in said
+    task.check(task.work / "a.tsv")
+    assert "of them by earlier runs" in (task.work / "a.log").read_text()
+
+
+#: A pipeline of one task, which Nextflow may try twice.
+PIPELINE = """
+include { MILLRACE } from '%s'
+workflow {
+    MILLRACE([[id: 'a'], file('a.faa')], files('db.p*'), 'blastp -query INPUT -db db -outfmt 6 -out OUTPUT', 'a.tsv')
+}
+"""
+SETTINGS = """
+process { withName: MILLRACE {
+    cpus = 2
+    ext.args = '--batch 2 --grace 1'
+    errorStrategy = { task.exitStatus == 1 || task.exitStatus > 128 ? 'retry' : 'finish' }
+    maxRetries = 1
+    publishDir = [path: 'results', mode: 'copy']
+} }
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nextflow_retries_a_killed_task(
+    tmp_path: Path, data: Path, session_folder: Path, number: signal.Signals
+) -> None:
+    """Nextflow starts a task that failed again in another folder."""
+    task = EngineTask(tmp_path, data)
+    program = install_nextflow(session_folder)
+    (task.work / "main.nf").write_text(PIPELINE % MODULE)
+    (task.work / "nextflow.config").write_text(SETTINGS)
+    code, said = task.run([*program, "run", "-ansi-log", "false", "main.nf"], number)
+    assert code == 0, said
+    assert f"terminated with an error exit status ({128 + number}) -- Execution is retried (1)" in said
+    task.check(task.work / "results" / "a.tsv")
+    tries = [path.read_text() for path in (task.work / "work").glob("*/*/.command.err")]
+    assert len(tries) == 2 and any("a run that was begun in" in each and "goes on here" in each for each in tries)
+    versions = yaml.safe_load((task.work / "results" / "versions.yml").read_text())
+    assert versions == {"MILLRACE": {"millrace": millrace.__version__}}
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Runs that are killed in one folder and go on in another. Used by tests and ``bench.moved``.
 
-Each tool stands behind a wrapper that notes the batch of each execution, and from one execution on waits.
+Each tool stands behind a wrapper that notes the batch of each execution, and from one execution on waits. A search for
+candidates has another number of arguments than the user's command, and so is another execution of its batch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from millrace.node import work_dir
 #: A plain wrapper of a tool. Only what tasks do is noted: they alone have the token of a run.
 WRAPPER = """#!/bin/sh
 if [ -n "${{{token}}}" ]; then
-    cksum < "$MOVED_INPUT" >> "$MOVED_LOG"
+    echo "$(cksum < "$MOVED_INPUT") $#" >> "$MOVED_LOG"
     if [ -n "$MOVED_HOLD" ] && [ "$(wc -l < "$MOVED_LOG")" -ge "$MOVED_HOLD" ]; then
         until [ -e "$MOVED_LOG.go" ]; do sleep 0.05; done
     fi
@@ -69,15 +71,15 @@ TOOLS = {
 }  # fmt: skip
 
 
-def make_inputs(folder: Path, data: Path) -> None:
-    """Make ``in.fa`` and the database of each tool below ``folder/TOOL``, and the wrappers in ``folder/bin``."""
+def make_inputs(folder: Path, data: Path, names: Collection[str] = tuple(TOOLS)) -> None:
+    """Make ``in.fa`` and the database of each named tool below ``folder/TOOL``, and the wrappers in ``folder/bin``."""
     (folder / "bin").mkdir(parents=True)
-    for program in {tool.words[0] for tool in TOOLS.values()}:
+    for program in {TOOLS[name].words[0] for name in names}:
         path = folder / "bin" / program
         path.write_text(WRAPPER.format(tool=shutil.which(program), token=work_dir.TOKEN_NAME))
         path.chmod(0o755)
-    for name, tool in TOOLS.items():
-        here = folder / name
+    for name in names:
+        here, tool = folder / name, TOOLS[name]
         here.mkdir()
         if tool.words[0] == "cmscan":
             make_hairpins(here / "in.fa")
@@ -124,7 +126,7 @@ class MovedRun:
 
     @property
     def log(self) -> Path:
-        """The batch of each execution, a line each; outside all folders that a task sees a view of."""
+        """Batch and number of arguments of each execution, a line each; outside all folders that a task sees a view of."""
         return self.root.with_name(f"{self.root.name}.executions")
 
     @property
@@ -133,7 +135,7 @@ class MovedRun:
 
     @property
     def computed_twice(self) -> int:
-        """How many executions of a batch came after its first."""
+        """How many executions of a batch, with as many arguments, came after its first."""
         return sum(n - 1 for n in Counter(self.executions).values())
 
     def prepare_folder(self, name: str, typed: str, database: str, *, link: bool = True) -> Path:

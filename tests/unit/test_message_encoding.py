@@ -156,7 +156,7 @@ ON_THE_WIRE = """
 16 ForwardToPartition message
 17 IndexInputPiece request
 18 SetUpWorker use cwd program environ nice run_dir slots name machine contents folders view
-19 RunWorkerTask assignment files
+19 RunWorkerTask assignment files found
 33 ProcessJoined host process cores source machine millrace
 34 NodeReady exe content version sees keeps shares_folder
 35 TaskEventsReport events

@@ -201,6 +201,8 @@ class RunWorkerTask(TaggedMessage, frozen=True, tag=19):
     assignment: TaskAssignment
     #: Contents of the files of the batch, where each record is a file.
     files: list[bytes]
+    #: Contents of the blocks in the place of ``SlotTask.found``, which is empty.
+    found: list[bytes]
 
 
 # From the node agents

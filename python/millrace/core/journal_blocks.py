@@ -6,6 +6,7 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
@@ -59,6 +60,16 @@ def attach_contents(ended: TaskEnded, journal: _core.Journal) -> TaskEnded:
         contents = [bytes(block) for block in blocks]
     journal.drop_blocks(ended.committed)
     return msgspec.structs.replace(ended, contents=contents)
+
+
+def save_contents(contents: Sequence[bytes], path: Path) -> list[_core.BlockRef]:
+    """Write the bytes of blocks of another node into a file of this one; return where they are there."""
+    blocks = []
+    with path.open("wb") as file:
+        for content in contents:
+            blocks.append(_core.BlockRef(path, (0, b"", file.tell(), len(content), _core.crc32c(content))))
+            file.write(content)
+    return blocks
 
 
 def append_contents(ended: TaskEnded, journal: _core.Journal, attempt: int, name: str) -> TaskEnded:

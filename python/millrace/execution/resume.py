@@ -102,11 +102,16 @@ def restore_fragments(plan: RunPlan, rundir: RunDir) -> RunPlan:
     if plan.job.fragments != "auto" or plan.job.fresh or not rundir.has_run():
         return plan
     earlier = rundir.read_manifest()
-    if earlier.use.argv != plan.use.argv:
-        return plan  # refused later
     from millrace.execution.run_comparison import move_fragments
+    from millrace.planning import run_identity  # few runs need them at the start
 
-    fragmented = move_fragments(earlier, str(plan.command.cwd))
+    now = run_identity.PlannedRun(
+        argv=plan.command.argv, cwd=str(plan.command.cwd), use=plan.use, record_start=plan.job.record_start,
+        record_end=plan.job.record_end, fingerprints=plan.fingerprints,
+    )  # fmt: skip
+    if not run_identity.has_same_words(earlier, now):
+        return plan  # refused later
+    fragmented = move_fragments(earlier, now)
     if fragmented and fragmented.volumes:  # how many nodes keep them is for this start to say
         kept = plan.use.fragmented.kept if plan.use.fragmented else msgspec.structs.replace(fragmented.kept, share=1.0)
         fragmented = msgspec.structs.replace(fragmented, kept=kept)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -52,7 +54,7 @@ def describe_changes(earlier: RunManifest, now: RunManifest, verify: float | Non
                 joins = f"was {describe_join(before.join)}, now {describe_join(output.join)}"
                 found.append(f"how {output.path} is joined: {joins}")
     # Another database or command has other fragments, too, and is reported above.
-    if not found and _drop_keeping(move_fragments(earlier, now.cwd)) != _drop_keeping(now.use.fragmented):
+    if not found and _drop_keeping(move_fragments(earlier, now)) != _drop_keeping(now.use.fragmented):
         found.append("--fragments: as many, but of other parts of the database, or searched otherwise")
     # Environment and hints of an adapter may differ without changing a byte; outputs and their joins may not.
     if not found and run_identity.describe_work(earlier) != run_identity.describe_work(now):
@@ -110,11 +112,24 @@ def move_run(earlier: RunManifest, now: RunManifest, rundir: RunDir) -> RunManif
     return manifest
 
 
-def move_fragments(earlier: RunManifest, cwd: str) -> FragmentPlan | None:
-    """Return the fragments of an earlier start, with the paths of a database in its folder as they are in ``cwd``."""
+def move_fragments(earlier: RunManifest, now: run_identity.DescribedRun) -> FragmentPlan | None:
+    """Return the fragments of an earlier start, with the paths that its folder and databases have now."""
     plan = earlier.use.fragmented
-    if plan is None or earlier.cwd == cwd:
+    paths = run_identity.pair_moved_paths(earlier, now)
+    if plan is None or not paths:
         return plan
-    was, is_now = (encode_json(f"{folder}/")[:-1] for folder in (earlier.cwd, cwd))
-    moved = json.loads(encode_json(plan).replace(was, is_now))
+    moved = _move_paths(json.loads(encode_json(plan)), sorted(paths.items(), reverse=True))
     return msgspec.convert(moved, FragmentPlan, dec_hook=lambda kind, value: kind(value))
+
+
+def _move_paths(value: Any, paths: Sequence[tuple[str, str]]) -> Any:
+    """Return plain values in which texts that begin with a moved path begin with the present one; the longest comes first."""
+    if isinstance(value, dict):
+        return {name: _move_paths(each, paths) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_move_paths(each, paths) for each in value]
+    if isinstance(value, str):
+        for was, is_now in paths:
+            if value == was or value.startswith((f"{was}.", f"{was}/")):
+                return is_now + value.removeprefix(was)
+    return value

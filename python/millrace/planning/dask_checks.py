@@ -11,7 +11,9 @@ from millrace.core.job import JobSpec
 
 
 def prepare_dask_job(job: JobSpec) -> JobSpec:
-    """Return the job as it runs on a Dask cluster: databases are searched whole.
+    """Return the job as it runs on a Dask cluster: databases are searched whole, unless the user asks for fragments.
+
+    How many fragments pay depends on the number of slots, which changes while such a run lasts.
 
     Raises:
         RefusedError: Dask is not installed, or other options contradict.
@@ -24,11 +26,7 @@ def prepare_dask_job(job: JobSpec) -> JobSpec:
         raise RefusedError(
             "--dask with --records: programs that stay alive run on one machine, or by MPI", "leave one of them out"
         )
-    if job.fragments not in ("auto", "1"):
-        raise RefusedError(
-            f"--fragments {job.fragments}: workers of a Dask cluster search databases whole", "leave --fragments out"
-        )
-    return msgspec.structs.replace(job, fragments="1")
+    return msgspec.structs.replace(job, fragments="1") if job.fragments == "auto" else job
 
 
 def make_two_kinds_error(other: str) -> RefusedError:

@@ -61,6 +61,21 @@ def list_moved_paths(earlier: DescribedRun, now: DescribedRun) -> frozenset[str]
     return frozenset(found)
 
 
+def pair_moved_paths(earlier: DescribedRun, now: DescribedRun) -> dict[str, str]:
+    """Return the present path of each folder and database of an earlier run that was elsewhere, as typed and absolute."""
+    found = {earlier.cwd: now.cwd} if earlier.cwd != now.cwd else {}
+    words = zip(_abstract_words(earlier), _abstract_words(now), earlier.argv, now.argv, strict=False)
+    for was, is_now, typed, types in words:
+        if was != is_now or not was.startswith("database ") or typed == types:
+            continue
+        option, equal, value = typed.partition("=")
+        if equal and was.startswith(f"database {option}="):
+            typed, types = value, types.partition("=")[2]
+        before, after = os.path.join(earlier.cwd, typed), os.path.join(now.cwd, types)
+        found |= {typed: types, os.path.normpath(before): os.path.normpath(after), before: after}
+    return found
+
+
 def has_same_words(earlier: DescribedRun, now: DescribedRun) -> bool:
     """Tell whether the arguments are the same, or name the same files."""
     if earlier.argv == now.argv:

@@ -24,7 +24,7 @@ from millrace.cluster.dask.message_pipe import read_message, write_message
 from millrace.cluster.dask.worker_files import PlacedFiles, check_same_contents, fetch_url_files
 from millrace.cluster.node_info import select_machine_variables
 from millrace.core.errors import MillraceError, RefusedError
-from millrace.core.journal_blocks import attach_contents
+from millrace.core.journal_blocks import attach_contents, save_contents
 from millrace.core.tasks import SlotsChanged, TaskEnded, TaskId
 from millrace.node.batch_files import SpooledBatch
 from millrace.node.local_slots import LocalSlots
@@ -112,27 +112,35 @@ class SlotProcess:
         """Handle the messages that are there; return whether the pipe is open."""
         while not self._messages.empty():
             match self._messages.get():
-                case say.RunWorkerTask(assignment, files):
-                    for name, content in zip(assignment.batch.files, files, strict=True):
-                        self._placed.place_file(Path(self._setup.cwd, name), content)
-                    self._submit_assignment(assignment)
+                case say.RunWorkerTask() as message:
+                    self._submit_task(message)
                 case None:
                     return False
         return True
 
-    def _submit_assignment(self, assignment: say.TaskAssignment) -> None:
+    def _submit_task(self, message: say.RunWorkerTask) -> None:
+        assignment = message.assignment
         task, batch = assignment.task, assignment.batch
+        for name, content in zip(batch.files, message.files, strict=True):
+            self._placed.place_file(Path(self._setup.cwd, name), content)
         paths = tuple(self._work.spool / f"{task.id}.{k}" for k in range(len(assignment.contents)))
         for path, content in zip(paths, assignment.contents, strict=True):
             path.write_bytes(content)
         self._batches[task.id] = batch = msgspec.structs.replace(batch, spooled=paths)
+        if message.found:
+            task = msgspec.structs.replace(task, found=save_contents(message.found, self._locate_found(task.id)))
         self._slots.submit_task(task, batch)
+
+    def _locate_found(self, task: TaskId) -> Path:
+        """Return the path of what other tasks have found for a task."""
+        return self._work.spool / f"{task}.found"
 
     def _report_end(self, ended: TaskEnded, dest: BinaryIO) -> None:
         self._guard.check_unchanged()  # what follows a change is no result, and no failure of a record
         batch = self._batches.pop(ended.task)
         for path in batch.spooled:
             path.unlink(missing_ok=True)
+        self._locate_found(ended.task).unlink(missing_ok=True)
         for name in batch.files:
             self._placed.release_file(Path(self._setup.cwd, name))
         ended = attach_contents(ended, self._journal)

@@ -28,7 +28,7 @@ from millrace.cluster.dask.dask_link import (
 )
 from millrace.cluster.node_info import OWN
 from millrace.core.errors import MillraceError
-from millrace.core.journal_blocks import append_contents
+from millrace.core.journal_blocks import append_contents, map_blocks
 from millrace.core.tasks import (
     PoolWoken,
     SlotEvent,
@@ -155,7 +155,7 @@ class WorkerSlots:
         self._link, self._use, self._cwd, self._journal = pool.link, plan.use, plan.command.cwd, journal
         self._meter = pool.meter
         self._builder = ExecutionBuilder(plan.use, lay_out_overlays(plan.use, plan.command.cwd))
-        self._dispatcher: TaskDispatcher[tuple[SlotTask, SpooledBatch]] = TaskDispatcher()
+        self._dispatcher: TaskDispatcher[tuple[SlotTask, SpooledBatch]] = TaskDispatcher(plan.use.n_fragments)
         self._nodes: dict[int, _WorkerNode] = {}
         self._node_of: dict[str, int] = {}
         self._n_joined = self._n_sends = 0
@@ -192,14 +192,25 @@ class WorkerSlots:
             node = self._nodes[send.node]
             self._n_sends += 1
             node.sent[self._n_sends] = task
-            spooled = zip(self._use.inputs, batch.spooled, strict=True)
-            contents = [b"" if item.format == "files" else path.read_bytes() for item, path in spooled]
-            files = [(self._cwd / name).read_bytes() for name in batch.files]
-            # A number of its own: the same task may be sent twice to a worker that was silent in between.
-            numbered = msgspec.structs.replace(task, id=TaskId(self._n_sends))
-            assignment = say.TaskAssignment(numbered, msgspec.structs.replace(batch, spooled=()), contents)
-            self._link.submit_task(node.address, self._n_sends, say.RunWorkerTask(assignment, files))
+            self._link.submit_task(node.address, self._n_sends, self._make_message(task, batch))
             self._report_starts(node)
+
+    def _make_message(self, task: SlotTask, batch: SpooledBatch) -> say.RunWorkerTask:
+        """Make the message that brings a task with all that it reads but program and databases.
+
+        Raises:
+            CorruptError: What other tasks have found for it is damaged in the journal.
+        """
+        spooled = zip(self._use.inputs, batch.spooled, strict=True)
+        contents = [b"" if item.format == "files" else path.read_bytes() for item, path in spooled]
+        files = [(self._cwd / name).read_bytes() for name in batch.files]
+        with map_blocks(task.found) as blocks:
+            found = [bytes(block) for block in blocks]
+        # A number of its own: the same task may be sent twice to a worker that was silent in between.
+        numbered = msgspec.structs.replace(task, id=TaskId(self._n_sends), found=())
+        return say.RunWorkerTask(
+            say.TaskAssignment(numbered, msgspec.structs.replace(batch, spooled=()), contents), files, found
+        )
 
     def _report_starts(self, node: _WorkerNode) -> None:
         """Report the tasks that have a slot now: a worker starts them in the order in which they were sent."""
