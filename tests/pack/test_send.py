@@ -244,6 +244,7 @@ def test_plan_before_the_search_finds_the_crossover(bench_of: Path, tmp_path: Pa
     # A link that is slower than all these cores, and one that is faster than a single core that is slow.
     slow = plan("--bandwidth", "1K", "--cores", "1000")
     assert "best: packed\n" in slow and "packed is sooner than zstd below" in slow
+    assert "packed is sooner than zstd piped below" in slow
     fast = plan("--bandwidth", "100G", "--cores", "1000", "--cores-there", "1", "--speed-there", "0.1")
     assert "packing does not pay at 100G" in fast
     assert [path.name for path in tmp_path.iterdir() if not path.is_symlink()] == []

@@ -68,11 +68,18 @@ def compute_crossover_bandwidth(other: ForecastMethod, packed: ForecastMethod) -
     >>> ways = ForecastMethod("zstd", 10.0, 1000), ForecastMethod("packed", 12.0, 10, 15.0, overlaps=True)
     >>> compute_crossover_bandwidth(*ways)
     200.0
+
+    Where the other way sends while it computes, too, its transfer alone has to take longer:
+
+    >>> compute_crossover_bandwidth(ForecastMethod("piped", 10.0, 1000, overlaps=True), ways[1])
+    66.66666666666667
     """
     if other.bytes <= packed.bytes:
         return 0.0
-    excess = max(packed.compute, packed.after) - other.compute
-    return other.bytes / excess if excess > 0 else float("inf")
+    packed_seconds = max(packed.compute, packed.after)
+    if packed_seconds <= other.compute:
+        return float("inf")
+    return other.bytes / (packed_seconds if other.overlaps else packed_seconds - other.compute)
 
 
 class _SampleCosts(NamedTuple):
@@ -119,6 +126,7 @@ def forecast_transfer(plan: RunPlan, wishes: PackOptions, folder: Path, ends: Tr
     return [
         ForecastMethod("as it is", found.search * here, round(found.result_bytes * times)),
         ForecastMethod("zstd", found.search * here, round(found.zstd_bytes * times)),
+        ForecastMethod("zstd piped", found.search * here, round(found.zstd_bytes * times), overlaps=True),
         ForecastMethod(
             "packed", found.hits_search * here, round(found.pack_bytes * times) + pack_transfer.OVERHEAD_BYTES,
             found.regeneration * there, overlaps=True,
