@@ -23,6 +23,8 @@ SOME = "millrace run --input in.fa --output o -- sh -c 'bad2 < $1 > $2' x in.fa 
 LOST = f"{RUN} -q --run-dir o.millrace -- bad2 < in.fa > x"
 #: A run that stops at its second record when the third is done.
 HOLE = f"{RUN} -q --batch 1 --slots 3 --retries 8 --on-failure stop -- bad2 < in.fa > x"
+#: Writes a report page of a run.
+REPORTED = "mkfifo pipe; millrace run -q --input in.fa --run-dir d --keep-run-dir -- copy in.fa > o; millrace report d"
 MANY = """for i in $(seq 20000); do echo ">s$i"; echo MKVLA$i; done > many.fa"""
 
 
@@ -164,6 +166,12 @@ INPUTS = [
     fails("output_link_into_no_folder", "ln -s nowhere/out l; millrace run --input in.fa --output l -- cp in.fa l", "l: no such folder", "mkdir -p"),
     fails("output_link_in_circles", "ln -s l l; millrace run --input in.fa --output l -- cp in.fa l", "l: is a link that leads back to itself"),
     fails("report_to_standard_output", "millrace run -q --input in.fa --run-dir d --keep-run-dir -- copy in.fa > o; millrace report d -o -", "-o -: a file is needed", "report.html"),
+    *(fails(f"report_at_{name}", f"{REPORTED} -o {place}", f"{place}: is {what}", "name")
+      for name, place, what in [("folder", ".", "a folder"), ("root", "/", "a folder"), ("pipe", "pipe", "there, and no report")]),
+    case("report_without_a_place", f"{REPORTED} -o ''", 2, "-o .: is a folder", out=""),
+    case("report_at_unwritable_place", f"{REPORTED} -o no/page.html", 1, "no/page.html: No such file", "-o", out=""),
+    fails("crate_at_unwritable_place", "millrace run -q --input in.fa --run-dir d --keep-run-dir --output o -- cp in.fa o; millrace report d --ro-crate in.fa/c", "in.fa/c: Not a directory", "new folder"),
+    fails("memory_of_a_job_misspelt", "millrace slurm -N 1 -t 1:00:00 --mem lots --dry-run -- copy in.fa", "--mem lots: not a size of memory", "4G"),
     fails("format_misspelt_at_input", "millrace run --input in.fa:fastaa -- copy in.fa", "unknown record format 'fastaa'", "fasta"),
     fails("format_of_stdin_unknown", "millrace run -- copy < in.fa", "standard input: its format cannot be told", "--format"),
     fails("format_of_noise_unknown", "printf '\\1\\2\\3' > x.bin; millrace run --input x.bin -- copy x.bin",

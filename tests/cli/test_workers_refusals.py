@@ -19,6 +19,10 @@ from millrace.cli.workers import command
         (("slurm", "--max", "2", "--time", "soon"), "--time soon: not a wall time"),
         (("slurm", "--max", "2", "--time", "0:30"), "--time 0:30: too short\n\nhint: at least 1 min"),
         (("slurm", "--max", "2", "--time", "30m"), "sbatch: not found here"),
+        (
+            ("slurm", "--max", "2", "--time", "30m", "--mem", "lots"),
+            "--mem lots: not a size of memory\n\nhint: as in 4G",
+        ),
         (("sge", "--max", "2", "--time", "2h"), "qsub: not found here"),
         (("slurm", "--max", "0", "--time", "30m"), "0 is not in the range"),
         (("slurm", "--time", "30m"), "Missing option '--max'"),

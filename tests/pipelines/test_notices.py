@@ -104,7 +104,9 @@ def test_metrics_of_an_interrupted_run_say_so(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("no/m.prom", "cannot be written"),
+        ("no/m.prom", "cannot be written: No such file"),
+        ("/proc/m.prom", "cannot be written"),
+        (".", "is a folder"),
         ("other", "no file of metrics"),
         ("in.fa", "is input"),
         ("out.fa", "is output"),
@@ -118,10 +120,11 @@ def test_metrics_file_at_a_bad_place_is_refused(shell: Shell, place: str, why: s
     assert (shell.work / "in.fa").read_text() == before
 
 
-def test_metrics_that_cannot_be_written_do_no_harm(shell: Shell) -> None:
+def test_metrics_that_cannot_be_written_warn_once(shell: Shell) -> None:
     (shell.work / "m.prom.new").mkdir()  # where the file grows
-    done = shell.run("millrace run -q --metrics m.prom --format fasta -- copy < in.fa")
+    done = shell.run("millrace run --metrics m.prom --format fasta -- copy < in.fa")
     assert (done.code, done.out) == (0, (shell.work / "in.fa").read_text()), done.shown
+    assert done.err.count("m.prom: cannot be written: Is a directory; the run goes on") == 1, done.shown
 
 
 def test_metrics_page_of_watch_has_the_figures(kept: Shell) -> None:

@@ -34,7 +34,7 @@ def add_queue_options(function: Callable[..., None]) -> Callable[..., None]:
         option("-p", "--queue", "--partition", "queue", default="", metavar="NAME", help="Partition or queue."),
         option("-A", "--account", default="", metavar="NAME", help="Account that pays."),
         option("-c", "--cpus", type=click.IntRange(1), default=None, metavar="N", help="Cores of each node (default: whole nodes)."),
-        option("--mem", "memory", default="", metavar="SIZE", help="Memory of each node."),
+        option("--mem", "memory", type=job_script.check_memory_size, default="", metavar="SIZE", help="Memory of each node, as in 4G."),
         option("-J", "--job-name", "name", default="", metavar="NAME", help="Name of the job (default: the tool's)."),
         option("--setup", multiple=True, metavar="LINE", help="Line of shell before the run, such as 'module load blast'."),
         option("--option", "more", multiple=True, metavar="OPTION", help="Further option of the scheduler, as it is."),

@@ -90,12 +90,16 @@ def _check_page(output: Path) -> None:
 
     if str(output) == "-":
         raise RefusedError("-o -: a file is needed, not standard output", "name one: -o report.html")
-    if not output.is_file():
-        return
-    with output.open("rb") as file:
-        begin = file.read(len(PAGE)).lower()
-    if begin not in (b"", PAGE):
+    if output.is_dir():
+        raise RefusedError(f"-o {output}: is a folder", "name a file: -o report.html")
+    if output.exists() and not (output.is_file() and _has_page(output)):
         raise RefusedError(f"{output}: is there, and no report", "name another file, or remove it before")
+
+
+def _has_page(file: Path) -> bool:
+    """Tell whether a file is a report page, or empty."""
+    with file.open("rb") as opened:
+        return opened.read(len(PAGE)).lower() in (b"", PAGE)
 
 
 def _write_phases_page(folder: Path, shown: Path, output: Path, *, as_json: bool) -> None:

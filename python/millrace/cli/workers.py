@@ -57,7 +57,7 @@ def add_worker_options(function: Callable[..., None], *, is_queued: bool) -> Cal
             option("--max", "max_jobs", type=click.IntRange(1), required=True, metavar="N", help="Maximum number of jobs at a time."),
             option("-p", "--queue", "--partition", "queue", default="", metavar="NAME", help="Partition or queue."),
             option("-A", "--account", default="", metavar="NAME", help="Account or project that pays."),
-            option("--mem", "memory", default="", metavar="SIZE", help="Memory of each job."),
+            option("--mem", "memory", type=job_script.check_memory_size, default="", metavar="SIZE", help="Memory of each job, as in 4G."),
             option("--option", "more", multiple=True, metavar="OPTION", help="Further option of the batch system, as it is."),
         ]  # fmt: skip
 

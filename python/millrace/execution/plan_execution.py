@@ -113,9 +113,9 @@ def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack
     """
     job = claim.plan.job
     show = stack.enter_context(progress.make_progress(claim.plan.job.progress_shown, sys.stderr))
-    if job.metrics:
-        show = stack.enter_context(_keep_metrics_file(claim.plan, show))
     say = debug_log.tee_to_log(show.write_message if job.verbosity >= 0 else lambda _: None)
+    if job.metrics:
+        show = stack.enter_context(_keep_metrics_file(claim.plan, show, say))
     for warning in claim.plan.warnings:
         say(warning)
     if claim.moved_from and claim.resuming:
@@ -148,12 +148,12 @@ def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack
         raise
 
 
-def _keep_metrics_file(plan: RunPlan, shown: ProgressDisplay) -> ProgressDisplay:
+def _keep_metrics_file(plan: RunPlan, shown: ProgressDisplay, say: Callable[[str], None]) -> ProgressDisplay:
     """Return a display that keeps the user's file of metrics, too."""
     from millrace.report.openmetrics import MetricsDisplay  # few runs need it
 
     labels = {"run": plan.run_dir.name.removesuffix(SUFFIX), "tool": plan.command.tool}
-    return MetricsDisplay(shown, plan.command.cwd / plan.job.metrics, labels)
+    return MetricsDisplay(shown, plan.command.cwd / plan.job.metrics, labels, say)
 
 
 def _notify_of_trouble(

@@ -190,17 +190,20 @@ def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file atomically; remove the unfinished file of a killed writer, and follow no link of another user.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: It cannot be written; names ``path``, not the unfinished file.
     """
     new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
     try:
+        new.unlink(missing_ok=True)
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
             file.write(content)
         with suppress(FileNotFoundError):  # another process has written it at the same time
             new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            new.unlink()
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None
         raise
 
 

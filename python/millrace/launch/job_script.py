@@ -160,6 +160,20 @@ def parse_wall_seconds(text: str, min_seconds: int = MIN_WALL_SECONDS) -> int:
     return total
 
 
+def check_memory_size(text: str) -> str:
+    """Return a size of memory as it is: a number with a unit, by which batch systems differ; empty: the site's default.
+
+    >>> check_memory_size("64gb"), check_memory_size("512M"), check_memory_size("0"), check_memory_size("")
+    ('64gb', '512M', '0', '')
+
+    Raises:
+        RefusedError: No batch system can read it.
+    """
+    if text and not re.fullmatch(r"[0-9]+(\.[0-9]+)?[kmgtp]?[bw]?", text, re.IGNORECASE):
+        raise RefusedError(f"--mem {text}: not a size of memory", "as in 4G, or 512M")
+    return text
+
+
 def format_pbs_time(text: str) -> str:
     """Format a wall time for PBS, as ``H:MM:SS``.
 

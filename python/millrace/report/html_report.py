@@ -78,10 +78,18 @@ def write_report(run_dir: Path, out: Path, log: Path | None = None) -> None:
     runs = load_runs(read_events(log))
     if not runs:
         raise MillraceError(f"{log}: no events yet", "wait until the run has begun")
-    content = render_page(runs, run_dir).encode(errors="backslashreplace")
+    write_page(out, render_page(runs, run_dir))
+
+
+def write_page(out: Path, page: str) -> None:
+    """Write a page to ``out``, replacing it atomically.
+
+    Raises:
+        MillraceError: It cannot be written there.
+    """
     try:
-        replace_file(out, content)
-    except PermissionError as error:
+        replace_file(out, page.encode(errors="backslashreplace"))
+    except OSError as error:
         raise MillraceError(f"{out}: {error.strerror}", "name a place of your own with -o") from error
 
 

@@ -5,9 +5,9 @@ All are gauges: a counter has another name in each of the two forms.
 
 from __future__ import annotations
 
-import os
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -106,8 +106,13 @@ def check_metrics_path(path: Path) -> None:
     Raises:
         RefusedError: It cannot, or it would replace something else than such a file.
     """
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise RefusedError(f"--metrics {path}: cannot be written", "name a file in a folder that you may write to")
+    hint = "name a file in a folder that you may write to"
+    if path.is_dir():
+        raise RefusedError(f"--metrics {path}: is a folder", hint)
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()  # permissions do not say it: /proc lets nobody make a file
+    except OSError as error:
+        raise RefusedError(f"--metrics {path}: cannot be written: {error.strerror}", hint) from error
     if path.exists() and not (path.is_file() and path.read_bytes().startswith(b"# HELP millrace_")):
         raise RefusedError(f"--metrics {path}: is there, and no file of metrics", "name another file")
 
@@ -118,11 +123,15 @@ class MetricsDisplay(ProgressDisplay):
     Args:
         shown: The display for the user.
         path: Absolute path of the file.
+        say: Called once with a warning if the file cannot be written.
     """
 
-    def __init__(self, shown: ProgressDisplay, path: Path, labels: Mapping[str, str]) -> None:
+    def __init__(
+        self, shown: ProgressDisplay, path: Path, labels: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
         super().__init__(None)
-        self._shown, self._path, self._labels = shown, path, labels
+        self._shown, self._path, self._labels, self._say = shown, path, labels, say
+        self._is_failing = False
         self._last: ProgressSnapshot | None = None
         self._written_at: float | None = None
 
@@ -158,5 +167,7 @@ class MetricsDisplay(ProgressDisplay):
             figures |= {"slots_busy": 0, "remaining_seconds": None}
         try:
             replace_file(self._path, format_metrics([RunMetrics(self._labels, status, figures)]).encode(), 0o644)
-        except OSError:
-            self._written_at = float("inf")  # a full disk, or a folder that is gone: the run goes on without the file
+        except OSError as error:  # a full disk, or a folder that is gone: the run goes on without the file
+            if not self._is_failing:
+                self._is_failing = True
+                self._say(f"--metrics {self._path}: cannot be written: {error.strerror}; the run goes on without it")

@@ -148,4 +148,17 @@ mod tests {
         assert!(problem.contains("does not end with HMMER's trailer"), "{problem}");
         assert_eq!(join("hmmer-sections", &[(1, cut.clone())]), Ok(cut));
     }
+
+    #[test]
+    fn parts_of_a_trailer_are_refused() {
+        let whole = table("a q\n", "Mon");
+        let unended = whole.replace("# [ok]\n", "");
+        let unbegun = whole.replace("# Program: ", "");
+        for cut in [unended, unbegun] {
+            for spec in ["hmmer-sections", "hmmer-table"] {
+                let problem = join(spec, &[(1, cut.clone())]).unwrap_err();
+                assert!(problem.contains("but with a part of it"), "{problem}");
+            }
+        }
+    }
 }

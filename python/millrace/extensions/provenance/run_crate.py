@@ -47,7 +47,7 @@ def write_crate(run: JournaledRun, dest: Path, environ: Mapping[str, str]) -> No
     """Write the crate of a finished run to the new folder ``dest``.
 
     Raises:
-        RefusedError: There is something at ``dest``.
+        RefusedError: There is something at ``dest``, or nothing can be there.
         CorruptError: A journal is damaged, or a file is not what the run has read.
     """
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
@@ -59,7 +59,7 @@ def write_crate(run: JournaledRun, dest: Path, environ: Mapping[str, str]) -> No
     new = dest.with_name(f".{dest.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     try:
-        (new / CRATE_OUTPUTS).mkdir(parents=True)
+        _make_folder(new / CRATE_OUTPUTS, dest)
         _copy_run_directory(run, new / CRATE_RUN)
         for number, output in enumerate(run.manifest.use.outputs):
             copy = new / CRATE_OUTPUTS / name_output_copy(number, output)
@@ -70,6 +70,14 @@ def write_crate(run: JournaledRun, dest: Path, environ: Mapping[str, str]) -> No
         new.rename(dest)
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _make_folder(folder: Path, dest: Path) -> None:
+    """Make a folder of the crate that becomes ``dest``."""
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise RefusedError(f"{dest}: {error.strerror}", "name a new folder in a place of your own") from error
 
 
 def _copy_run_directory(run: JournaledRun, folder: Path) -> None:

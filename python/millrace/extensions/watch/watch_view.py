@@ -17,7 +17,6 @@ import msgspec
 from millrace.core import text_format
 from millrace.core.errors import ExitCode, MillraceError
 from millrace.extensions.workflow.workflow_folder import WorkStretch
-from millrace.host.permissions import replace_file
 from millrace.report import html_report, progress
 from millrace.report.charts import N_BINS, TimeAxis, choose_unit, list_bin_edges, make_stair, spread_amounts
 from millrace.report.event_log import LoggedRun, list_still_quarantined
@@ -140,10 +139,7 @@ def write_phases_page(view: WatchView, folder: Path, out: Path) -> None:
     """
     if not any(phase.stretches for phase in view.phases):
         raise MillraceError(f"{folder}: no phase has begun yet", "wait until one has")
-    try:
-        replace_file(out, render_phases_page(view, folder).encode(errors="backslashreplace"))
-    except PermissionError as error:
-        raise MillraceError(f"{out}: {error.strerror}", "name a place of your own with -o") from error
+    html_report.write_page(out, render_phases_page(view, folder))
 
 
 def render_phases_page(view: WatchView, folder: Path, live: LivePageMode | None = None) -> str:

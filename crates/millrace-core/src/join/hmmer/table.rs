@@ -164,12 +164,18 @@ impl Held {
         self.0.back().is_some_and(|line| !line.ends_with(b"\n"))
     }
 
-    /// Writes what is before the trailer and returns the trailer.
-    fn finish(mut self, out: &mut impl Write) -> io::Result<Vec<Vec<u8>>> {
+    /// Writes what is before the trailer and returns the trailer, which is empty if there is none.
+    ///
+    /// # Errors
+    /// [`JoinError::Shape`] for a part of a trailer: with the lines of other batches it could be taken for a whole one.
+    fn finish(mut self, out: &mut impl Write) -> Result<Vec<Vec<u8>>, JoinError> {
         let lines = self.0.make_contiguous();
-        let complete = lines.last().is_some_and(|line| line == b"# [ok]\n");
+        let is_complete = lines.last().is_some_and(|line| line == b"# [ok]\n");
         let begins = |pair: &[Vec<u8>]| pair[0] == b"#\n" && pair[1].starts_with(b"# Program: ");
-        let at = lines.windows(2).rposition(begins).filter(|_| complete);
+        let at = lines.windows(2).rposition(begins);
+        if at.is_some() != is_complete {
+            return Err(shape(FORMAT, "a batch does not end with HMMER's trailer, but with a part of it"));
+        }
         let at = at.unwrap_or(lines.len());
         out.write_all(&lines[..at].concat())?;
         Ok(lines[at..].to_vec())
