@@ -228,7 +228,6 @@ class Start:
         self.ids: Iterator[BatchId] = map(BatchId, count(1))
         self.tasks: dict[TaskId, SlotTask] = {}
         self.seen: set[TaskId] = set()
-        self.n_submitted = 0
         #: Attempts that failed, of each batch, and how the last one did.
         self.failed: dict[BatchId, set[int]] = defaultdict(set)
         self.last_result: dict[BatchId, AttemptResult] = {}
@@ -492,7 +491,6 @@ class Start:
         rule(not sliced_again, "slices that were of no use are tried again")
         self.check_basis(task, part)
         self.tasks[task.id] = task
-        self.n_submitted += 1
         self.dispatcher.submit_task(task, task, float(part.units or 1), self.now)
         self.send()
 

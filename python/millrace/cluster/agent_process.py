@@ -152,12 +152,7 @@ class AgentProcess:
             case say.KillNodeTools() if self._here:
                 self._here.kill_all_tools()
             case say.StopNode(whole):
-                self._on = False
-                self._send_to_leader(say.AgentHeartbeat())  # the next steps may take seconds
-                if whole and self._here:
-                    self._against = self._here.end_resident_programs()
-                self._stop_run()
-                self._send_to_leader(say.NodeStopped(self._changed, self._read, self._against))
+                self._stop_node(whole=whole)
             case say.LeaveJob():
                 self._leave_job()
             case (
@@ -171,6 +166,15 @@ class AgentProcess:
                 pass  # it was in flight when the run ended
             case _:
                 raise say.make_unexpected_message_error(f"rank {self._leader}", message)
+
+    def _stop_node(self, *, whole: bool) -> None:
+        """Stop the run here and report it; ``whole``: the outputs are written, so programs that stay alive may end themselves."""
+        self._on = False
+        self._send_to_leader(say.AgentHeartbeat())  # the next steps may take seconds
+        if whole and self._here:
+            self._against = self._here.end_resident_programs()
+        self._stop_run()
+        self._send_to_leader(say.NodeStopped(self._changed, self._read, self._against))
 
     def _leave_job(self) -> None:
         self._send_to_leader(say.ProcessLeft())

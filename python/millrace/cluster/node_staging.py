@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from millrace.cluster.messages import FetchCopies, NodeCopiesFetched, QueryNodeStorage
 from millrace.core.errors import MillraceError
@@ -25,6 +26,10 @@ from millrace.storage.cache import cache_location
 from millrace.storage.cache.cache_files import NoRoomError, PartialCopy
 from millrace.storage.cache.copy_cache import NodeCache
 from millrace.storage.staging_choice import StagingNode
+
+if TYPE_CHECKING:
+    from millrace.cluster.membership import JobMember
+    from millrace.planning.run_plan import RunPlan
 
 #: Longest time in ``NodeStaging.advance_transfer``, and length of the naps in it, in seconds.
 TRANSFER_TICK_SECONDS, TRANSFER_NAP_SECONDS = 0.02, 0.0003
@@ -281,3 +286,23 @@ class VolumeLocationWatch:
     def close(self) -> None:
         """Stop the queries."""
         self._over.set()
+
+
+def start_location_watch(
+    plan: RunPlan, members: Sequence[JobMember], say: Callable[[str], None]
+) -> VolumeLocationWatch | None:
+    """Start watching which nodes hold the volumes of the database, or the pieces of the input; None: none are in HDFS."""
+    use, view, environ = plan.use, plan.command.view, plan.command.environ
+    hosts = {member.rank: member.hello.host for member in members}
+    if view and view.cut_by_nodes:
+        from millrace.cluster.piece_input import list_pieces  # few runs need it
+
+        pieces = [[piece] for piece in list_pieces(view)]
+        return VolumeLocationWatch(pieces, hosts, environ, say, anywhere="tasks go anywhere")
+    volumes = use.fragmented.volumes if use.fragmented else ()
+    if not any(file.place.startswith("hdfs://") for files in volumes for file in files):
+        return None
+    # The coordinator's host has all of a file in pieces.
+    in_pieces = any(file.is_piece for files in volumes for file in files)
+    whole = [rank for rank, host in hosts.items() if in_pieces and host == hosts[0]]
+    return VolumeLocationWatch(volumes, hosts, environ, say, has_all=whole)

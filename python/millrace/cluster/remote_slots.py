@@ -61,6 +61,94 @@ def read_spooled_content(path: Path) -> bytes:
         return file.readall()
 
 
+def is_left_in_place(batch: SpooledBatch) -> bool:
+    """Tell whether the bytes of a batch are still where the input lies."""
+    return bool(batch.source) and not batch.spooled[0].exists()
+
+
+def make_assignment(use: ToolUse, task: SlotTask, batch: SpooledBatch) -> say.TaskAssignment:
+    """Return the message that gives a task to another process, with the bytes of its records unless that fetches them."""
+    if is_left_in_place(batch):
+        return say.TaskAssignment(task, msgspec.structs.replace(batch, spooled=()), [b""])
+    inputs = zip(use.inputs, batch.spooled, strict=True)
+    contents = [b"" if item.format == "files" else read_spooled_content(path) for item, path in inputs]
+    return say.TaskAssignment(task, msgspec.structs.replace(batch, source=None, spooled=()), contents)
+
+
+class JobNodes:
+    """The nodes of a job as the coordinator places tasks on them, and the slots in use of each rank.
+
+    Args:
+        partitions: Ranks of each node but the coordinator's; a partition counts as one node.
+        slots: Number of slots, by rank.
+    """
+
+    def __init__(self, partitions: Mapping[int, Sequence[int]], slots: list[int]) -> None:
+        self.slots = slots
+        self.ranks: dict[int, Sequence[int]] = {0: [0], **partitions}
+
+    @property
+    def n_slots(self) -> int:
+        """Number of slots of all ranks."""
+        return sum(self.slots)
+
+    def count_slots(self, node: int) -> int:
+        """Return the number of slots of a node."""
+        return sum(self.slots[rank] for rank in self.ranks[node])
+
+    def find_node(self, rank: int) -> int:
+        """Return the node to which a rank belongs; for a rank that was dropped, itself."""
+        return next((node for node, ranks in self.ranks.items() if rank in ranks), rank)
+
+    def drop_rank(self, rank: int) -> int | None:
+        """Drop a lost rank, and those that it leads; return the node that it leaves smaller, or None if it leads one."""
+        for gone in self.ranks.get(rank, [rank]):
+            self.slots[gone] = 0
+        if rank in self.ranks:
+            return None
+        leader = next(node for node, ranks in self.ranks.items() if rank in ranks)
+        self.ranks[leader] = [other for other in self.ranks[leader] if other != rank]
+        return leader
+
+
+class DataHolders:
+    """The ranks and nodes that hold each volume of a database or piece of an input, as far as they are known.
+
+    Args:
+        kept: Fragments whose volumes each rank has kept from earlier jobs.
+    """
+
+    def __init__(self, kept: Mapping[int, Sequence[int]]) -> None:
+        self._kept: dict[int, dict[int, float]] = defaultdict(dict)
+        for rank, fragments in kept.items():
+            for fragment in fragments:
+                self._kept[fragment][rank] = 1.0
+        #: Share that each rank and each node holds, by volume or piece.
+        self.by_rank: Replicas = {}
+        self.by_node: dict[int, dict[int, float]] = {}
+        #: Tasks of pieces that were sent, and of these those sent to a holder.
+        self.n_sent = self.n_near = 0
+
+    def set_replicas(self, replicas: Replicas, nodes: Mapping[int, Sequence[int]]) -> None:
+        """Set the ranks that hold each volume or piece; ``nodes`` has the ranks of each node."""
+        self.by_rank = {
+            each: {**replicas.get(each, {}), **self._kept.get(each, {})}
+            for each in dict.fromkeys([*replicas, *self._kept])
+        }
+        by = {rank: node for node, ranks in nodes.items() for rank in ranks}
+        # A partition has the largest share of its nodes: sorted, that comes last.
+        shares = {
+            each: sorted((share, by[rank]) for rank, share in ranks.items() if rank in by)
+            for each, ranks in self.by_rank.items()
+        }
+        self.by_node = {each: {node: share for share, node in held} for each, held in shares.items()}
+
+    def record_send(self, piece: int, node: int) -> None:
+        """Count a task that was sent to a node, with records of a piece."""
+        self.n_sent += 1
+        self.n_near += node in self.by_node.get(piece, ())
+
+
 class OutputMessages(Protocol):
     """The receiver of messages about outputs; see ``millrace.cluster.write.parallel_output``."""
 
@@ -90,17 +178,10 @@ class RemoteSlots:
     """
 
     def __init__(
-        self,
-        crew: JobMembership,
-        own: Executor,
-        members: Sequence[JobMember],
-        use: ToolUse,
-        output: OutputMessages,
-        watch: VolumeLocationWatch | None = None,
-        pieces: SharedPieces | None = None,
-        kept: Mapping[int, Sequence[int]] = {},
-        journal: _core.Journal | None = None,
-    ) -> None:
+        self, crew: JobMembership, own: Executor, members: Sequence[JobMember], use: ToolUse, output: OutputMessages,
+        watch: VolumeLocationWatch | None = None, pieces: SharedPieces | None = None,
+        kept: Mapping[int, Sequence[int]] = {}, journal: _core.Journal | None = None,
+    ) -> None:  # fmt: skip
         self._crew, self._own, self._members, self._use, self._journal = crew, own, members, use, journal
         self._dispatcher: TaskDispatcher[tuple[SlotTask, SpooledBatch]] = TaskDispatcher(
             use.n_fragments, max_copies=use.max_copies
@@ -110,55 +191,34 @@ class RemoteSlots:
         self._work: dict[int, list[say.TaskAssignment]] = defaultdict(list)
         self._output = output
         self.build_argv, self.n_nodes = own.build_argv, len(members)
-        #: Ranks of each node; a partition counts as one node.
-        self._of = {0: [0], **crew.partitions}
-        #: Number of slots in use, by rank.
-        self._slots = [member.slots for member in members]
-        for node in self._of:
+        self._nodes = JobNodes(crew.partitions, [member.slots for member in members])
+        for node in self._nodes.ranks:
             self._update_node_slots(node)
-        self._watch, self._pieces = watch, pieces
-        #: Nodes that hold each volume or piece, as far as the NameNode tells, with the share of each.
-        self._replicas: dict[int, dict[int, float]] = {}
-        #: Tasks of pieces that were sent, and of these those sent to a holder.
-        self._n_sent = self._n_near = 0
+        self._watch, self._pieces, self._holders = watch, pieces, DataHolders(kept)
         if pieces:
             self._dispatcher.set_pieces()
-        self._kept: dict[int, list[int]] = defaultdict(list)
-        for rank, fragments in kept.items():
-            for fragment in fragments:
-                self._kept[fragment].append(rank)
         if watch or use.max_copies:
             self._update_volume_locations(watch.first if watch else {})
 
     def _update_node_slots(self, node: int) -> None:
         """Tell the dispatcher the number of slots of a new or changed node."""
-        ranks = self._of[node]
-        self._dispatcher.add_node(node, sum(self._slots[rank] for rank in ranks), time.monotonic(), len(ranks))
+        n_ranks = len(self._nodes.ranks[node])
+        self._dispatcher.add_node(node, self._nodes.count_slots(node), time.monotonic(), n_ranks)
 
     def _update_volume_locations(self, replicas: Replicas) -> None:
         """Tell the dispatcher the nodes that hold each volume, from the ranks by fragment."""
-        held = {each: dict.fromkeys(ranks, 1.0) for each, ranks in self._kept.items()}
-        replicas = {
-            each: {**replicas.get(each, {}), **held.get(each, {})} for each in dict.fromkeys([*replicas, *held])
-        }
-        by = {rank: node for node, ranks in self._of.items() for rank in ranks}
-        # A partition has the largest share of its nodes: sorted, that comes last.
-        shares = {
-            each: sorted((share, by[rank]) for rank, share in ranks.items() if rank in by)
-            for each, ranks in replicas.items()
-        }
-        self._replicas = {each: {node: share for share, node in held} for each, held in shares.items()}
+        self._holders.set_replicas(replicas, self._nodes.ranks)
         if self._pieces:
-            self._pieces.source.set_holders({each: [*ranks] for each, ranks in replicas.items()})
+            self._pieces.source.set_holders({each: [*ranks] for each, ranks in self._holders.by_rank.items()})
         else:
-            self._dispatcher.set_replicas(self._replicas)
+            self._dispatcher.set_replicas(self._holders.by_node)
 
     def _advance_pieces(self, pieces: SharedPieces) -> None:
         """Have the next pieces of the input cut, and submit the own tasks whose bytes are here."""
         for index in pieces.own.pop_indexes():
             self._add_index(0, index)
         if pieces.source.has_requests:
-            living = [rank for rank, slots in enumerate(self._slots) if slots]
+            living = [rank for rank, slots in enumerate(self._nodes.slots) if slots]
             for rank, request in pieces.source.pop_requests(living):
                 if rank:
                     self._crew.send_to_rank(rank, say.IndexInputPiece(request))
@@ -166,7 +226,7 @@ class RemoteSlots:
                     pieces.own.request_index(request)
         busy = pieces.source.busy_ranks
         self._dispatcher.reserve_nodes(
-            {node for node, ranks in self._of.items() if busy.intersection(ranks)} if busy else ()
+            {node for node, ranks in self._nodes.ranks.items() if busy.intersection(ranks)} if busy else ()
         )
         for task, batch in pieces.own.pop_ready():
             self._own.submit_task(task, batch)
@@ -175,21 +235,22 @@ class RemoteSlots:
         """Add a piece that a rank has cut; its tasks are for this rank first, and then for other holders."""
         assert self._pieces
         self._pieces.source.add_index(rank, index)
-        node = next((node for node, ranks in self._of.items() if rank in ranks), rank)
-        held = dict.fromkeys(self._replicas.get(index.number, ()), OTHERS_SHARE)
+        node = self._nodes.find_node(rank)
+        held = dict.fromkeys(self._holders.by_node.get(index.number, ()), OTHERS_SHARE)
         self._dispatcher.set_replicas({index.number: {**held, node: 1.0}})
 
     def summarize_locality(self, own_read: StorageRead) -> VolumesEvent | None:
         """Count the searches on holders of their volumes and the bytes read of these; final after all ``say.NodeStopped``."""
         if not self._watch and not self._use.max_copies:
             return None
-        if self._pieces:
-            read = own_read + self._pieces.own.read + self._pieces.source.read + self._crew.final_reports.read
-            return VolumesEvent(
-                searches=self._n_sent, local=self._n_near, volume_bytes=read.volumes, far_bytes=read.far, is_input=True
-            )
-        searches, local = self._dispatcher.n_local
         read = own_read + self._crew.final_reports.read
+        if self._pieces:
+            read += self._pieces.own.read + self._pieces.source.read
+            return VolumesEvent(
+                searches=self._holders.n_sent, local=self._holders.n_near,
+                volume_bytes=read.volumes, far_bytes=read.far, is_input=True,
+            )  # fmt: skip
+        searches, local = self._dispatcher.n_local
         return VolumesEvent(
             searches=searches, local=local, volume_bytes=read.volumes, range_bytes=read.ranges, far_bytes=read.far,
             max_copies=0 if self._watch else self._use.max_copies,
@@ -202,33 +263,24 @@ class RemoteSlots:
 
     def submit_task(self, task: SlotTask, batch: SpooledBatch) -> None:
         """See ``Executor``."""
-        piece = batch.source.piece if batch.source and not batch.spooled[0].exists() else 0
+        piece = batch.source.piece if batch.source and is_left_in_place(batch) else 0
         self._dispatcher.submit_task(task, (task, batch), batch.weight, time.monotonic(), piece)
         self._send_dispatched_tasks()
 
     def _send_dispatched_tasks(self) -> None:
         for send, (task, batch) in self._dispatcher.pop_sends():
-            if batch.source and not batch.spooled[0].exists():
-                self._n_sent += 1
-                self._n_near += send.node in self._replicas.get(batch.source.piece, ())
+            if batch.source and is_left_in_place(batch):
+                self._holders.record_send(batch.source.piece, send.node)
             if send.node == 0:
                 self._submit_own_task(task, batch)
             else:
-                self._work[send.node].append(self._make_assignment(task, batch))
+                self._work[send.node].append(make_assignment(self._use, task, batch))
 
     def _submit_own_task(self, task: SlotTask, batch: SpooledBatch) -> None:
-        if self._pieces and batch.source and not batch.spooled[0].exists():
+        if self._pieces and is_left_in_place(batch):
             self._pieces.own.request_batch(task, batch)
         else:
             self._own.submit_task(task, batch)
-
-    def _make_assignment(self, task: SlotTask, batch: SpooledBatch) -> say.TaskAssignment:
-        if batch.source and not batch.spooled[0].exists():
-            return say.TaskAssignment(task, msgspec.structs.replace(batch, spooled=()), [b""])
-        batch = msgspec.structs.replace(batch, source=None)
-        inputs = zip(self._use.inputs, batch.spooled, strict=True)
-        contents = [b"" if item.format == "files" else read_spooled_content(path) for item, path in inputs]
-        return say.TaskAssignment(task, msgspec.structs.replace(batch, spooled=()), contents)
 
     # Events
 
@@ -294,9 +346,9 @@ class RemoteSlots:
 
     def _change_rank_slots(self, rank: int, slots: int, why: str) -> SlotsChanged:
         """Record a rank's number of slots; return the event with the new total."""
-        self._slots[rank] = slots
-        self._update_node_slots(next(node for node, ranks in self._of.items() if rank in ranks))
-        return SlotsChanged(sum(self._slots), f"{self._members[rank].name}: {why}")
+        self._nodes.slots[rank] = slots
+        self._update_node_slots(self._nodes.find_node(rank))
+        return SlotsChanged(self._nodes.n_slots, f"{self._members[rank].name}: {why}")
 
     def _handle_slot_event(self, node: int, event: SlotEvent) -> list[SlotEvent]:
         """Return the events to report for an event of a slot; of a task that runs twice, the first result counts."""
@@ -331,18 +383,14 @@ class RemoteSlots:
         self._output.drop_lost_rank(rank)
         if self._pieces:
             self._pieces.source.drop_rank(rank)
-        for gone in self._of.get(rank, [rank]):
-            self._slots[gone] = 0
-        if rank in self._of:
+        if (leader := self._nodes.drop_rank(rank)) is None:
             self._work.pop(rank, None)
             tasks = self._dispatcher.remove_node(rank, time.monotonic())
         else:
-            leader = next(leader for leader, ranks in self._of.items() if rank in ranks)
-            self._of[leader] = [other for other in self._of[leader] if other != rank]
             self._update_node_slots(leader)
         self._send_dispatched_tasks()
         words = f"{self._members[rank].name} is lost: {why}; {format_count(tasks, 'task')} of its own go to others"
-        return SlotsChanged(sum(self._slots), words)
+        return SlotsChanged(self._nodes.n_slots, words)
 
     # The end
 

@@ -5,7 +5,6 @@ All that happens to a run reaches the scheduler here. The progress of the run is
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -155,10 +154,8 @@ class ActionRunner(msgspec.Struct, dict=True):
     counts: ProgressCounts = msgspec.field(default_factory=ProgressCounts)
     #: Pieces that are being run for comparison.
     _pieces: dict[BatchId, RunPiece] = msgspec.field(default_factory=dict)
-    #: Reasons why tasks do not run warm that were already reported.
-    cold: set[str] = msgspec.field(default_factory=set)
-    #: Warnings of what a profile of files cannot see.
-    _unseen: set[str] = msgspec.field(default_factory=set)
+    #: Warnings that each are shown once.
+    _warned: set[str] = msgspec.field(default_factory=set)
 
     def __post_init__(self) -> None:
         use = self.plan.use
@@ -300,6 +297,11 @@ class ActionRunner(msgspec.Struct, dict=True):
         self.message(text)
         self.events.write(WarningEvent(t=self.read_run_clock(), text=text), self.read_run_clock())
 
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self.warn_user(text)
+
     def request_verification(self) -> None:
         """Request the tasks that the verifier wants to run for comparison."""
         for piece, batch in self.verifier.pop_ready_pieces(self.read_run_clock(), done=self.scheduler.is_done):
@@ -336,7 +338,7 @@ class ActionRunner(msgspec.Struct, dict=True):
         self._count_warm_task(batch, ended)
         self._check_profile(ended)
         is_over = isinstance(task.kind, CompareTask) and task.kind.over
-        if is_over and self._has_made_backup(ended):
+        if is_over and self._strays.include_backup(self.said.select_new_paths(ended.extra)):
             ended = msgspec.structs.replace(ended, committed=None)
         if ended.ending in (TaskEnding.DONE, TaskEnding.KILLED, TaskEnding.MISPLACED):
             actions = self.scheduler.handle(ended, self.read_run_clock())
@@ -354,37 +356,22 @@ class ActionRunner(msgspec.Struct, dict=True):
             raise build_commit_error(ended, self.plan)
         self.run_actions(actions)
 
-    def _has_made_backup(self, ended: TaskEnded) -> bool:
-        """Tell whether the tool wrote a backup, such as ``o~``, which it makes only where its output already exists."""
-        names = tuple(os.path.basename(output.path) for output in self.plan.use.outputs if not output.stdout)
-        return any(os.path.basename(path).startswith(names) for path in self.said.select_new_paths(ended.extra))
-
     def _count_warm_task(self, batch: SpooledBatch, ended: TaskEnded) -> None:
         self.counts.warm += ended.is_warm
         self.counts.saved += ended.saved_seconds
         if ended.ending is TaskEnding.UNEQUAL:
             raise build_unequal_error(self.said.tool, batch, ended)
-        if ended.cold and ended.cold not in self.cold:
-            self.cold.add(ended.cold)
-            self.warn_user(f"{self.said.tool} cannot stay warm, and is started for each task: {ended.cold}")
+        if ended.cold:
+            self.counts.cold += 1
+            self._warn_once(f"{self.said.tool} cannot stay warm, and is started for each task: {ended.cold}")
 
     def _check_profile(self, ended: TaskEnded) -> None:
-        """Warn once of each thing that a profile of files cannot see."""
-        if not ended.files or not ended.is_done:
-            return
-        tool = self.said.tool
-        if not ended.files.processes:
-            why = (
-                f"the calls of {tool} on its files are not counted, as it is a static program, one of another user (setuid), "
-                "or refuses LD_PRELOAD; what it reads and writes in all is"
-            )
-        elif ended.files.streamless:
-            why = f"calls of {tool} by streams of its C library are not counted file by file, only in all"
-        else:
-            return
-        if why not in self._unseen:
-            self._unseen.add(why)
-            self.warn_user(why)
+        """Warn of what a profile of files cannot see."""
+        if ended.files and ended.is_done:
+            from millrace.report.io_profile import describe_uncounted_calls  # few runs need it
+
+            if why := describe_uncounted_calls(self.said.tool, ended.files):
+                self._warn_once(why)
 
     def _handle_failure(self, task: SlotTask, batch: SpooledBatch, ended: TaskEnded) -> list[SchedulerAction]:
         failure = build_failure(task, ended, self.plan, self.quarantine.read_record_names(batch))

@@ -102,6 +102,8 @@ class ProgressCounts(msgspec.Struct):
     #: Tasks that ran in forks of a waiting tool process, and the CPU seconds that this saved.
     warm: int = 0
     saved: float = 0.0
+    #: Tasks that could not run so.
+    cold: int = 0
     #: Tool processes that are running.
     running: int = 0
 

@@ -66,11 +66,7 @@ def run_plan(
     Raises:
         MillraceError: The run did not reach its end; the run directory holds the results so far.
     """
-    if any(item.path == "-" for item in plan.use.inputs) and is_stdin_garbled(os.environ):
-        raise RefusedError(
-            "standard input: the mpirun of Open MPI 5 does not pass it on as it is",
-            "let each process open the file itself: mpirun ... sh -c 'millrace run ... -- TOOL < FILE'",
-        )
+    _check_stdin(plan)
     with ExitStack() as stack:
         if outbox:
             stack.callback(
@@ -103,6 +99,15 @@ def run_plan(
             context.dask = DaskPool(claim.plan, interrupt)
             stack.callback(context.dask.close)
         return execute_claimed_run(claim, context, stack)
+
+
+def _check_stdin(plan: RunPlan) -> None:
+    """Refuse to read a standard input that the launcher changes."""
+    if any(item.path == "-" for item in plan.use.inputs) and is_stdin_garbled(os.environ):
+        raise RefusedError(
+            "standard input: the mpirun of Open MPI 5 does not pass it on as it is",
+            "let each process open the file itself: mpirun ... sh -c 'millrace run ... -- TOOL < FILE'",
+        )
 
 
 def execute_claimed_run(claim: RunClaim, processes: RunContext, stack: ExitStack) -> FinishedRun:

@@ -257,7 +257,7 @@ def describe_warm_savings(actions: ActionRunner) -> str:
     counts = actions.counts
     if not counts.warm:
         new = counts.records > counts.resumed
-        return NEVER_WARM if actions.plan.use.warm and not actions.cold and new else ""
+        return NEVER_WARM if actions.plan.use.warm and not counts.cold and new else ""
     how = f"saved {counts.saved:.1f} s of CPU" if counts.saved > 0 else f"cost {-counts.saved:.1f} s of CPU more"
     return f"warm: {format_count(counts.warm, 'task')} in forks of {actions.said.tool}, which {how} in all"
 

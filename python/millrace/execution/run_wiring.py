@@ -49,8 +49,7 @@ from millrace.scheduler.scheduler import BatchScheduler, SchedulerSettings
 BATCHES_AHEAD = 8
 
 if TYPE_CHECKING:  # only a job of several processes needs these, and imports them at its start
-    from millrace.cluster.membership import JobMember, JobMembership
-    from millrace.cluster.node_staging import VolumeLocationWatch
+    from millrace.cluster.membership import JobMembership
     from millrace.cluster.remote_slots import RemoteSlots, SharedPieces
     from millrace.cluster.write.parallel_output import ParallelOutput
     from millrace.host.signals import StopSignals
@@ -191,6 +190,7 @@ class RunWiring:
     def _make_shared_workers(
         self, crew: JobMembership, stack: ExitStack, streams: OutputStreams
     ) -> tuple[OutputWriter, Executor, Callable[[], None]]:
+        from millrace.cluster.node_staging import start_location_watch
         from millrace.cluster.remote_slots import RemoteSlots
         from millrace.cluster.write.parallel_output import ParallelOutput, find_shared_outputs
 
@@ -209,7 +209,8 @@ class RunWiring:
         )
         node = self._make_node(stack)
         # While the others get ready: later they would not wait as long as a NameNode may take to answer.
-        watch = self._start_block_watch(members, stack)
+        if watch := start_location_watch(claim.plan, members, self._say):
+            stack.callback(watch.close)
         crew.wait_until_ready()
         journals = {claim.rundir.get_rank_journal(start, member.rank): member.rank for member in members}
         self.parallel = ParallelOutput(claim.plan, streams, candidates, crew, journals, node.wake_waiter, self._say)
@@ -225,41 +226,6 @@ class RunWiring:
             crew, node, members, claim.plan.use, self.parallel, watch, self._pieces, kept, self._earlier.journal
         )
         return self.parallel, self.slots, node.wake_waiter
-
-    def _start_block_watch(self, members: Sequence[JobMember], stack: ExitStack) -> VolumeLocationWatch | None:
-        """Start watching which nodes hold the volumes of the database, or the pieces of the input; None: none are in HDFS."""
-        use, view = self._claim.plan.use, self._claim.plan.command.view
-        if view and view.cut_by_nodes:
-            return self._start_piece_watch(view, members, stack)
-        if not use.fragmented or not any(
-            file.place.startswith("hdfs://") for files in use.fragmented.volumes for file in files
-        ):
-            return None
-        from millrace.cluster.node_staging import VolumeLocationWatch
-
-        hosts = {member.rank: member.hello.host for member in members}
-        # The coordinator's host has all of a file in pieces.
-        in_pieces = any(file.is_piece for files in use.fragmented.volumes for file in files)
-        whole = [rank for rank, host in hosts.items() if in_pieces and host == hosts[0]]
-        watch = VolumeLocationWatch(
-            use.fragmented.volumes, hosts, self._claim.plan.command.environ, self._say,
-            has_all=whole,
-        )  # fmt: skip
-        stack.callback(watch.close)
-        return watch
-
-    def _start_piece_watch(
-        self, view: RemoteFileView, members: Sequence[JobMember], stack: ExitStack
-    ) -> VolumeLocationWatch:
-        from millrace.cluster.node_staging import VolumeLocationWatch
-        from millrace.cluster.piece_input import list_pieces
-
-        watch = VolumeLocationWatch(
-            [[piece] for piece in list_pieces(view)], {member.rank: member.hello.host for member in members},
-            self._claim.plan.command.environ, self._say, anywhere="tasks go anywhere",
-        )  # fmt: skip
-        stack.callback(watch.close)
-        return watch
 
     def _make_pieces(self, view: RemoteFileView, node: LocalSlots, stack: ExitStack) -> SharedPieces:
         from millrace.cluster.piece_input import PieceInput, list_pieces

@@ -54,6 +54,11 @@ class UndeclaredOutputs:
                 self._tool, self._left, "and nothing to the outputs of this run: it would be lost"
             )
 
+    def include_backup(self, paths: Sequence[str]) -> bool:
+        """Tell whether a path is a backup, such as ``o~``, which a tool makes only where its output already exists."""
+        names = tuple(os.path.basename(output.path) for output in self._use.outputs if not output.stdout)
+        return any(os.path.basename(path).startswith(names) for path in paths)
+
     def _has_appeared(self, path: str) -> bool:
         return os.path.lexists(self._command.cwd / path)
 

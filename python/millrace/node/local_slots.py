@@ -17,7 +17,6 @@ from millrace.core.tasks import (
     PoolWoken,
     SearchTask,
     SlotEvent,
-    SlotsChanged,
     SlotTask,
     TaskEnded,
     TaskEnding,
@@ -34,7 +33,7 @@ from millrace.node import mirror_layout
 from millrace.node.batch_files import SpooledBatch
 from millrace.node.execution_builder import ExecutionBuilder, ToolExecution
 from millrace.node.slot_view import choose_view
-from millrace.node.task_slots import FAREWELL_SECONDS, SlotLease, SlotLender
+from millrace.node.task_slots import FAREWELL_SECONDS, SlotLender, SlotLimits
 from millrace.node.work_dir import WorkDir
 from millrace.planning import dependency_files
 
@@ -43,7 +42,6 @@ POLL_INTERVAL_SECONDS = 0.1
 
 if TYPE_CHECKING:
     from millrace.node.fragment_searcher import FragmentSearcher
-    from millrace.node.node_limits import FilesystemAbsence, MemoryLimiter
 
 
 class LocalSlots:
@@ -127,17 +125,7 @@ class LocalSlots:
         if mounted:
             mounted.close()
         self.kill_all = self._pool.kill_all
-        self._slots = slots
-        #: Number of slots in use.
-        self._allowed = slots
-        self._memory: MemoryLimiter | None = None
-        self._share = SlotLease(lender, self._pool.allow, slots) if lender else None
-        self._words: list[str] = []
-        self._absence: FilesystemAbsence | None = None
-        if any(file.mount for file in files):
-            from millrace.node.node_limits import FilesystemAbsence  # as with the searcher
-
-            self._absence = FilesystemAbsence(lambda: dependency_files.find_unserved_mount(files), self._words.append)
+        self._limits = SlotLimits(self._pool.allow, slots, lender, files)
 
     def _make_searcher(
         self, use: ToolUse, fragmented: FragmentPlan, cwd: Path, environ: Mapping[str, str], work: WorkDir, slots: int,
@@ -194,8 +182,7 @@ class LocalSlots:
                 own_folder=execution.own_folder, alone=task.alone, warm=self._use.warm and isinstance(task.kind, WholeTask),
             )  # fmt: skip
 
-        if self._share:
-            self._share.add_waiting_task(task.id)
+        self._limits.add_waiting_task(task.id)
         match task.kind:
             case WholeTask() | CompareTask() if self._searcher:
                 self._searcher.queue_whole_search(
@@ -242,18 +229,13 @@ class LocalSlots:
             self._restore_typed_input(convert_pool_event(event, with_io=bool(self._profile_io)))
             for event in self._pool.events(timeout_seconds)
         ]
-        ended = [news for news in found if isinstance(news, TaskEnded)]
-        if self._share:
-            self._update_lease(self._share, found, ended)
         if self._searcher:
-            for news in ended:
-                self._searcher.release_task(news.task)
+            for news in found:
+                if isinstance(news, TaskEnded):
+                    self._searcher.release_task(news.task)
             if self._searcher.error:
                 raise self._searcher.error
-        changed = self._adapt_to_memory(ended)
-        if self._absence:
-            found = self._absence.filter_events(found, time.monotonic())
-        return [*found, *changed, *self._pop_messages()]
+        return self._limits.filter_events(found, time.monotonic())
 
     def _restore_typed_input(self, news: TaskStarted | TaskEnded | PoolWoken) -> TaskStarted | TaskEnded | PoolWoken:
         """Replace the name of a changed input by the path that the user typed."""
@@ -262,27 +244,6 @@ class LocalSlots:
             typed = next(item.path for item, place in places if place.path == news.detail)
             return msgspec.structs.replace(news, detail=typed)
         return news
-
-    def _pop_messages(self) -> list[SlotEvent]:
-        words, self._words[:] = [*self._words], []
-        return [SlotsChanged(self._allowed, each) for each in words]
-
-    def _update_lease(self, share: SlotLease, found: Sequence[SlotEvent], ended: Sequence[TaskEnded]) -> None:
-        for news in found:
-            if isinstance(news, TaskStarted):
-                share.add_running_task(news.task)
-        share.remove_tasks([news.task for news in ended])
-
-    def _adapt_to_memory(self, ended: Sequence[TaskEnded]) -> list[SlotsChanged]:
-        if not self._memory:
-            if not any(news.out_of_memory for news in ended):
-                return []
-            from millrace.node.node_limits import MemoryLimiter  # as with the searcher
-
-            self._memory = MemoryLimiter(self._share.limit_by_memory if self._share else self._pool.allow, self._slots)
-        changed = self._memory.adapt_slots(ended)
-        self._allowed = changed[-1].slots if changed else self._allowed
-        return changed
 
     @property
     def kept_fragments(self) -> list[int]:
@@ -296,16 +257,14 @@ class LocalSlots:
 
     def withdraw_tasks(self) -> list[TaskId]:
         """Remove the tasks that no slot has started; return their ids."""
-        if self._absence:
-            self._absence.stop_waiting()
+        self._limits.stop_waiting()
         waiting = self._searcher.withdraw_tasks() if self._searcher else []
         queued = [*map(TaskId, self._pool.withdraw())]
         if self._searcher:
             for task in queued:
                 self._searcher.release_task(task)
         found = [*waiting, *queued]
-        if self._share:
-            self._share.remove_tasks([*found])
+        self._limits.remove_tasks(found)
         return found
 
     def close(self) -> None:

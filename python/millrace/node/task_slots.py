@@ -1,13 +1,17 @@
-"""Interface of the slots that run tasks, and the lease of slots that several phases share."""
+"""Interface of the slots that run tasks, the lease of slots that several phases share, and the limits of a machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from millrace.core.tasks import SlotEvent, SlotTask, TaskId
+from millrace.core.tasks import SlotEvent, SlotsChanged, SlotTask, TaskEnded, TaskId, TaskStarted
 from millrace.node.batch_files import SpooledBatch
+from millrace.planning.dependency_files import DependencyFile, find_unserved_mount
+
+if TYPE_CHECKING:
+    from millrace.node.node_limits import FilesystemAbsence, MemoryLimiter
 
 #: Seconds for a program that stays alive between tasks to exit at the end of a run; on several nodes, which wait for
 #: each other, less.
@@ -112,3 +116,68 @@ class SlotLease:
 
     def _report_demand(self) -> None:
         self._lender.report_demand(min(len(self._open), self._by_memory), len(self._running))
+
+
+class SlotLimits:
+    """What limits the slots of a machine during a run: the lender, memory, and filesystems that are not served.
+
+    Args:
+        allow: Sets the number of slots that the pool uses.
+        slots: Slots of the pool.
+        lender: Lender of the slots; None: they are this run's own.
+        files: Files that the tools read; failures while the filesystem of one is not served are delayed.
+    """
+
+    def __init__(
+        self, allow: Callable[[int], None], slots: int, lender: SlotLender | None, files: Sequence[DependencyFile]
+    ) -> None:
+        self._allow, self._slots = allow, slots
+        #: Number of slots in use.
+        self._allowed = slots
+        self._lease = SlotLease(lender, allow, slots) if lender else None
+        self._memory: MemoryLimiter | None = None
+        self._messages: list[str] = []
+        self._absence: FilesystemAbsence | None = None
+        if any(file.mount for file in files):
+            from millrace.node.node_limits import FilesystemAbsence  # few runs need it
+
+            self._absence = FilesystemAbsence(lambda: find_unserved_mount(files), self._messages.append)
+
+    def add_waiting_task(self, task: TaskId) -> None:
+        """Add a task that waits for a slot."""
+        if self._lease:
+            self._lease.add_waiting_task(task)
+
+    def remove_tasks(self, tasks: Sequence[TaskId]) -> None:
+        """Remove tasks that were withdrawn."""
+        if self._lease:
+            self._lease.remove_tasks([*tasks])
+
+    def stop_waiting(self) -> None:
+        """Wait for no filesystem any more."""
+        if self._absence:
+            self._absence.stop_waiting()
+
+    def filter_events(self, found: Sequence[SlotEvent], now: float) -> list[SlotEvent]:
+        """Adapt the limits to events of the pool, and return the events to report at ``now``, in seconds."""
+        ended = [news for news in found if isinstance(news, TaskEnded)]
+        if self._lease:
+            for news in found:
+                if isinstance(news, TaskStarted):
+                    self._lease.add_running_task(news.task)
+            self._lease.remove_tasks([news.task for news in ended])
+        changed = self._adapt_to_memory(ended)
+        shown = self._absence.filter_events(found, now) if self._absence else found
+        messages, self._messages[:] = [*self._messages], []
+        return [*shown, *changed, *(SlotsChanged(self._allowed, text) for text in messages)]
+
+    def _adapt_to_memory(self, ended: Sequence[TaskEnded]) -> list[SlotsChanged]:
+        if not self._memory:
+            if not any(news.out_of_memory for news in ended):
+                return []
+            from millrace.node.node_limits import MemoryLimiter  # as above
+
+            self._memory = MemoryLimiter(self._lease.limit_by_memory if self._lease else self._allow, self._slots)
+        changed = self._memory.adapt_slots(ended)
+        self._allowed = changed[-1].slots if changed else self._allowed
+        return changed

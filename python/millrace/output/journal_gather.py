@@ -79,6 +79,18 @@ def gather_output(run_dir: Path, stream: str, to: str, *, ignore_errors: bool, f
         streams = OutputStreams(manifest.use.outputs, Path(manifest.cwd), only=name, to=to, forms=manifest.frame_forms)
     except OSError as error:
         raise RefusedError(f"{to}: {error.strerror or error}", "name another file with -o") from error
+    damaged += _append_tasks(streams, tasks, ignore_errors=ignore_errors)
+    sizes = streams.finish_outputs()
+    if complete and (wrong := _find_wrong_sizes(sizes, complete)):
+        if not ignore_errors:
+            raise CorruptError("\n".join([*wrong, f"{to}: is not whole"]), SALVAGE_COMPLETE)
+        damaged += wrong
+    return GatheredOutput(damaged, missing)
+
+
+def _append_tasks(streams: OutputStreams, tasks: list[CommittedRecords], *, ignore_errors: bool) -> list[str]:
+    """Write the blocks of tasks; return what is damaged in them."""
+    damaged = []
     for task in tasks:
         try:
             streams.append_task(task.last - task.first, task)
@@ -86,12 +98,7 @@ def gather_output(run_dir: Path, stream: str, to: str, *, ignore_errors: bool, f
             if not ignore_errors:
                 raise
             damaged.append(str(error))
-    sizes = streams.finish_outputs()
-    if complete and (wrong := _find_wrong_sizes(sizes, complete)):
-        if not ignore_errors:
-            raise CorruptError("\n".join([*wrong, f"{to}: is not whole"]), SALVAGE_COMPLETE)
-        damaged += wrong
-    return GatheredOutput(damaged, missing)
+    return damaged
 
 
 def _find_missing_end(tasks: list[CommittedRecords], complete: RunCompletion, journals: list[Path]) -> list[str]:

@@ -56,6 +56,18 @@ class FileTally:
         )  # fmt: skip
 
 
+def describe_uncounted_calls(tool: str, profile: FileProfile) -> str:
+    """Describe what the profile of a task cannot see; empty: nothing."""
+    if not profile.processes:
+        return (
+            f"the calls of {tool} on its files are not counted, as it is a static program, one of another user (setuid), "
+            "or refuses LD_PRELOAD; what it reads and writes in all is"
+        )
+    if profile.streamless:
+        return f"calls of {tool} by streams of its C library are not counted file by file, only in all"
+    return ""
+
+
 def _count_bytes(file: FileCounts) -> int:
     return _count_moved_bytes(file) + file.mapped
 

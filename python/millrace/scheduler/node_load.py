@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -166,6 +166,25 @@ class FreeNodeQueue:
                 return node
             heapq.heappop(self._heap)
         return None
+
+    def choose_node(self, prefer: Sequence[int], *, urgent: bool) -> int | None:
+        """Return the node to which a new task goes at once, if any.
+
+        Args:
+            prefer: Nodes where the task costs less.
+        """
+        best = self.get_best_node()
+        if best is None:
+            return None
+        living = [node for node in prefer if node in self._nodes]
+        roomy = [node for node in living if self._nodes[node].n_tasks < self._nodes[node].depth]
+        if roomy:
+            preferred = min(roomy, key=self.get_sort_key)
+            if self._nodes[preferred].n_idle or not self._nodes[best].n_idle:
+                return preferred
+        if urgent or self._nodes[best].n_idle or not living:
+            return best
+        return None  # no slot is idle, and its preferred nodes will soon have room
 
     def get_sort_key(self, node: int) -> tuple[bool, float, int]:
         """Return the sort key of a node: nodes receive tasks in this order."""

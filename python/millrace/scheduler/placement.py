@@ -237,7 +237,7 @@ class TaskPlacement:
             item.waiting = True
             self.local.add_search(item)
             return []
-        node = self._choose_node(item, urgent)
+        node = self._room.choose_node(item.prefer, urgent=urgent)
         if node is None:
             self._waiting.add_task(item, urgent=urgent)
             return []
@@ -290,22 +290,7 @@ class TaskPlacement:
             )
         ]
 
-    # Choice of nodes
-
-    def _choose_node(self, task: PlacedTask, urgent: bool) -> int | None:
-        """Return the node to which a new task goes at once, if any."""
-        best = self._room.get_best_node()
-        if best is None:
-            return None
-        living = [node for node in task.prefer if node in self._nodes]
-        roomy = [node for node in living if self._nodes[node].n_tasks < self._nodes[node].depth]
-        if roomy:
-            preferred = min(roomy, key=self._room.get_sort_key)
-            if self._nodes[preferred].n_idle or not self._nodes[best].n_idle:
-                return preferred
-        if urgent or self._nodes[best].n_idle or not living:
-            return best
-        return None  # no slot is idle, and its preferred nodes will soon have room
+    # Sends
 
     def _fill_node(self, node: int, now: float, most: int = 0) -> list[SendTask]:
         """Send waiting tasks to a node until it has enough, or ``most`` tasks."""

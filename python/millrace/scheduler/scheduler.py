@@ -119,6 +119,55 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.fragmented.fragments) if self.fragmented else 0
 
 
+class BatchBacklog:
+    """The batches that are not done: their extents, and how much work has not started."""
+
+    def __init__(self) -> None:
+        self._parts: dict[BatchId, BatchExtent] = {}
+        #: Units of each batch without an attempt, and their sum.
+        self._unstarted: dict[BatchId, int] = {}
+        self._unstarted_units = 0
+        #: Units not yet cut; None: unknown.
+        self.uncut_units: float | None = None
+        #: Batches that must run alone on their node.
+        self.alone: set[BatchId] = set()
+
+    def __getitem__(self, batch: BatchId) -> BatchExtent:
+        return self._parts[batch]
+
+    @property
+    def later_units(self) -> float:
+        """Units without an attempt, and those not yet cut as far as they are known."""
+        return (self.uncut_units or 0.0) + self._unstarted_units
+
+    def add_batches(self, parts: Sequence[BatchExtent]) -> None:
+        """Add batches without an attempt."""
+        for part in parts:
+            self._parts[part.batch] = part
+            self._unstarted[part.batch] = part.units
+            self._unstarted_units += part.units
+
+    def add_cut_batch(self, part: BatchExtent) -> None:
+        """Add a batch that was cut from the input."""
+        self.add_batches([part])
+        if self.uncut_units is not None:
+            self.uncut_units -= part.units
+
+    def add_started_batches(self, parts: Sequence[BatchExtent]) -> None:
+        """Add batches whose work counts as started."""
+        self._parts.update({part.batch: part for part in parts})
+
+    def mark_started(self, batch: BatchId) -> None:
+        """Mark that a batch has an attempt."""
+        self._unstarted_units -= self._unstarted.pop(batch, 0)
+
+    def forget_batch(self, batch: BatchId) -> None:
+        """Remove a batch that is done, dropped or replaced."""
+        self.mark_started(batch)
+        self._parts.pop(batch, None)
+        self.alone.discard(batch)
+
+
 class BatchScheduler:
     """State machine of all batches and tasks: events in, actions out.
 
@@ -138,15 +187,9 @@ class BatchScheduler:
         )
         self._gather_until = 0.0
         self._ids: Iterator[TaskId] = map(TaskId, count(1))
-        self._parts: dict[BatchId, BatchExtent] = {}
+        self._batches = BatchBacklog()
         #: Tasks that run or wait for a slot.
         self._tasks: dict[TaskId, SlotTask] = {}
-        #: Units of each batch without an attempt, their sum, and those not yet cut; None: unknown.
-        self._unstarted: dict[BatchId, int] = {}
-        self._unstarted_units = 0
-        self._uncut_units: float | None = None
-        #: Batches that must run alone on their node.
-        self._alone: set[BatchId] = set()
         self._cpu_limit = CpuLimit()
         self._interruption = RunInterruption(settings.grace_seconds)
         #: Number of retries.
@@ -180,7 +223,7 @@ class BatchScheduler:
         Args:
             remaining: Estimated units not yet cut; None: unknown.
         """
-        self._uncut_units = remaining
+        self._batches.uncut_units = remaining
         # From a pipe, batches are asked for one at a time.
         return None if self._interruption else self._lives.request_batches(remaining, several=self._settings.is_file)
 
@@ -190,9 +233,7 @@ class BatchScheduler:
             case RunBegun():
                 self._gather_until = now + MAX_GATHER_SECONDS
             case BatchCut(part):
-                self._add_batches([part])
-                if self._uncut_units is not None:
-                    self._uncut_units -= part.units
+                self._batches.add_cut_batch(part)
                 stays_whole = (part.first, part.last) in self._settings.begun
                 return self._convert_steps(self._lives.add_cut_batch(part, stays_whole=stays_whole))
             case InputEnded():
@@ -212,7 +253,7 @@ class BatchScheduler:
             case SlotsChanged(slots):
                 self._cutting.slots = slots
             case VerificationRequested(part, attempt, urgent, over):
-                self._parts[part.batch] = part
+                self._batches.add_started_batches([part])
                 return [self._submit_order(TaskOrder(part.batch, CompareTask(over), attempt, urgent))]
             case RunInterrupted():
                 return [*self._interruption.handle_signal(now)]
@@ -224,14 +265,14 @@ class BatchScheduler:
 
     def _handle_split(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[SchedulerAction]:
         self._forget_batch(whole)
-        self._add_batches(parts)
+        self._batches.add_batches(parts)
         return self._convert_steps(self._lives.replace_split_batch(whole, parts))
 
     def _handle_division(self, whole: BatchId, parts: Sequence[BatchExtent]) -> list[SchedulerAction]:
         assert self._fragments  # only a search in fragments asks for this
         if parts:
             self._lives.replace_divided_batch(whole, parts)
-            self._parts.update({part.batch: part for part in parts})
+            self._batches.add_started_batches(parts)
             orders = self._fragments.finish_divided(whole, parts)
             self._forget_batch(whole)
         else:
@@ -255,10 +296,10 @@ class BatchScheduler:
         return actions
 
     def _start_attempt(self, run: RunBatch) -> list[SchedulerAction]:
-        part = self._parts[run.batch]
+        part = self._batches[run.batch]
         if run.alone:
-            self._alone.add(run.batch)
-        self._mark_started(run.batch)
+            self._batches.alone.add(run.batch)
+        self._batches.mark_started(run.batch)
         if not self._fragments or self._is_searched_whole(part):
             return [self._submit_order(TaskOrder(run.batch, WholeTask(), run.attempt, run.urgent))]
         self._fragments.begin_attempt(part, run.attempt)
@@ -272,35 +313,28 @@ class BatchScheduler:
         assert self._fragments and self._settings.fragmented
         if part.first == part.last:
             return True  # there are no candidates to find
-        if not self._settings.fragmented.is_for_tail or self._fragments.has_begun(part) or self._uncut_units is None:
+        if (
+            not self._settings.fragmented.is_for_tail
+            or self._fragments.has_begun(part)
+            or self._batches.uncut_units is None
+        ):
             return False
         # One of its records may take ``spread`` times the mean.
         longest = part.units * (1 + (self._settings.cost.spread - 1) / part.records)
-        return longest * self._cutting.slots <= self._uncut_units + self._unstarted_units + part.units
-
-    def _add_batches(self, parts: Sequence[BatchExtent]) -> None:
-        for part in parts:
-            self._parts[part.batch] = part
-            self._unstarted[part.batch] = part.units
-            self._unstarted_units += part.units
-
-    def _mark_started(self, batch: BatchId) -> None:
-        self._unstarted_units -= self._unstarted.pop(batch, 0)
+        return longest * self._cutting.slots <= self._batches.later_units + part.units
 
     def _forget_batch(self, batch: BatchId) -> None:
         if self._fragments:
             self._fragments.forget_batch(batch)
-        self._mark_started(batch)
-        self._parts.pop(batch, None)
-        self._alone.discard(batch)
+        self._batches.forget_batch(batch)
 
     # Tasks
 
     def _submit_order(self, order: TaskOrder) -> SubmitTask:
-        part, seconds = self._parts[order.batch], self._settings.record_timeout_seconds
+        part, seconds = self._batches[order.batch], self._settings.record_timeout_seconds
         task = SlotTask(
             id=next(self._ids), batch=order.batch, kind=order.kind, attempt=order.attempt, urgent=order.urgent,
-            alone=order.batch in self._alone, found=order.found,
+            alone=order.batch in self._batches.alone, found=order.found,
             timeout_seconds=seconds * max(part.last - part.first, 1) if seconds else None,
             cpu_limit_seconds=self._cpu_limit.compute_limit_seconds(part.units) if isinstance(order.kind, WholeTask) and not seconds else None,
         )  # fmt: skip
@@ -329,7 +363,7 @@ class BatchScheduler:
             actions += map(self._submit_order, found)
         fragmented = self._settings.fragmented
         most = MAX_SEARCHES_TO_CHOOSE if fragmented and fragmented.volumes else 2 * slots
-        later = ((self._uncut_units or 0.0) + self._unstarted_units) * self._cutting.cost.per_unit
+        later = self._batches.later_units * self._cutting.cost.per_unit
         while (n := len(self._tasks)) < most and (order := self._fragments.pop_next_task(slots, n, later)):
             actions.append(self._submit_order(order))
         return actions
@@ -351,7 +385,7 @@ class BatchScheduler:
             searched = self._fragments.estimate_seconds(task.batch)
             seconds = None if searched is None else ended.wall_seconds + searched
         if isinstance(task.kind, WholeTask):
-            part = self._parts[task.batch]
+            part = self._batches[task.batch]
             self._cpu_limit.observe_task(part.units, ended.cpu_seconds, part.last - part.first)
         steps = self._lives.finish_attempt(task.batch, seconds)
         return [OutputBatch(task.batch, result, ended.wall_seconds, ended.cpu_seconds), *self._convert_steps(steps)]

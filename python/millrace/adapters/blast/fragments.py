@@ -297,18 +297,24 @@ def plan_fragments(
         database=options["db"],
         divisible=True,
         ranked=_choose_ranking(use, program, options, columns),
-        about=BlastDatabase(
-            letter=database.letter,
-            databases=tuple(str(base) for base in database.bases),
-            title=database.title,
-            entries=database.entries,
-            residues=database.residues,
-            counted=counted,
-            volumes=tuple((str(volume.base), volume.entries) for volume in database.volumes),
-            limit=limit,
-            listed=entry_lists.pack_ranges(listed.runs) if listed else "",
-            shortest=listed.shortest if listed else 0,
-        ),
+        about=_describe_database(database, counted, limit, listed),
+    )
+
+
+def _describe_database(
+    database: SearchedDatabase, counted: tuple[int, int], limit: int, listed: ListedEntries | None
+) -> BlastDatabase:
+    return BlastDatabase(
+        letter=database.letter,
+        databases=tuple(str(base) for base in database.bases),
+        title=database.title,
+        entries=database.entries,
+        residues=database.residues,
+        counted=counted,
+        volumes=tuple((str(volume.base), volume.entries) for volume in database.volumes),
+        limit=limit,
+        listed=entry_lists.pack_ranges(listed.runs) if listed else "",
+        shortest=listed.shortest if listed else 0,
     )
 
 

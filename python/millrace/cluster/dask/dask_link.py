@@ -138,10 +138,6 @@ class DaskLink:
         """Cancel a task: nothing is reported of it any more. Its tool is killed if the worker has no other task."""
         self._call_soon(lambda: self._stop_tasks(address, [number]))
 
-    def reject_worker(self, address: str, error: MillraceError) -> None:
-        """Give a worker no more tasks; its tasks are cancelled."""
-        self._call_soon(lambda: self._refuse(address, error))
-
     def renew_worker(self, address: str, why: str) -> None:
         """Set up a worker again, whose slots do not do their work."""
         self._call_soon(lambda: self._fail_worker(address, why))
@@ -233,7 +229,7 @@ class DaskLink:
                 worker.last_seen, worker.heard = about["last_seen"], now
                 if worker.state == "silent":
                     worker.state = "new"
-                    self._start_setup(address, worker)
+                    self._run_in_background(self._set_up(address, worker))
             elif now - worker.heard > limit and worker.state == "ready":
                 self._lose_worker(address, f"no sign of life for {limit:.0f} s")
                 worker.state = "silent"
@@ -243,9 +239,6 @@ class DaskLink:
         self._workers[address] = worker = _KnownWorker(
             f"worker {place}", int(about["nthreads"]), about["last_seen"], now
         )
-        self._start_setup(address, worker)
-
-    def _start_setup(self, address: str, worker: _KnownWorker) -> None:
         self._run_in_background(self._set_up(address, worker))
 
     def _run_in_background(self, work: Any) -> None:

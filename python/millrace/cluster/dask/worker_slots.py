@@ -161,7 +161,6 @@ class WorkerSlots:
         self._n_joined = self._n_sends = 0
         self._found: list[SlotEvent] = []
         self._refused: set[str] = set()
-        self._is_killed = False
         for joined in pool.joined:
             self._add_worker(joined)
         self._found.clear()  # the plan has these slots
