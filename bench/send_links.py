@@ -3,8 +3,8 @@
     python -m bench.send_links [--mbit 10 100 1000] [--delay 0 25 50] [--part 100] [--grow 1]
 
 Two nodes (namespaces of this machine, root only) and a real ``sshd``; between them a link (`bench.wan`). Each time the search is run, and
-its result brought to the other node: by ``sftp``, by ``zstd | ssh``, or by ``run --pack-to`` with ``millrace send`` beside it. Seconds are
-from the start of the search to the whole result there, which is compared. A delay is from one end to the other.
+its result brought to the other node: by ``sftp``, by ``zstd | ssh`` after the search or while it lasts, or by ``run --pack-to`` with
+``millrace send`` beside it. Seconds are from the start of the search to the whole result there, which is compared. A delay is from one end to the other.
 
 Each node has one core to itself, if there are two. Others who use the machine make all of it slower, so the ways take turns.
 
@@ -38,7 +38,12 @@ from bench.results import show_table  # noqa: E402
 COMMAND = "blastp -query q.faa -db prot -outfmt 0 -num_descriptions 500 -num_alignments 500 -out hits"
 
 #: The ways, by the names of the files that they write there.
-WAYS = {"raw": "raw by sftp", "zstd": "zstd by ssh", "packed": "packed while it is made"}
+WAYS = {
+    "raw": "raw by sftp",
+    "zstd": "zstd by ssh",
+    "piped": "zstd by ssh while it is made",
+    "packed": "packed while it is made",
+}
 
 #: How far from the rate at which both ways take the same time they are compared.
 MARGIN = 0.2
@@ -71,6 +76,7 @@ class Ends:
         self.all_of_it = {
             "raw": f"{run} -- {COMMAND} && {put}",
             "zstd": f"{run} -- {COMMAND} && zstd -qc hits | ssh {named} far 'zstd -qd > {self.far}/zstd'",
+            "piped": f"{run} -- {COMMAND.removesuffix(' -out hits')} | zstd -qc | ssh {named} far 'zstd -qd > {self.far}/piped'",
             "packed": f"{run} --pack-to hits.mrp -- {COMMAND} & job=$!; "
             "until [ -e .hits.mrp.packing/pack ] || [ -e hits.mrp ]; do sleep 0.05; done; "
             f"{send} && wait $job",

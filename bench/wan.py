@@ -32,6 +32,10 @@ FAST_MTU = 9000
 #: Bytes that a router keeps at least.
 LEAST_QUEUE = 256 << 10
 
+#: TCP's shortest wait before it sends again what was not acknowledged, in seconds; and so many packets must have time for their way. On a
+#: link of some kbit/s a single packet takes longer than that, and all would be sent twice.
+TCP_TIMEOUT_SECONDS, TIMEOUT_PACKETS = 0.2, 100
+
 
 @contextmanager
 def link(near: int, far: int, mbit: float, delay_ms: float) -> Iterator[None]:
@@ -52,8 +56,8 @@ def link(near: int, far: int, mbit: float, delay_ms: float) -> Iterator[None]:
             process.kill()
 
 
-def _tun(name: str, pid: int, address: str, mtu: int) -> int:
-    """A device in the network of a process; its descriptor."""
+def _tun(name: str, pid: int, address: str, mtu: int, rate: float) -> int:
+    """A device in the network of a process; its descriptor. ``rate`` is in bytes a second."""
     descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TUN | IFF_NO_PI))
     inside = ["nsenter", "--target", str(pid), "--net", "ip"]
@@ -63,6 +67,9 @@ def _tun(name: str, pid: int, address: str, mtu: int) -> int:
         [*inside, "link", "set", name, "mtu", str(mtu), "txqueuelen", "10000", "up"],
     ):
         subprocess.run(words, check=True)
+    if (timeout := TIMEOUT_PACKETS * mtu / rate) > TCP_TIMEOUT_SECONDS:
+        route = [f"{NEAR.rpartition('.')[0]}.0/30", "dev", name, "rto_min", f"{timeout * 1000:.0f}ms"]
+        subprocess.run([*inside, "route", "replace", *route], check=True)
     return descriptor
 
 
@@ -107,8 +114,9 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0, metavar="MS")
     asked = parser.parse_args()
     mtu = FAST_MTU if asked.mbit > 100 else MTU
-    ends = [_tun(f"wan{os.getpid()}{k}", pid, ip, mtu) for k, pid, ip in ((0, asked.near, NEAR), (1, asked.far, FAR))]
     rate, delay = asked.mbit * 1e6 / 8, asked.delay / 1e3
+    places = ((0, asked.near, NEAR), (1, asked.far, FAR))
+    ends = [_tun(f"wan{os.getpid()}{k}", pid, ip, mtu, rate) for k, pid, ip in places]
     ways = [_Direction(ends[0], ends[1], rate, delay), _Direction(ends[1], ends[0], rate, delay)]
     print("ready", flush=True)
     while True:

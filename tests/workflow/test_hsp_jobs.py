@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 from harness import LONGEST_SECONDS, take, wait_until
 from session_resources import once
 from shell import Shell
+
+from millrace.extensions.workflow.hsp_grammar import GRAMMAR, HspParser, HspStatement, HspText
 
 MACHINE = os.uname().machine
 SEARCH = "blastp -query queries.faa -db targets -outfmt 6 -evalue 1e-3 -out serial"
@@ -183,6 +186,24 @@ def test_hsp_job_writes_the_serial_bytes(filled: Shell, tried: JobCase) -> None:
     for words in tried.says:
         assert done.err.count(words) == 1, done.shown
     assert filled.run_dirs() == []
+
+
+def list_forms(statements: Iterable[HspStatement], block: str = "") -> Iterator[tuple[str, str, bool]]:
+    """Yield each statement with the block in which it stands, and whether it has a block of its own."""
+    for each in statements:
+        yield block, each.key, bool(each.inner)
+        yield from list_forms(each.inner, each.key)
+
+
+def test_every_statement_of_the_grammar_is_run() -> None:
+    jobs = [tried.values[0].job for tried in CASES]
+    found = {form for job in jobs for form in list_forms(HspParser(HspText("", job)).parse())}
+    assert {(block, key) for block, key, _ in found} == {
+        (block, key) for block, keys in GRAMMAR.items() for key in keys
+    }
+    either = {key for rules in GRAMMAR.values() for key, rule in rules.items() if rule.block == "may"}
+    assert either == {"stream", "file"}
+    assert {("phase", key, inner) for key in either for inner in (False, True)} <= found
 
 
 @pytest.mark.parametrize(("line", "words"), [
