@@ -65,7 +65,7 @@ def play_scenario(name: str, source: Path, root: Path, dice: random.Random, tota
             totals.problems.append(f"{story}: left over: {left}")
         _delete(folder, outputs, dice.choice(DELETIONS))
         if process.returncode == 0:  # it was over before; the next start is a new run
-            run.log.unlink()
+            run.log.unlink(missing_ok=True)  # with a store, nothing may have been computed
             n_kills = 0
     folder, words, typed, outputs, how = _prepare_start(run, 9, dice)
     expected = run.compute_serially(folder, words, typed, outputs)
@@ -132,14 +132,15 @@ def main() -> int:
             name = arguments.tools[seed % len(arguments.tools)]
             root = Path(folder) / f"scenario-{seed}"
             root.mkdir()
+            n_problems = len(totals.problems)
             play_scenario(name, inputs / name, root, random.Random(seed), totals)
+            for problem in totals.problems[n_problems:]:
+                print(f"seed {seed}: {problem}", flush=True)
             shutil.rmtree(root)
     print(f"{sum(totals.kinds.values())} scenarios ({dict(totals.kinds)}), {totals.kills} kills, "
           f"{totals.executions} executions, {len(totals.problems)} problems, {time.monotonic() - begun:.0f} s")  # fmt: skip
     print("batches computed twice, less one for each slot and kill (and one for each frame): "
           + ", ".join(f"{over}: {n}" for over, n in sorted(totals.twice.items())))  # fmt: skip
-    for problem in totals.problems:
-        print(f"\n{problem}")
     return 1 if totals.problems else 0
 
 

@@ -8,11 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import harness
+import namespace_nodes
 import pytest
 import web_server
 from dask_site import DaskSite
@@ -76,32 +79,102 @@ def test_lost_worker_by_tls_without_shared_folder_same_bytes(site: DaskSite, bla
     assert "is lost: it has left" in said and said.count("has joined") >= 1
 
 
-@pytest.mark.slow
-def test_hmmscan_on_workers_serial_bytes(tmp_path: Path, data: Path) -> None:
-    case = harness.hmmscan(tmp_path / "case", data, n_queries=24)
+def make_families(folder: Path, data: Path) -> harness.Case:
+    """Each record is a file, and so has an output of its own."""
+    (folder / "fams").mkdir(parents=True)
+    (folder / "families").mkdir()
+    records = (data / "proteins_queries.faa").read_text().split("\n>")
+    for k in range(6):
+        own = "\n".join(f">{record.lstrip('>')}" for record in records[4 * k : 4 * k + 4])
+        (folder / "fams" / f"f{k}.fa").write_text(f"{own}\n")
+    tool = ("mafft", "--quiet", "--out", "families/", "fams/")
+    case = harness.Case("mafft", folder, (), tool, tuple(f"families/f{k}.fa" for k in range(6)))
+    for name in case.outputs:
+        given = name.replace("families", "fams")
+        done = subprocess.run(["mafft", "--quiet", given], cwd=folder, check=True, capture_output=True)
+        case.expected[name] = done.stdout
+    return case
+
+
+def make_diamond(folder: Path, data: Path) -> harness.Case:
+    folder.mkdir()
+    harness.take(data / "proteins_db.faa", folder / "db.faa", 1500)
+    harness.take(data / "proteins_queries.faa", folder / "q.faa", 24)
+    make = ["diamond", "makedb", "--in", "db.faa", "-d", "db", "--quiet"]
+    subprocess.run(make, cwd=folder, check=True, capture_output=True)
+    tool = ("diamond", "blastp", "-q", "q.faa", "-d", "db", "-o", "out.tsv")
+    case = harness.Case("diamond", folder, ("--batch", "6"), tool, ("out.tsv",))
     case.serial()
-    shown = [path.name for path in case.folder.glob("profiles.hmm*")]
-    with DaskSite(tmp_path / "dask", case.folder, shown) as site:
+    return case
+
+
+def make_filter(folder: Path, _: Path) -> harness.Case:
+    """A program that Millrace does not know, from standard input to standard output: parts of its input run again."""
+    folder.mkdir()
+    (folder / "in.txt").write_text("".join(f"line {k}\n" for k in range(2000)))
+    options = ("--format", "lines", "--batch", "100")
+    case = harness.Case("filter", folder, options, ("tr", "a-z", "A-Z"), ("out.txt",))
+    case.expected["out.txt"] = (folder / "in.txt").read_bytes().upper()
+    return case
+
+
+def make_search(folder: Path, data: Path, make: Callable[[Path, Path], harness.Case]) -> harness.Case:
+    case = make(folder, data)
+    case.serial()
+    return case
+
+
+#: What makes a case of each kind, and the files of its database, which each worker has.
+KINDS: dict[str, tuple[Callable[[Path, Path], harness.Case], str]] = {
+    "blastp": (partial(make_search, make=harness.blastp), "db.p*"),
+    "hmmscan": (partial(make_search, make=partial(harness.hmmscan, n_queries=48)), "profiles.hmm*"),
+    "diamond": (make_diamond, "db.dmnd"),
+    "filter": (make_filter, "no database"),
+    "families": (make_families, "no database"),
+}
+
+
+@pytest.fixture(scope="module")
+def apart(
+    tmp_path_factory: pytest.TempPathFactory, data: Path, certificates: dict[str, str]
+) -> Iterator[tuple[DaskSite, dict[str, harness.Case]]]:
+    """Four workers, each on a node with network and mounts of its own, with TLS; they see nothing of cases but databases."""
+    if reason := namespace_nodes.reason_not():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("apart")
+    (folder / "cases").mkdir()
+    cases = {kind: make(folder / "cases" / kind, data) for kind, (make, _) in KINDS.items()}
+    shown = [
+        str(path.relative_to(folder / "cases"))
+        for kind, (_, database) in KINDS.items()
+        for path in cases[kind].folder.glob(database)
+    ]
+    names = ("n1", "n2", "n3", "n4")
+    with (
+        tempfile.TemporaryDirectory(prefix="mr-") as short,
+        namespace_nodes.Nodes(Path(short), names, os.getpid() % 200 + 40) as nodes,
+        DaskSite(folder / "dask", folder / "cases", shown, certificates, protocol="tls", nodes=nodes) as site,
+    ):
         site.start_scheduler()
-        site.start_worker(2)
-        code, said = site.finish(site.start_run(case))
-        assert code == 0, f"{said}\n{site.logs()}"
-    assert case.differing() == []
+        for _ in names:
+            site.start_worker()
+        yield site, cases
 
 
 @pytest.mark.slow
-def test_unknown_filter_on_workers_serial_bytes(site: DaskSite, tmp_path: Path) -> None:
-    """Its records come on standard input, and it is checked as on one machine: parts of its input run again."""
-    (tmp_path / "in.txt").write_text("".join(f"line {k}\n" for k in range(2000)))
-    site.start_worker(2)
-    command = [sys.executable, "-m", "millrace", "run", "--dask", site.address, "--format", "lines", "--batch", "100"]
-    with (tmp_path / "in.txt").open("rb") as given:
-        done = subprocess.run(
-            [*command, "--", "tr", "a-z", "A-Z"], cwd=tmp_path, stdin=given, capture_output=True,
-            env={**os.environ, **site.environ, harness.MARK: site.mark},
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode() + site.logs()
-    assert done.stdout == (tmp_path / "in.txt").read_bytes().upper()
+@pytest.mark.parametrize("kind", KINDS)
+def test_workers_on_nodes_apart_serial_bytes(apart: tuple[DaskSite, dict[str, harness.Case]], kind: str) -> None:
+    """No folder is shared: what tasks read comes with them, but the database."""
+    site, cases = apart
+    case = cases[kind]
+    if kind == "filter":
+        with (case.folder / "in.txt").open("rb") as given, (case.folder / "out.txt").open("wb") as made:
+            run = site.start_run(case, stdin=given, stdout=made)
+    else:
+        run = site.start_run(case)
+    code, said = site.finish(run)
+    assert code == 0 and case.differing() == [], f"{said}\n{site.logs()}"
+    assert not any(site.folder.glob("w*/shown/**/*.fa")), "files that came with tasks are removed"
 
 
 def test_fragments_of_a_lost_worker_serial_bytes(site: DaskSite, blastp: harness.Case) -> None:
@@ -169,32 +242,6 @@ def test_database_by_url_on_workers_serial_bytes(tmp_path: Path, blastp: harness
         site.start_worker(2)
         code, said = site.finish(site.start_run(case))
         assert code == 0, f"{said}\n{site.logs()}"
-    assert case.differing() == []
-
-
-@pytest.mark.slow
-def test_folder_of_families_on_workers_serial_bytes(tmp_path: Path, data: Path) -> None:
-    """Each record is a file, which comes with its task, and so has an output of its own."""
-    folder = tmp_path / "case"
-    (folder / "fams").mkdir(parents=True)
-    (folder / "families").mkdir()
-    records = (data / "proteins_queries.faa").read_text().split("\n>")
-    for k in range(6):
-        own = "\n".join(f">{record.lstrip('>')}" for record in records[4 * k : 4 * k + 4])
-        (folder / "fams" / f"f{k}.fa").write_text(f"{own}\n")
-    tool = ("mafft", "--quiet", "--out", "families/", "fams/")
-    names = tuple(f"families/f{k}.fa" for k in range(6))
-    case = harness.Case("mafft", folder, (), tool, names)
-    for name in names:
-        given = name.replace("families", "fams")
-        done = subprocess.run(["mafft", "--quiet", given], cwd=folder, check=True, capture_output=True)
-        case.expected[name] = done.stdout
-    with DaskSite(tmp_path / "dask", folder, []) as site:
-        site.start_scheduler()
-        site.start_worker(2)
-        code, said = site.finish(site.start_run(case))
-        assert code == 0, f"{said}\n{site.logs()}"
-        assert not any((site.folder / "w1" / "shown").rglob("*.fa")), "files that came with tasks are removed"
     assert case.differing() == []
 
 

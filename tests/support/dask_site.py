@@ -10,10 +10,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 import free_ports
 import harness
+from namespace_nodes import Nodes
 
 #: Dask's commands, without Dask's own start program, which loads more.
 SCHEDULER = (sys.executable, "-m", "distributed.cli.dask_scheduler")
@@ -26,14 +27,16 @@ class DaskSite:
     Args:
         folder: For scheduler file, logs, and the own folders of workers.
         hidden: Folder of which workers see no more than ``shown``, in a file system of their own; None: they see all.
-        shown: Names of files in it.
+        shown: Names of files in it, which may be in folders of it.
         environ: For Dask's processes, and for the coordinator.
+        nodes: Each worker is on one of them, in turn; None: all are on this machine.
     """
 
     def __init__(
         self, folder: Path, hidden: Path | None = None, shown: Sequence[str] = (), environ: dict[str, str] | None = None,
-        protocol: str = "tcp",
+        protocol: str = "tcp", nodes: Nodes | None = None,
     ) -> None:  # fmt: skip
+        self._nodes = nodes
         self.folder, self._hidden, self._shown, self._protocol = folder, hidden, shown, protocol
         folder.mkdir(parents=True, exist_ok=True)
         self.environ = environ or {}
@@ -54,7 +57,7 @@ class DaskSite:
 
     @property
     def address(self) -> str:
-        return f"{self._protocol}://127.0.0.1:{self.port}"
+        return f"{self._protocol}://{self._nodes.gateway if self._nodes else '127.0.0.1'}:{self.port}"
 
     def start_scheduler(self) -> None:
         self.scheduler = self._start([*SCHEDULER, "--host", self.address, "--no-dashboard", "--no-show"], "scheduler")
@@ -71,6 +74,10 @@ class DaskSite:
         ]  # fmt: skip
         if self._hidden and not shares_folder:
             command = self._hide_folder(command, own)
+        if self._nodes:
+            node = self._nodes.names[self._n_started % len(self._nodes.names)]
+            inside = ("--net", "--uts", "--ipc")
+            command = ["nsenter", "--target", str(self._nodes.network(node)), *inside, "--", *command]
         process = self._start(command, name)
         self.workers.append(process)
         return process
@@ -81,7 +88,7 @@ class DaskSite:
         here, there = shlex.quote(str(self._hidden)), shlex.quote(str(own))
         names = " ".join(shlex.quote(name) for name in self._shown)
         lines = [
-            f"cd {here}", f"mkdir {there}/shown", f"for f in {names}; do cp -a $f {there}/shown; done",
+            f"cd {here}", f"mkdir {there}/shown", f"for f in {names}; do cp -a --parents $f {there}/shown; done",
             f"mount --bind {there}/shown {here}", "mount -t tmpfs none /dev/shm", f"cd {there}", f"exec {shlex.join(command)}",
         ]  # fmt: skip
         return ["unshare", "-rm", "sh", "-ec", "\n".join(lines)]
@@ -110,10 +117,12 @@ class DaskSite:
             sys.executable, "-m", "millrace", "run", "--dask", self.address, *case.options, *more, "--", *case.tool,
         ]  # fmt: skip
 
-    def start_run(self, case: harness.Case, *more: str) -> subprocess.Popen[str]:
+    def start_run(
+        self, case: harness.Case, *more: str, stdin: IO[bytes] | int = subprocess.DEVNULL, stdout: IO[bytes] | int = subprocess.DEVNULL
+    ) -> subprocess.Popen[str]:  # fmt: skip
         """Start the coordinator."""
         return subprocess.Popen(
-            self.command(case, *more), cwd=case.folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            self.command(case, *more), cwd=case.folder, text=True, stdin=stdin, stdout=stdout,
             stderr=subprocess.PIPE, start_new_session=True, env={**os.environ, **self.environ, harness.MARK: self.mark},
         )  # fmt: skip
 
