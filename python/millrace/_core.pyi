@@ -159,8 +159,12 @@ class Reader:
     def skip(self, n_records: int) -> Batch | None:
         """Pass over the next ``n_records``, or as many as there are; None at the end of the input."""
 
-    def digest_records(self) -> bytes:
-        """Pass over all records that are left, and return a digest of 16 bytes of each, one after the other.
+    def digest_records(self) -> tuple[bytes, bytes, int]:
+        """Pass over all records that are left, and digest them.
+
+        Returns:
+            Digests of 16 bytes, one after the other, of the bytes of each record, and of the sequence of each record that
+            has a title as in FASTA, without title and whitespace; and as ``Batch.sufficient``.
 
         Raises:
             As `cut`, also if whole records came before.

@@ -296,6 +296,60 @@ def test_store_that_all_may_write_is_refused(made: StoreFolder) -> None:
     assert "store: can be written by every user" in told and not (made.folder / "ours").exists()
 
 
+def test_store_that_cannot_be_written_is_read(made: StoreFolder) -> None:
+    """On a filesystem that is mounted read-only."""
+    if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], capture_output=True).returncode:
+        pytest.skip("no namespace of mounts here")
+    search = ["blastp", "-query", "q.faa", "-db", "march", "-outfmt"]
+    made.check(*search, "6")
+    tables = made.folder / "store" / "candidates" / "candidates.sqlite"
+    before = tables.read_bytes()
+    run = [
+        sys.executable,
+        "-m",
+        "millrace",
+        "run",
+        "--slots",
+        "2",
+        "--store",
+        "store",
+        "--",
+        *search,
+        "7",
+        "-out",
+        "ours",
+    ]
+    inner = 'mount --bind store store && mount -o remount,bind,ro store && exec "$@"'
+    words = ["unshare", "--map-root-user", "--mount", "sh", "-c", inner, "sh", *run]
+    done = subprocess.run(words, cwd=made.folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("store: cannot be written, so it is only read") == 1
+    assert "store: 9 of 10 queries known" in done.stderr and tables.read_bytes() == before
+    subprocess.run([*search, "7", "-out", "serial"], cwd=made.folder, check=True)
+    assert (made.folder / "ours").read_bytes() == (made.folder / "serial").read_bytes()
+
+
+def test_two_runs_use_one_store_at_the_same_time(made: StoreFolder) -> None:
+    """Both write the rows of the same queries, of databases that differ."""
+    run = [sys.executable, "-m", "millrace", "run", "--slots", "1", "--store", "store", "--"]
+    searches = {
+        f"{name}{outfmt}": ["blastp", "-query", "q.faa", "-db", name, "-outfmt", outfmt]
+        for name in ("march", "april")
+        for outfmt in "67"
+    }
+    processes = [
+        subprocess.Popen([*run, *search, "-out", out], cwd=made.folder, stderr=subprocess.PIPE, text=True)
+        for out, search in searches.items()
+    ]
+    for process, (out, search) in zip(processes, searches.items(), strict=True):
+        _, told = process.communicate(timeout=300)
+        assert process.returncode == 0 and "not used" not in told and "could not be kept" not in told, told
+        subprocess.run([*search, "-out", "serial"], cwd=made.folder, check=True)
+        assert (made.folder / out).read_bytes() == (made.folder / "serial").read_bytes()
+    for out, search in searches.items():
+        assert "10 of 10 records known" in made.run(*search, "-out", f"again{out}")
+
+
 def test_run_killed_with_a_store_resumes(made: StoreFolder) -> None:
     search = ("blastp", "-query", "q.faa", "-db", "april", "-outfmt", "6")
     made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")

@@ -93,14 +93,28 @@ def test_digest_of_a_record_is_that_of_its_bytes_alone(record_format: str, tmp_p
     alone = []
     for record in records:
         path.write_bytes(record)
-        alone.append(reader([path], record_format).digest_records())
+        alone.append(reader([path], record_format).digest_records()[0])
     assert {len(digest) for digest in alone} == {16} and len(set(alone)) == len(set(records))
     path.write_bytes(gzip.compress(b"".join(records)))
-    assert reader([path], record_format).digest_records() == b"".join(alone)
+    assert reader([path], record_format).digest_records()[0] == b"".join(alone)
     long = b">a\n" + b"ACGT" * 100_000 + b"\n"
     path.write_bytes(long + b">b\nAC\n" + long)
-    found = reader([path]).digest_records()
+    found = reader([path]).digest_records()[0]
     assert found[:16] == found[32:] != found[16:32]
+
+
+def test_digest_of_a_sequence_is_that_without_title(tmp_path: Path) -> None:
+    """Line breaks and the place in the file do not matter; letters, their case and gap lines do."""
+    path, long = tmp_path / "input", b"ACGT" * 100_000
+    path.write_bytes(b"\n>a\r\nAC\r\nGT\n>b x\nACGT >\n>c\nAC\n>?5\nGT\n>d\nacGT\n>e\n" + long + b"\n>f\n" + long)
+    records, sequences, n_sufficient = reader([path]).digest_records()
+    found = [sequences[at : at + 16] for at in range(0, len(sequences), 16)]
+    assert len(records) == len(sequences) and n_sufficient == 6 and found[4] == found[5]
+    assert len(set(found)) == 5
+    path.write_bytes(b">other name\nA\nC G\tT\n")
+    assert reader([path]).digest_records()[1] == found[0]
+    path.write_bytes(b"\n\n")
+    assert reader([path]).digest_records()[1] == b""
 
 
 def test_table_names_the_formats_of_the_reader(tmp_path: Path) -> None:

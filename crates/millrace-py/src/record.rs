@@ -81,9 +81,10 @@ impl Reader {
         self.run(py, |reader| reader.skip(n_records))
     }
 
-    fn digest_records(&self, py: Python<'_>) -> PyResult<Cow<'static, [u8]>> {
-        py.detach(|| lock(&self.reader).digest_records().map(|found| Cow::Owned(found.into_flattened())))
-            .map_err(|error| to_python(py, error))
+    fn digest_records(&self, py: Python<'_>) -> PyResult<(Cow<'static, [u8]>, Cow<'static, [u8]>, u64)> {
+        let found = py.detach(|| lock(&self.reader).digest_records()).map_err(|error| to_python(py, error))?;
+        let (records, sequences) = (found.records.into_flattened(), found.sequences.into_flattened());
+        Ok((Cow::Owned(records), Cow::Owned(sequences), found.sufficient))
     }
 
     #[getter]

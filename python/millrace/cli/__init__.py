@@ -40,6 +40,7 @@ VERBS = (
     "slurm",
     "pbs",
     "workers",
+    "store",
     "data",
     "db",
     "tool",

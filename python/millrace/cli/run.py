@@ -215,7 +215,8 @@ def _plan_and_run(
     if packing:
         finished = packing.run_and_pack(plan, supervision.active, run_made_plan)
     else:
-        finished = _run_with_store(plan, supervision.active, run_made_plan)
+        alone = crew is None and not supervision.active
+        finished = _run_with_known(plan, run_made_plan, alone=alone, supervised=supervision.active)
     _print_ending(finished, job, behind)
     if end:
         end.summary = finished.summary
@@ -226,14 +227,34 @@ def _plan_and_run(
     return finished.code
 
 
-def _run_with_store(plan: RunPlan, supervised: bool, run: Callable[[RunPlan], FinishedRun]) -> FinishedRun:
-    """Run a plan, with what the user's store knows if there is one."""
-    if not plan.job.store:
-        return run(plan)
-    from millrace.extensions.reuse.store_run import STORE_NAME, run_with_store
+def _run_with_known(
+    plan: RunPlan, run: Callable[[RunPlan], FinishedRun], *, alone: bool, supervised: bool
+) -> FinishedRun:
+    """Run a plan, with what the user's store knows if there is one, and with one search for equal queries.
 
-    folder = plan.command.cwd / plan.job.store / STORE_NAME
-    return run_with_store(plan, folder, run, partial(_print_message, plan.job), supervised=supervised)
+    Args:
+        alone: Whether this is the only process.
+        supervised: Whether a supervisor has started it.
+    """
+    print_message = partial(_print_message, plan.job)
+    if plan.job.store:
+        from millrace.extensions.reuse.store_run import STORE_NAME, run_with_store
+
+        folder = plan.command.cwd / plan.job.store / STORE_NAME
+        return run_with_store(plan, folder, run, print_message, supervised=supervised)
+    if alone and _has_equal_queries(plan):
+        from millrace.extensions.reuse.equal_queries import run_with_equal_queries
+
+        return run_with_equal_queries(plan, run, print_message)
+    return run(plan)
+
+
+def _has_equal_queries(plan: RunPlan) -> bool:
+    from millrace.adapters import registry
+    from millrace.planning.fragment_planning import has_equal_queries
+
+    command = plan.command.resolved_command
+    return has_equal_queries(plan.job, plan.use, command, registry.find_adapter(plan.command.argv[0]))
 
 
 def _print_message(job: JobSpec, text: str) -> None:

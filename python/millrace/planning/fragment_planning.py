@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from millrace.adapters.adapter_base import DatabaseFacts, FragmentingAdapter, ToolAdapter
+from millrace import _core
+from millrace.adapters.adapter_base import DatabaseFacts, FragmentingAdapter, ReusingAdapter, ToolAdapter
 from millrace.core import text_format
 from millrace.core.errors import RefusedError
 from millrace.core.job import MAX_FRAGMENTS, JobSpec
@@ -47,6 +48,9 @@ MIN_GAIN = 1.25
 #: contig, took twice the CPU in fragments.
 MIN_LONG_SECONDS = 10.0
 
+#: Bytes of the digest of a sequence (``_core.Reader.digest_records``).
+DIGEST_BYTES = 16
+
 #: Share of memory that the database may fill; the rest is for tools, results and the system.
 DATABASE_SHARE = 0.8
 
@@ -55,6 +59,13 @@ TOOL_BYTES = 64 << 20
 
 #: Fragments in memory at once while a scan passes from one to the next.
 OVERLAP = 1.25
+
+#: Share of different queries up to which equal ones are searched once: each is still finished by itself, which may cost a
+#: quarter of its search.
+MAX_DISTINCT_SHARE = 0.65
+
+#: Searches that this must save, in units of ``DatabaseFacts.least``: it costs a plan and a run more.
+MIN_SAVED_SEARCHES = 2.0
 
 #: Throughput of good storage, in bytes per second: on slower storage fragments pay sooner.
 STORAGE_BYTES_PER_SECOND = 500e6
@@ -404,6 +415,39 @@ def plan_fragments(
         fragmented = msgspec.structs.replace(use.fragmented, is_for_tail=True)
         use = msgspec.structs.replace(use, fragmented=fragmented)
     return use, f"fragments: {use.n_fragments or 1}; {decision.why}"
+
+
+def has_equal_queries(job: JobSpec, use: ToolUse, command: UserCommand, adapter: ToolAdapter) -> bool:
+    """Tell whether a run is faster if equal queries are searched once, and then finished one by one."""
+    if not isinstance(adapter, ReusingAdapter) or len(use.inputs) != 1 or use.inputs[0].pass_residues:
+        return False
+    path = command.cwd / use.inputs[0].path
+    if job.fragments != "auto" or job.fresh or job.dask or command.view or command.growing or not path.is_file():
+        return False
+    try:
+        _, sequences, _ = _core.Reader([str(path)], use.inputs[0].format).digest_records()
+        size = path.stat().st_size
+    except (OSError, _core.RecordError):
+        return False  # the run reports it
+    digests = [sequences[at : at + DIGEST_BYTES] for at in range(0, len(sequences), DIGEST_BYTES)]
+    n_distinct = len(set(digests))
+    if n_distinct > MAX_DISTINCT_SHARE * len(digests):
+        return False
+    return is_distinct_search_faster(n_distinct, len(digests), size, adapter.examine_database(use, command))
+
+
+def is_distinct_search_faster(n_distinct: int, n_queries: int, query_bytes: int, database: DatabaseFacts) -> bool:
+    """Tell whether it is faster to search ``n_distinct`` of ``n_queries``, of ``query_bytes`` in all, before the run.
+
+    >>> [is_distinct_search_faster(n, 100, 50_000, DatabaseFacts(residues=10_000_000, least=2e10)) for n in (25, 70)]
+    [True, False]
+    >>> is_distinct_search_faster(25, 100, 50_000, DatabaseFacts(residues=1_000_000, least=2e10))
+    False
+    """
+    if not n_queries or database.why_not or n_distinct > MAX_DISTINCT_SHARE * n_queries:
+        return False
+    saved = (1 - n_distinct / n_queries) * query_bytes * database.residues
+    return saved > MIN_SAVED_SEARCHES * database.least
 
 
 def _fragment_by_volumes(

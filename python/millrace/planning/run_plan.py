@@ -241,6 +241,9 @@ def locate_in_store(
     """
     if not job.store or job.run_dir:
         return "", ""
+    folder = command.cwd / job.store
+    if folder.exists() and not os.access(folder, os.W_OK):
+        return "", f"{job.store}: cannot be written, so it is only read"
     if not result_fingerprint.has_all_fingerprints(use, command, fingerprints):
         return "", f"{job.store}: not used: what comes from a pipe is not known before it is read"
     from millrace.planning import run_identity  # few runs need it at the start

@@ -103,7 +103,7 @@ def find_foreign_entry(path: Path) -> str:
     """Return the name of an entry that is not of a run, or "": a folder with one is not used, and never cleared."""
     ours = {"lock", "lock.taking", "job.json", "job.json.new", "events.jsonl", "quarantine", "complete.json",
             "complete.json.new", "programs.json", "programs.json.new", "outputs.json", "outputs.json.new", "unfit.json", "unfit.json.new", "report.html",
-            "report.html.new", "earlier", "names", "written"}  # fmt: skip
+            "report.html.new", "earlier", "names", "written", "cut", "distinct"}  # fmt: skip
     try:
         names = os.listdir(path)
         return next(

@@ -131,6 +131,16 @@ class RunDir(msgspec.Struct, frozen=True):
         return self.path / "names"
 
     @property
+    def cut(self) -> Path:
+        """The records of one batch at a time, while batches are cut whose candidates are known."""
+        return self.path / "cut"
+
+    @property
+    def distinct(self) -> Path:
+        """The search of equal queries, once each, before the run; see ``millrace.extensions.reuse.equal_queries``."""
+        return self.path / "distinct"
+
+    @property
     def programs(self) -> Path:
         """The program on each architecture, by name; only if a job names several."""
         return self.path / "programs.json"

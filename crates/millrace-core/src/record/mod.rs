@@ -5,6 +5,7 @@
 //! [`Reader`] counts, checks and writes. Nothing here knows of processes, journals or Python.
 
 mod delimited;
+mod digest;
 mod error;
 mod fasta;
 mod fastq;
@@ -21,6 +22,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub use digest::RecordDigests;
 pub use error::Error;
 pub use format::{Cutter, Format};
 pub use lengths::lengths;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memchr::memchr_iter;
 
+use super::digest::{RecordDigests, RecordHasher};
 use super::error::Error;
 use super::format::{Cutter, Header};
 use super::scan::{Content, Fault, Scanner};
@@ -24,9 +25,6 @@ const MAX_SCANT: usize = 4 << 20;
 
 /// Bytes kept of the end of a source: the longest end line with its newlines fits.
 const TAIL: usize = 12;
-
-/// Bytes of the digest of a record.
-const DIGEST_BYTES: usize = 16;
 
 /// Where a batch ends: with the record that reaches one of these; 0 is no limit.
 #[derive(Debug, Clone, Copy, Default)]
@@ -257,21 +255,20 @@ impl Reader {
         self.batch(Limits { records: n_records, ..Limits::default() }, None)
     }
 
-    /// Passes over all records that are left, and returns a digest of the bytes of each (BLAKE3).
+    /// Passes over all records that are left, and digests each (BLAKE3).
     ///
     /// # Errors
     /// As [`Reader::cut`], also if whole records came before.
-    pub fn digest_records(&mut self) -> Result<Vec<[u8; DIGEST_BYTES]>, Error> {
-        let mut found = Vec::new();
+    pub fn digest_records(&mut self) -> Result<RecordDigests, Error> {
+        let mut found = RecordDigests::default();
         loop {
-            let mut hasher = blake3::Hasher::new();
+            let mut hasher = RecordHasher::default();
             let limits = Limits { records: 1, ..Limits::default() };
-            if self.fill_pass(Pass { hasher: Some(&mut hasher), ..Pass::new(limits) }, None)?.is_none() {
+            let Some(record) = self.fill_pass(Pass { hasher: Some(&mut hasher), ..Pass::new(limits) }, None)? else {
                 return Ok(found);
-            }
-            let mut digest = [0; DIGEST_BYTES];
-            hasher.finalize_xof().fill(&mut digest);
-            found.push(digest);
+            };
+            found.sufficient += record.sufficient;
+            hasher.finish(&mut found);
         }
     }
 
@@ -551,7 +548,7 @@ struct Pass<'a> {
     cost: u64,
     content: u64,
     /// Gets all bytes of records.
-    hasher: Option<&'a mut blake3::Hasher>,
+    hasher: Option<&'a mut RecordHasher>,
 }
 
 struct Dest<'a> {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, compress, repeat
 from typing import NamedTuple
 
 import msgspec
@@ -23,9 +23,14 @@ from millrace.core.text_format import format_count
 from millrace.core.tool_use import BlastDatabase, ToolUse
 from millrace.extensions.pack.regeneration_run import treat_as_one_fragment
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, cut_query_batches
+from millrace.extensions.reuse.known_results import KnownResults
 from millrace.extensions.reuse.search_store import SearchStore
-from millrace.extensions.reuse.sequence_digests import DIGEST_BYTES, digest_entries, digest_queries
-from millrace.node.batch_files import open_reader
+from millrace.extensions.reuse.sequence_digests import (
+    DIGEST_BYTES,
+    digest_entries,
+    digest_queries,
+    split_query_digests,
+)
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir.paths import RunDir
 
@@ -62,24 +67,29 @@ def _describe_search(plan: RunPlan) -> ReusableSearch:
     Raises:
         NotPackableError: Its candidates are not kept; says why.
     """
-    search = _find_reusing_adapter(plan).describe_reusable_search(plan.use, plan.command.resolved_command)
+    search = find_reusing_adapter(plan).describe_reusable_search(plan.use, plan.command.resolved_command)
     if search.why_not:
         raise NotPackableError(search.why_not)
     return search
 
 
-def _find_reusing_adapter(plan: RunPlan) -> ReusingAdapter:
+def find_reusing_adapter(plan: RunPlan) -> ReusingAdapter:
+    """Return the adapter of the program.
+
+    Raises:
+        NotPackableError: It keeps no candidates.
+    """
     adapter = registry.find_adapter(plan.command.argv[0])
     if not isinstance(adapter, ReusingAdapter):
         raise NotPackableError(f"candidates of {plan.command.argv[0]} are not kept")
     return adapter
 
 
-def find_known_candidates(plan: RunPlan, store: SearchStore, searched: Sequence[bool] | None) -> KnownSearch:
+def find_known_candidates(plan: RunPlan, store: SearchStore, results: KnownResults | None) -> KnownSearch:
     """Find what the store knows of the queries of a plan.
 
     Args:
-        searched: Whether each query is searched at all; None: all are.
+        results: What is known of the results, which need no search; None: no results are kept.
 
     Raises:
         NotPackableError: Candidates of such a search are not kept, the entries of the database cannot be listed, or the queries cannot be told apart.
@@ -92,11 +102,11 @@ def find_known_candidates(plan: RunPlan, store: SearchStore, searched: Sequence[
     about = use.fragmented.about if use.fragmented else None
     assert isinstance(about, BlastDatabase)  # which alone a reusing adapter searches
     entries = digest_entries(about, command, use.databases, store.folder / "databases", save=not store.read_only)
-    queries = digest_queries(command.cwd / use.inputs[0].path)
-    counted = open_reader([str(command.cwd / use.inputs[0].path)], use.inputs[0]).skip(1 << 62)
-    if len(queries) != (counted.records if counted else 0):
-        raise NotPackableError("the records of the queries could not be told apart")
-    wanted = queries if searched is None else [query for query, here in zip(queries, searched, strict=True) if here]
+    if results:
+        queries = split_query_digests(results.records, results.queries)
+    else:
+        queries = digest_queries(command.cwd / use.inputs[0].path, use.inputs[0])
+    wanted = list(compress(queries, results.list_unknown() if results else repeat(True)))
     kept = store.recall_candidates(search.key, wanted, search.needed_depth)
     before = store.read_entries(next(iter(kept.values())).entries) if kept else None
     unknown = KnownSearch(plan, search, queries, entries, {}, 0.0, ())
@@ -114,6 +124,19 @@ def find_known_candidates(plan: RunPlan, store: SearchStore, searched: Sequence[
     return KnownSearch(plan, search, queries, entries, found, min(each.depth for each in kept.values()), new)
 
 
+def describe_unknown_search(plan: RunPlan) -> KnownSearch:
+    """Describe a search of the whole database of which nothing is known.
+
+    Raises:
+        NotPackableError: It cannot be searched for candidates, or the queries cannot be told apart.
+        OSError: The queries cannot be read.
+    """
+    plan = msgspec.structs.replace(plan, use=msgspec.structs.replace(plan.use, fragmented=None))
+    plan = _cut_database(plan)
+    queries = digest_queries(plan.command.resolved_command.cwd / plan.use.inputs[0].path, plan.use.inputs[0])
+    return KnownSearch(plan, _describe_search(plan), queries, b"", {}, 0.0, ())
+
+
 def _cut_database(plan: RunPlan) -> RunPlan:
     """Return ``plan`` with its database in one or more fragments.
 
@@ -121,7 +144,7 @@ def _cut_database(plan: RunPlan) -> RunPlan:
         NotPackableError: It cannot be searched so, or its candidates are not kept.
         OSError: The queries cannot be read.
     """
-    _find_reusing_adapter(plan)
+    find_reusing_adapter(plan)
     use, command = plan.use, plan.command.resolved_command
     if len(use.inputs) != 1 or use.inputs[0].path == "-" or NUL in use.inputs[0].path:
         raise NotPackableError("the queries are not one plain file")
@@ -137,15 +160,19 @@ def _cut_database(plan: RunPlan) -> RunPlan:
     return plan if use.fragmented else msgspec.structs.replace(plan, use=treat_as_one_fragment(use, command))
 
 
-def plan_known_search(known: KnownSearch) -> tuple[RunPlan, Mapping[bytes, Sequence[int]]]:
-    """Return the plan of a search in old and new entries, and the candidates of the queries of which only new ones are searched."""
-    plan, kept = known.plan, _leave_out_sample(known.kept)
-    adapter = _find_reusing_adapter(plan)
-    use = adapter.plan_reuse(plan.use, plan.command.resolved_command, known.new if kept else None)
-    return msgspec.structs.replace(plan, use=use), kept
+def plan_known_search(known: KnownSearch, *, has_known: bool) -> RunPlan:
+    """Return the plan of a search in old and new entries.
+
+    Args:
+        has_known: Whether there are queries of which only new entries are searched.
+    """
+    plan = known.plan
+    adapter = find_reusing_adapter(plan)
+    use = adapter.plan_reuse(plan.use, plan.command.resolved_command, known.new if has_known else None)
+    return msgspec.structs.replace(plan, use=use)
 
 
-def _leave_out_sample(kept: Mapping[bytes, Sequence[int]]) -> Mapping[bytes, Sequence[int]]:
+def leave_out_sample(kept: Mapping[bytes, Sequence[int]]) -> Mapping[bytes, Sequence[int]]:
     """Return what is known without a sample, which is searched again."""
     if len(kept) < 2:
         return kept
@@ -177,7 +204,7 @@ def cut_known_batches(
                 end += 1
             yield end - at
 
-    scratch = RunDir(plan.run_dir).path / "cut"
+    scratch = RunDir(plan.run_dir).cut
     for batch in cut_query_batches(path, item, choose_sizes(), scratch):
         at = batch.last
         if batch.last <= n and all(kind == 2 for kind in kinds[batch.first : batch.last]):
@@ -214,13 +241,14 @@ def keep_found_candidates(plan: RunPlan, known: KnownSearch, store: SearchStore)
     entries = _core.sort_digests(known.entries)
     numbered = _core.KnownEntries(entries, known.entries)
     found: dict[bytes, Sequence[int]] = {}
-    for query, ordinals in _read_found_candidates(plan, known):
+    for query, ordinals in read_found_candidates(plan, known):
         numbers = numbered.numbers(ordinals)
         if numbers is not None:
             found[query] = numbers
     if _has_lost_candidates(known, found, numbered):
         return False
-    store.keep_candidates(known.search.key, entries, known.search.reached_depth, found)
+    if not store.read_only:
+        store.keep_candidates(known.search.key, entries, known.search.reached_depth, found)
     return True
 
 
@@ -239,7 +267,7 @@ def _has_lost_candidates(
     return False
 
 
-def _read_found_candidates(plan: RunPlan, known: KnownSearch) -> Iterator[tuple[bytes, Sequence[int]]]:
+def read_found_candidates(plan: RunPlan, known: KnownSearch) -> Iterator[tuple[bytes, Sequence[int]]]:
     """Yield the ordinals of all candidates of each query, where no list may be incomplete."""
     rundir = RunDir(plan.run_dir)
     use = rundir.read_manifest().use

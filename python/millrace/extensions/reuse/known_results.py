@@ -56,6 +56,8 @@ class KnownResults(NamedTuple):
     key: str
     #: Digests of all records, one after the other.
     records: bytes
+    #: Digests of the sequences of those with a title.
+    queries: bytes
     #: In input order.
     batches: Sequence[KnownBatch]
 
@@ -92,15 +94,15 @@ def find_known_results(plan: RunPlan, store: SearchStore) -> KnownResults:
     _refuse_unknown_content(plan)
     item = plan.use.inputs[0]
     try:
-        reader, counter = (_open_input(plan) for _ in range(2))
-        header, records = reader.header, reader.digest_records()
-        counted = counter.skip(1 << 62)
+        reader = _open_input(plan)
+        header = reader.header
+        records, queries, n_sufficient = reader.digest_records()
     except _core.RecordError as error:
         raise NotPackableError(str(error)) from error
     # Where every record can stand alone, a batch may begin anywhere.
-    is_free = not item.pass_residues and (counted is None or counted.sufficient == counted.records)
+    is_free = not item.pass_residues and n_sufficient * DIGEST_BYTES == len(records)
     key = _digest_computation(plan, [header, b"" if is_free else records], store)
-    found = KnownResults(key, records, ())
+    found = KnownResults(key, records, queries, ())
     if plan.job.fresh:
         return found
     return found._replace(batches=list(_match_batches(found, store.list_results(key))))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sqlite3
 import time
 from collections import Counter
@@ -38,6 +39,9 @@ USE_GRAIN_SECONDS = 3600.0
 
 #: Queries in one statement.
 _PIECE = 500
+
+#: Name of the file of a set of entries.
+_SET_NAME = re.compile(r"[0-9a-f]{32}")
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS search (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
@@ -206,8 +210,7 @@ class SearchStore:
                     " WHERE key = ? AND content = ?",
                     (key, content),
                 ).fetchone()
-                is_whole = row is not None and tuple(map(type, row[:3])) == (bytes, int, bytes)
-                kept = KeptResult(content, *row[:3]) if is_whole else None
+                kept = _decode_result(content, row[:3]) if row else None
                 if not kept or row[3] != _digest_result(key, kept):
                     yield None
                     continue
@@ -236,6 +239,32 @@ class SearchStore:
             n_queries = tables.execute(f"DELETE FROM candidates {mine}", (key,)).rowcount
             tables.execute("DELETE FROM results")
         return int(n_results) + n_queries
+
+    def count_rows(self) -> list[tuple[str, int, int, int, float]]:
+        """Count what is kept of each search: its key, queries, batches, their bytes, and the time of the last use."""
+        with self._connect() as tables:
+            return tables.execute(
+                "SELECT key, count(query), count(content), sum(length(coalesce(found, blocks))), max(used) FROM search JOIN ("
+                " SELECT search, query, NULL AS content, found, NULL AS blocks, used FROM candidates"
+                " UNION ALL SELECT search, NULL, content, NULL, blocks, used FROM results) ON id = search GROUP BY id"
+            ).fetchall()
+
+    def check_rows(self) -> Iterator[bool]:
+        """Yield for each row whether it is as it was written."""
+        with self._connect() as tables:
+            for key, *row in tables.execute(
+                "SELECT key, query, entries, depth, found, candidates.checksum FROM candidates JOIN search ON id = search"
+            ):
+                yield bool(_decode_rows(str(key), [row]))
+            for key, content, first, n_records, blocks, checksum in tables.execute(
+                "SELECT key, content, first, records, blocks, results.checksum FROM results JOIN search ON id = search"
+            ):
+                kept = _decode_result(content, (first, n_records, blocks))
+                yield kept is not None and checksum == _digest_result(str(key), kept)
+
+    def list_sets(self) -> list[bytes]:
+        """List the names of the sets of entries."""
+        return [bytes.fromhex(path.name) for path in self._sets.iterdir() if _SET_NAME.fullmatch(path.name)]
 
     def evict(self, max_bytes: int) -> None:
         """Drop the rows that were not used for longest until the store takes ``max_bytes`` at most."""
@@ -293,6 +322,13 @@ def _decode_rows(key: str, rows: Iterable[Sequence[object]]) -> dict[bytes, Kept
             continue
         found[query] = KeptCandidates(entries, _decode_steps(packed), depth)
     return found
+
+
+def _decode_result(content: object, row: Sequence[object]) -> KeptResult | None:
+    """Return a row of results; None: it has values of other types."""
+    if (*map(type, (content, *row)),) != (bytes, bytes, int, bytes):
+        return None
+    return KeptResult(content, *row)  # type: ignore[arg-type]
 
 
 def _compute_checksum(key: str, query: bytes, entries: bytes, depth: float, packed: bytes) -> bytes:

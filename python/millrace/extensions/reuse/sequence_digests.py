@@ -6,14 +6,17 @@ Of sequences, names, order and volumes do not matter.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from millrace.core.tool_use import BlastDatabase, UserCommand
+from millrace import _core
+from millrace.core.tool_use import BlastDatabase, InputUse, UserCommand
 from millrace.extensions.pack import known_databases
 from millrace.extensions.pack.blast_codec import find_blastdbcmd, read_blastdbcmd_lines
 from millrace.extensions.pack.known_databases import read_file_states, read_unchanged
+from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.host.permissions import replace_file
+from millrace.node.batch_files import open_reader
 from millrace.rundir.checksummed_json import encode_json
 
 #: Bytes of a digest.
@@ -27,23 +30,29 @@ def digest_sequence(sequence: bytes) -> bytes:
     return hashlib.sha256(sequence).digest()[:DIGEST_BYTES]
 
 
-def digest_queries(path: Path) -> list[bytes]:
-    """Return the digest of each record of a FASTA file: of its sequence as it is written, without its title."""
-    return [digest_sequence(sequence) for sequence in _read_sequences(path)]
+def digest_queries(path: Path, item: InputUse) -> list[bytes]:
+    """Return the digest of each record of a FASTA file: of its sequence as it is written, without its title.
+
+    Raises:
+        NotPackableError: A record is damaged, or has no title.
+        OSError: The file cannot be read.
+    """
+    try:
+        records, queries, _ = open_reader([str(path)], item).digest_records()
+    except _core.RecordError as error:
+        raise NotPackableError(str(error)) from error
+    return split_query_digests(records, queries)
 
 
-def _read_sequences(path: Path) -> Iterator[bytes]:
-    parts: list[bytes] | None = None
-    with path.open("rb") as lines:
-        for line in lines:
-            if line.startswith(b">"):
-                if parts is not None:
-                    yield b"".join(parts)
-                parts = []
-            elif parts is not None:
-                parts.append(line.translate(None, _WHITESPACE))
-    if parts is not None:
-        yield b"".join(parts)
+def split_query_digests(records: bytes, queries: bytes) -> list[bytes]:
+    """Split the digests of the sequences of all records.
+
+    Raises:
+        NotPackableError: A record has none.
+    """
+    if len(queries) != len(records):
+        raise NotPackableError("the records of the queries could not be told apart")
+    return [queries[at : at + DIGEST_BYTES] for at in range(0, len(queries), DIGEST_BYTES)]
 
 
 def digest_entries(

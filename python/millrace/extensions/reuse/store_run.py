@@ -6,8 +6,10 @@ and its other nodes need to know nothing of the store.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +20,8 @@ from millrace.core.text_format import format_count
 from millrace.execution.resume import FinishedRun
 from millrace.extensions.pack.regeneration_run import BatchResult, write_search_journal
 from millrace.extensions.pack.result_codec import NotPackableError
-from millrace.extensions.reuse import known_candidates, known_results
+from millrace.extensions.reuse import equal_queries, known_candidates, known_results
+from millrace.extensions.reuse.equal_queries import SearchStoppedError
 from millrace.extensions.reuse.known_candidates import KnownSearch
 from millrace.extensions.reuse.known_results import KnownBatch, KnownResults
 from millrace.extensions.reuse.search_store import DEFAULT_MAX_BYTES, SearchStore
@@ -55,10 +58,12 @@ def run_with_store(
         MillraceError: The run was not completed, or what the store has is wrong, and is dropped then.
     """
     try:
-        store = SearchStore(folder)
+        store = SearchStore(folder, read_only=not os.access(_find_existing_folder(folder), os.W_OK))
         job = msgspec.structs.replace(plan.job, keep_run_dir=True)
         known = _find_known_work(msgspec.structs.replace(plan, job=job), store)
         known = _begin_with_known(known, store, say)
+    except SearchStoppedError as stopped:
+        return stopped.finished
     except (NotPackableError, CorruptError, OSError) as error:
         say(f"store: not used: {error}")
         return run(plan)
@@ -72,6 +77,11 @@ def run_with_store(
         if not (plan.job.keep_run_dir or supervised):
             ownership.remove_run_directory(RunDir(plan.run_dir))
     return finished
+
+
+def _find_existing_folder(folder: Path) -> Path:
+    """Return the store in ``folder``, or the next folder above that exists."""
+    return next(each for each in (folder, *folder.parents) if each.exists())
 
 
 def describe_store(plan: RunPlan, folder: Path) -> str:
@@ -102,7 +112,7 @@ def _find_known_work(plan: RunPlan, store: SearchStore) -> KnownWork:
     except NotPackableError as why:
         reason = str(why)
     try:
-        search = known_candidates.find_known_candidates(plan, store, _list_searched(results))
+        search = known_candidates.find_known_candidates(plan, store, results)
         return KnownWork(plan, results, search, reason)
     except NotPackableError as why:
         if not results:
@@ -112,7 +122,7 @@ def _find_known_work(plan: RunPlan, store: SearchStore) -> KnownWork:
 
 def _forget_used_results(known: KnownWork, store: SearchStore, say: Callable[[str], None]) -> None:
     """Drop the results that a run began with, as verification has found other bytes, and the run."""
-    if known.results and known.results.batches:
+    if known.results and known.results.batches and not store.read_only:
         with suppress(CorruptError, OSError):
             ownership.remove_run_directory(RunDir(known.plan.run_dir))
             n = store.forget_search(known.results.key)
@@ -121,39 +131,70 @@ def _forget_used_results(known: KnownWork, store: SearchStore, say: Callable[[st
             )
 
 
+def _refuse_wrong_copy(store: SearchStore) -> None:
+    """Refuse a store that lacks candidates and cannot be written.
+
+    Raises:
+        CorruptError: It is such a store.
+    """
+    if store.read_only:
+        raise CorruptError(
+            f"{store.folder}: candidates of a query are missing, so the output may lack hits; the store cannot be written, so it still has what is wrong",
+            "the same command without --store computes the output",
+        )
+
+
 def _list_searched(results: KnownResults | None) -> list[bool] | None:
     return results.list_unknown() if results and results.batches else None
 
 
 def _begin_with_known(known: KnownWork, store: SearchStore, say: Callable[[str], None]) -> KnownWork:
-    """Plan what is left, and make a run directory in which all that is known is done; without what is damaged."""
-    plan, results, search, _ = known
+    """Plan what is left, and make a run directory in which all that is known is done; without what is damaged.
+
+    Raises:
+        SearchStoppedError: A signal has stopped the search of equal queries.
+    """
+    results, search = known.results, known.search
     kept: Mapping[bytes, Sequence[int]] = {}
+    wanted: list[bool] = []
+    n_kept, has_equal = 0, False
     if search:
-        plan, kept = known_candidates.plan_known_search(search)
-        known = known._replace(plan=plan)
-    rundir = RunDir(plan.run_dir)
-    if plan.job.fresh or not (kept or (results and results.batches)):
+        kept = known_candidates.leave_out_sample(search.kept)
+        here = results.list_unknown() if results else [True] * len(search.queries)
+        wanted = [is_here and query not in kept for is_here, query in zip(here, search.queries, strict=True)]
+        n_kept = sum(here) - sum(wanted)
+        has_equal = not known.plan.job.fresh and bool(equal_queries.list_distinct_queries(search, wanted))
+        known = known._replace(plan=known_candidates.plan_known_search(search, has_known=bool(kept) or has_equal))
+    has_known = bool(kept) or bool(results and results.batches)
+    if known.plan.job.fresh or not (has_known or has_equal):
         return known
-    lock = ownership.claim_run_directory(rundir, compute_run_dir_mode(plan))
-    try:
+    rundir = RunDir(known.plan.run_dir)
+    with closing(ownership.claim_run_directory(rundir, compute_run_dir_mode(known.plan))):
         if rundir.has_run():
             return known
-        searched = _list_searched(results)
-        batches = list(known_candidates.cut_known_batches(plan, search, kept, searched)) if search and kept else []
-        written: list[KnownBatch] = []
-
-        def read_results() -> Iterator[BatchResult]:
-            for batch, result in known_results.read_known_results(results, store) if results else ():
-                written.append(batch)
-                yield result
-
-        write_search_journal(plan, batches, read_results())
-    finally:
-        lock.close()
-    known = known._replace(results=results._replace(batches=written) if results else None)
-    say(_describe_known_work(known, sum(batch.last - batch.first for batch, _ in batches)))
+        if search and has_equal:
+            kept = {**kept, **equal_queries.search_distinct_queries(search, wanted, say, is_kept=True)}
+        known = _write_known_work(known, kept, store)
+        shutil.rmtree(rundir.distinct, ignore_errors=True)
+    if has_known:
+        say(_describe_known_work(known, n_kept))
     return known
+
+
+def _write_known_work(known: KnownWork, kept: Mapping[bytes, Sequence[int]], store: SearchStore) -> KnownWork:
+    """Write all that is known into the journal of the run; return what was there, without what is damaged."""
+    plan, results, search, _ = known
+    searched = _list_searched(results)
+    batches = list(known_candidates.cut_known_batches(plan, search, kept, searched)) if search and kept else []
+    written: list[KnownBatch] = []
+
+    def read_results() -> Iterator[BatchResult]:
+        for batch, result in known_results.read_known_results(results, store) if results else ():
+            written.append(batch)
+            yield result
+
+    write_search_journal(plan, batches, read_results())
+    return known._replace(results=results._replace(batches=written) if results else None)
 
 
 def _describe_known_work(known: KnownWork, n_known_queries: int) -> str:
@@ -177,7 +218,7 @@ def _keep_found_work(known: KnownWork, store: SearchStore, say: Callable[[str], 
     try:
         tasks = known_results.list_committed_results(plan)
         are_missing = search is not None and not known_candidates.keep_found_candidates(plan, search, store)
-        if not are_missing:
+        if not are_missing and not store.read_only:
             if results:
                 known_results.keep_found_results(results, tasks, store)
             store.evict(DEFAULT_MAX_BYTES)
@@ -186,6 +227,7 @@ def _keep_found_work(known: KnownWork, store: SearchStore, say: Callable[[str], 
         return
     if search and are_missing:
         ownership.remove_run_directory(RunDir(plan.run_dir))
+        _refuse_wrong_copy(store)
         n = format_count(store.forget_search(search.search.key), "query")
         raise CorruptError(
             f"{store.folder}: candidates of a query are missing, so the output may lack hits; what the store had of this search, of {n}, and all results in it, are dropped",

@@ -1,0 +1,75 @@
+"""``millrace store``: what is kept, whether it is damaged, and less of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from changed_databases import SequenceMaker, make_database, write_records
+from tool_batches import need
+
+pytestmark = pytest.mark.process
+
+MILLRACE = [sys.executable, "-m", "millrace"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a store that has one search of ten queries."""
+    need("blastp")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    maker, made = SequenceMaker(5), tmp_path / "folder"
+    made.mkdir()
+    make_database(made, "db", maker.make_entries(60), "prot")
+    write_records(made / "q.faa", [maker.make_relative() for _ in range(10)], "q")
+    search = ["blastp", "-query", "q.faa", "-db", "db", "-word_size", "4", "-out", "hits"]
+    subprocess.run([*MILLRACE, "run", "-q", "--store", "store", "--", *search], cwd=made, check=True)
+    monkeypatch.setenv("MILLRACE_STORE", str(made / "store"))
+    return made
+
+
+def _ask(folder: Path, *words: str, expect: int = 0) -> str:
+    done = subprocess.run([*MILLRACE, "store", *words], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == expect, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_store_tells_what_it_has(folder: Path) -> None:
+    listed = _ask(folder, "list")
+    assert re.search(r"(?m)^\d{4}-\d\d-\d\d +10 queries .* blastp.* -word_size 4 ", listed)
+    assert re.search(r"(?m) \d+ batch(es)? .* results of the command [0-9a-f]{8}$", listed)
+    counted = json.loads(_ask(folder, "stats", "--json"))
+    assert counted["queries"] == 10 and counted["sets"] == 1 and counted["batches"] > 0
+    assert "candidates of 10 queries in 1 set of entries, results of " in _ask(folder, "stats")
+    assert [each["n_queries"] for each in json.loads(_ask(folder, "list", "--json")) if each["n_queries"]] == [10]
+    assert "no store" in _ask(folder, "stats", "--store", "other", expect=2)
+
+
+def test_store_verify_counts_what_is_damaged(folder: Path) -> None:
+    assert " 0 of 1 set of entries damaged" in _ask(folder, "verify")
+    with closing(sqlite3.connect(folder / "store" / "candidates" / "candidates.sqlite")) as tables, tables:
+        tables.execute("UPDATE candidates SET depth = 2 * depth WHERE query = (SELECT min(query) FROM candidates)")
+        tables.execute("UPDATE results SET blocks = substr(blocks, 2)")
+        (n_batches,) = tables.execute("SELECT count(*) FROM results").fetchone()
+    (entries,) = (folder / "store" / "candidates" / "entries").iterdir()
+    entries.write_bytes(entries.read_bytes()[1:])
+    told = _ask(folder, "verify", expect=5)
+    assert told == f"{1 + n_batches} of {10 + n_batches} rows damaged, 1 of 1 set of entries damaged\n"
+    entries.with_name("candidates.sqlite")
+    (folder / "store" / "candidates" / "candidates.sqlite").write_bytes(b"x" * 4096)
+    assert "file is not a database" in _ask(folder, "verify", expect=5)
+
+
+def test_store_evict_drops_rows_down_to_a_size(folder: Path) -> None:
+    assert "not a size" in _ask(folder, "evict", "--max", "much", expect=2)
+    _ask(folder, "evict", "--max", "1G")
+    assert json.loads(_ask(folder, "stats", "--json"))["queries"] == 10
+    assert " before, " in _ask(folder, "evict", "--max", "1K")
+    counted = json.loads(_ask(folder, "stats", "--json"))
+    assert (counted["queries"], counted["batches"]) == (0, 0)
