@@ -96,6 +96,11 @@ class InputUse(FrozenValue, frozen=True):
     #: compression is, and writes the same then.
     packed: str | None = None
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths in ``path``: several only for ``files``."""
+        return tuple(self.path.split("\0"))
+
 
 class OutputUse(FrozenValue, frozen=True):
     """One output stream of the tool.

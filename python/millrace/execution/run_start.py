@@ -167,10 +167,8 @@ def _list_input_paths(plan: RunPlan) -> Iterator[Path | int]:
     for item in plan.use.inputs:
         if item.path == "-":
             yield 0
-        elif item.format == "files":
-            yield from (plan.command.cwd / name for name in item.path.split("\0"))
         else:
-            yield plan.command.cwd / item.path
+            yield from (plan.command.cwd / name for name in item.paths)
 
 
 def _measure_plain_file(path: Path | int) -> int | None:

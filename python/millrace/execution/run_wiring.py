@@ -277,7 +277,7 @@ class RunWiring:
         if chain and (grows := chain.open_source(item, job, self._processes.work.spool, failed)):
             return grows
         if item.format == "files":
-            return _check_planned_files(FileList(item.path.split("\0"), cwd), self._claim.plan, self.guard)
+            return _check_planned_files(FileList(item.paths, cwd), self._claim.plan, self.guard)
         path = item.path if item.path == "-" else str(cwd / item.path)
         try:
             return open_reader([path], item, job.record_start, job.record_end)

@@ -212,7 +212,7 @@ def list_own_paths(use: ToolUse, cwd: Path, mirror: SlotLayout, hidden: frozense
 
 def list_record_outputs(use: ToolUse, cwd: Path) -> set[str]:
     """Return real paths of outputs that are one file a record: those of an earlier run must stay hidden in a slot."""
-    files = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
+    files = [name for item in use.inputs if item.format == "files" for name in item.paths]
     if any(name.endswith(EACH) for name in files):  # inputs are not known yet: any existing file may be an output
         folders = {
             os.path.dirname(os.path.join(cwd, output.path)) for output in use.outputs if output.layout == "record"

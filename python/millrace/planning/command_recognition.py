@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from millrace.adapters import registry
-from millrace.adapters.adapter_base import NUL, ToolAdapter
+from millrace.adapters.adapter_base import ToolAdapter
 from millrace.adapters.program_identity import is_binary_program, is_plain_wrapper, is_tool_script
 from millrace.adapters.tool_environment import check_variables
 from millrace.core.errors import MillraceError, RefusedError
@@ -129,7 +129,7 @@ def _propose_options(adapter: ToolAdapter, command: UserCommand) -> str:
 
 
 def _format_input_option(item: InputUse) -> str:
-    return f"--input {item.path.split(NUL)[0]}:{item.format}"
+    return f"--input {item.paths[0]}:{item.format}"
 
 
 def _format_output_option(output: OutputUse) -> str:

@@ -146,7 +146,7 @@ def digest_file_states(use: ToolUse, command: UserCommand) -> str:
     A database or program that was replaced and put back has the same fingerprint, but another digest here.
     """
     digest = blake2b(digest_size=16)
-    records = [name for item in use.inputs if item.format == "files" for name in item.path.split("\0")]
+    records = [name for item in use.inputs if item.format == "files" for name in item.paths]
     for path in (os.fspath(command.exe), *map(os.fspath, use.databases), *records):
         if command.view and (file := command.view.find_file(Path(path))):
             digest.update(f"{file.key}\0".encode(errors="replace"))  # unique to this version

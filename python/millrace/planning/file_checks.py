@@ -13,7 +13,6 @@ import msgspec
 
 from millrace import _core
 from millrace.adapters.adapter_base import (
-    NUL,
     OPENED,
     expand_file_records,
     expand_record_path,
@@ -37,7 +36,7 @@ def resolve_record_files(use: ToolUse, command: UserCommand) -> ToolUse:
     inputs = []
     for item in use.inputs:
         if item.format == "files":
-            names = expand_file_records(item.path.split(NUL), command)
+            names = expand_file_records(item.paths, command)
             if not names:
                 raise RefusedError(
                     f"{item.path}: no files there", "give a folder with the files, a glob in quotes, or a list of names"
@@ -114,7 +113,7 @@ def check_record_boundaries(job: JobSpec, use: ToolUse) -> None:
 def check_inputs(use: ToolUse, command: UserCommand) -> None:
     """Refuse inputs that cannot be read, before anything starts."""
     for item in use.inputs:
-        for name in item.path.split("\0") if item.format == "files" else [item.path]:
+        for name in item.paths:
             if name == "-" or is_still_growing(name, command):
                 continue
             path = os.path.join(command.cwd, name)
@@ -224,7 +223,7 @@ def check_own_file(path: Path, option: str, use: ToolUse, command: UserCommand) 
 
 def list_record_files(use: ToolUse) -> list[str]:
     """List the input files that are one record each."""
-    return [name for item in use.inputs if item.format == "files" for name in item.path.split(NUL)]
+    return [name for item in use.inputs if item.format == "files" for name in item.paths]
 
 
 def is_existing_output(output: OutputUse, path: str) -> bool:
@@ -260,7 +259,7 @@ def identify_read_files(use: ToolUse, cwd: Path, exe: Path) -> dict[object, str]
     found: dict[object, str] = {_identify_file(exe): "the program"}
     found |= {_identify_file(cwd / path): "a database" for path in use.databases}
     for item in use.inputs:
-        found |= {_identify_file(name if name == "-" else cwd / name, 0): "input" for name in item.path.split(NUL)}
+        found |= {_identify_file(name if name == "-" else cwd / name, 0): "input" for name in item.paths}
     found.pop(None, None)
     return found
 

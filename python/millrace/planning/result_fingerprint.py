@@ -19,7 +19,7 @@ from typing import Annotated
 
 import msgspec
 
-from millrace.adapters.adapter_base import NUL, is_still_growing
+from millrace.adapters.adapter_base import is_still_growing
 from millrace.core.job import JobSpec
 from millrace.core.text_format import format_count
 from millrace.core.tool_use import CostSums, ToolUse, UserCommand
@@ -108,7 +108,7 @@ def fingerprint_run(job: JobSpec, use: ToolUse, command: UserCommand) -> dict[st
         found = {f"program {command.exe}": f"{version}; {fingerprint_stat(command.exe)}"}
     for item in use.inputs:
         if item.format == "files":
-            for name in item.path.split(NUL):
+            for name in item.paths:
                 if os.path.isfile(file := os.path.join(command.cwd, name)):
                     found[f"input {name}"] = fingerprint_stat(file)
         elif item.path == "-":

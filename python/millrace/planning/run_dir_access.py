@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.adapters.adapter_base import NUL
 from millrace.planning.run_plan import RunPlan
 
 #: Bits of the mode of a folder for its owner, its group and others.
@@ -31,7 +30,7 @@ def _compute_input_access(plan: RunPlan, group: int) -> int:
     for item in plan.use.inputs:
         if item.path == "-":
             mode &= _compute_file_access("/proc/self/fd/0", group)
-        for name in item.path.split(NUL) if item.path != "-" else ():
+        for name in item.paths if item.path != "-" else ():
             mode &= _compute_file_access(str(plan.command.resolved_command.cwd / name), group)
     return mode
 

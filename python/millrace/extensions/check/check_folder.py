@@ -149,7 +149,7 @@ def refuse_uncheckable(use: ToolUse) -> None:
         RefusedError: An input or output is outside the working folder, or each file is a record.
     """
     for item in (each for each in use.inputs if each.format == "files"):
-        words = item.path.replace("\0", " ")[:60]
+        words = " ".join(item.paths)[:60]
         raise RefusedError(
             f"each file of {words} is a record, and no batch cuts it: there is nothing to compare",
             "millrace run -- ... does what a shell loop over the files does",

@@ -206,7 +206,7 @@ def _describe_times(starts: list[LoggedRun]) -> Entity:
 
 def _describe_inputs(run: JournaledRun) -> Iterator[Entity]:
     use = run.manifest.use
-    paths = [name for item in use.inputs for name in item.path.split("\0")]
+    paths = [name for item in use.inputs for name in item.paths]
     for path in dict.fromkeys(paths):
         if path == "-":
             yield {"@id": "#standard-input", "@type": "PropertyValue", "name": "standard input", "value": "not kept"}
