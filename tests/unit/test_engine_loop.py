@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import harness
 import pytest
 
 from millrace import _core
@@ -32,7 +33,8 @@ from millrace.execution import plan_execution, run_wiring
 from millrace.execution.resume import FinishedRun
 from millrace.host.signals import StoppedBySignalError
 from millrace.launch.supervisor_link import SupervisorLink
-from millrace.node.batch_files import SpooledBatch
+from millrace.node.batch_files import BatchLimits, SpooledBatch
+from millrace.node.input_feeder import InputFeeder
 from millrace.planning import run_plan as planner
 
 N = 24
@@ -152,6 +154,22 @@ def test_batches_of_one_size_are_dispatched_in_input_order(folder: Path, slots: 
     assert (folder / "out.txt").read_text() == (folder / "in.txt").read_text()
 
 
+@pytest.fixture
+def prompt_feeder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each request of the engine for batches wait until they are cut."""
+    request = InputFeeder.request_batches
+
+    def request_and_wait(feeder: InputFeeder, limits: BatchLimits, n_batches: int = 1) -> None:
+        is_served, wake = threading.Event(), feeder.wake
+        feeder.wake = is_served.set
+        request(feeder, limits, n_batches)
+        assert is_served.wait(harness.LONGEST_SECONDS)
+        feeder.wake = wake
+
+    monkeypatch.setattr(InputFeeder, "request_batches", request_and_wait)
+
+
+@pytest.mark.usefixtures("prompt_feeder")
 def test_largest_waiting_batch_is_dispatched_first(folder: Path, slots: ScriptedSlots) -> None:
     lines = (folder / "in.txt").read_text().splitlines()
     lines[20] *= 100
