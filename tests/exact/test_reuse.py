@@ -296,6 +296,7 @@ def test_store_that_all_may_write_is_refused(made: StoreFolder) -> None:
     assert "store: can be written by every user" in told and not (made.folder / "ours").exists()
 
 
+@pytest.mark.slow
 def test_store_that_cannot_be_written_is_read(made: StoreFolder) -> None:
     """On a filesystem that is mounted read-only."""
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], capture_output=True).returncode:
@@ -329,6 +330,7 @@ def test_store_that_cannot_be_written_is_read(made: StoreFolder) -> None:
     assert (made.folder / "ours").read_bytes() == (made.folder / "serial").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_runs_use_one_store_at_the_same_time(made: StoreFolder) -> None:
     """Both write the rows of the same queries, of databases that differ."""
     run = [sys.executable, "-m", "millrace", "run", "--slots", "1", "--store", "store", "--"]

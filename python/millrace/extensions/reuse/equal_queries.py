@@ -41,11 +41,11 @@ from millrace.rundir.paths import RunDir
 _FIRST_SIGNAL = 129
 
 
-class SearchStoppedError(MillraceError):
+class SearchStoppedError(Exception):
     """The search was stopped by a signal; the same command continues it."""
 
     def __init__(self, finished: FinishedRun) -> None:
-        super().__init__(finished.text)
+        super().__init__(finished)
         self.finished = finished
 
 
@@ -129,8 +129,6 @@ def search_distinct_queries(
             raise NotPackableError(finished.text)
         searched = known._replace(queries=[known.queries[at] for at in chosen])
         return dict(known_candidates.read_found_candidates(made, searched))
-    except SearchStoppedError:
-        raise
     except MillraceError as error:
         say(f"equal queries: each is searched: {error}")
         return {}
