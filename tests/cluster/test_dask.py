@@ -153,7 +153,7 @@ def apart(
     with (
         tempfile.TemporaryDirectory(prefix="mr-") as short,
         namespace_nodes.Nodes(Path(short), names, os.getpid() % 200 + 40) as nodes,
-        DaskSite(folder / "dask", folder / "cases", shown, certificates, protocol="tls", nodes=nodes) as site,
+        DaskSite(folder / "apart", folder / "cases", shown, certificates, protocol="tls", nodes=nodes) as site,
     ):
         site.start_scheduler()
         for _ in names:
