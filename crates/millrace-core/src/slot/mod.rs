@@ -25,7 +25,6 @@ mod place;
 mod pool;
 mod preloaded;
 mod private;
-mod reread;
 mod rights;
 mod run;
 mod running_time;
