@@ -58,8 +58,8 @@ def _check(folder: Path, command: list[str], *options: str) -> str:
     return done.stderr
 
 
-def _search(outfmt: str) -> list[str]:
-    return ["blastp", "-query", "q.faa", "-db", "db", "-evalue", "1e-3", "-outfmt", outfmt]
+def _search(outfmt: str, evalue: str = "1e-3") -> list[str]:
+    return ["blastp", "-query", "q.faa", "-db", "db", "-evalue", evalue, "-outfmt", outfmt]
 
 
 def test_equal_queries_are_searched_once(folder: Path) -> None:
@@ -74,7 +74,7 @@ def test_equal_queries_are_searched_once(folder: Path) -> None:
 def test_equal_queries_have_results_in_each_format(outfmt: str, folder: Path) -> None:
     assert "each is searched once" in _check(folder, _search(outfmt))
     assert "each is searched once" in _check(folder, [*_search(outfmt), "-max_target_seqs", "5"], "--store", "store")
-    assert "40 of 40 queries known" not in _check(folder, [*_search("6"), "-evalue", "1"], "--store", "store")
+    assert "40 of 40 queries known" not in _check(folder, _search("6", "1"), "--store", "store")
 
 
 @pytest.mark.slow

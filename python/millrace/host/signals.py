@@ -46,6 +46,8 @@ class StoppedBySignalError(MillraceError):
 class StopSignals:
     """A counter of the signals that ask to stop; use as a context.
 
+    Within the context of another one, it passes on at its end that a signal has come: what was to be done next is not.
+
     Args:
         supervised: A supervisor handles the signals, and forwards requests. Signals received here come from a launcher
             that ends its job because it has lost a part of it: SIGTERM ends this process at once, the others are
@@ -70,6 +72,9 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        outer = getattr(self._before.get(signal.SIGTERM), "__self__", None)
+        if self.count and isinstance(outer, StopSignals):
+            outer.count_signal(self.signal)
 
     def _choose_handler(self, number: signal.Signals) -> Any:
         if not self._supervised:

@@ -64,6 +64,9 @@ OVERLAP = 1.25
 #: quarter of its search.
 MAX_DISTINCT_SHARE = 0.65
 
+#: Bytes of the longest input in which equal queries are looked for: that takes memory and time before the start.
+MAX_COMPARED_BYTES = 64 << 20
+
 #: Searches that this must save, in units of ``DatabaseFacts.least``: it costs a plan and a run more.
 MIN_SAVED_SEARCHES = 2.0
 
@@ -425,8 +428,10 @@ def has_equal_queries(job: JobSpec, use: ToolUse, command: UserCommand, adapter:
     if job.fragments != "auto" or job.fresh or job.dask or command.view or command.growing or not path.is_file():
         return False
     try:
-        _, sequences, _ = _core.Reader([str(path)], use.inputs[0].format).digest_records()
         size = path.stat().st_size
+        if size > MAX_COMPARED_BYTES:
+            return False
+        _, sequences, _ = _core.Reader([str(path)], use.inputs[0].format).digest_records()
     except (OSError, _core.RecordError):
         return False  # the run reports it
     digests = [sequences[at : at + DIGEST_BYTES] for at in range(0, len(sequences), DIGEST_BYTES)]

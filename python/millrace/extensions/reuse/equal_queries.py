@@ -29,6 +29,7 @@ from millrace.extensions.pack.regeneration_run import has_current_hits, treat_as
 from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.extensions.reuse import known_candidates
 from millrace.extensions.reuse.known_candidates import KnownSearch
+from millrace.host.signals import StoppedBySignalError, StopSignals
 from millrace.launch.supervisor_link import SupervisorLink
 from millrace.planning import run_plan as planner
 from millrace.planning.fragment_planning import is_distinct_search_faster
@@ -36,17 +37,6 @@ from millrace.planning.run_dir_access import compute_run_dir_mode
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir import ownership
 from millrace.rundir.paths import RunDir
-
-#: The first exit code of a run that a signal has ended.
-_FIRST_SIGNAL = 129
-
-
-class SearchStoppedError(Exception):
-    """The search was stopped by a signal; the same command continues it."""
-
-    def __init__(self, finished: FinishedRun) -> None:
-        super().__init__(finished)
-        self.finished = finished
 
 
 def run_with_equal_queries(
@@ -65,8 +55,6 @@ def run_with_equal_queries(
         plan = _begin_with_distinct(plan, say)
     except (NotPackableError, CorruptError, OSError) as error:
         say(f"equal queries: each is searched: {error}")
-    except SearchStoppedError as stopped:
-        return stopped.finished
     return run(plan)
 
 
@@ -108,7 +96,7 @@ def search_distinct_queries(
         is_kept: Whether the candidates are kept in a store, so that the search must be as deep as those are.
 
     Raises:
-        SearchStoppedError: A signal has stopped the search.
+        StoppedBySignalError: A signal has stopped the search; the same command continues it.
         OSError: A file cannot be read or written.
     """
     chosen = list_distinct_queries(known, wanted)
@@ -122,13 +110,16 @@ def search_distinct_queries(
     try:
         made = _plan_distinct_search(known.plan, queries, is_kept=is_kept)
         has_current_hits(made)
-        finished = plan_execution.run_plan(made, SupervisorLink({}))
-        if finished.code >= _FIRST_SIGNAL:
-            raise SearchStoppedError(finished)
+        with StopSignals() as signals:
+            finished = plan_execution.run_plan(made, SupervisorLink({}))
+        if signals.count:
+            raise signals.make_error(known.plan.run_dir)
         if finished.code != ExitCode.DONE:
             raise NotPackableError(finished.text)
         searched = known._replace(queries=[known.queries[at] for at in chosen])
         return dict(known_candidates.read_found_candidates(made, searched))
+    except StoppedBySignalError:
+        raise
     except MillraceError as error:
         say(f"equal queries: each is searched: {error}")
         return {}

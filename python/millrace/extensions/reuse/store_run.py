@@ -21,7 +21,6 @@ from millrace.execution.resume import FinishedRun
 from millrace.extensions.pack.regeneration_run import BatchResult, write_search_journal
 from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.extensions.reuse import equal_queries, known_candidates, known_results
-from millrace.extensions.reuse.equal_queries import SearchStoppedError
 from millrace.extensions.reuse.known_candidates import KnownSearch
 from millrace.extensions.reuse.known_results import KnownBatch, KnownResults
 from millrace.extensions.reuse.search_store import DEFAULT_MAX_BYTES, SearchStore
@@ -62,8 +61,6 @@ def run_with_store(
         job = msgspec.structs.replace(plan.job, keep_run_dir=True)
         known = _find_known_work(msgspec.structs.replace(plan, job=job), store)
         known = _begin_with_known(known, store, say)
-    except SearchStoppedError as stopped:
-        return stopped.finished
     except (NotPackableError, CorruptError, OSError) as error:
         say(f"store: not used: {error}")
         return run(plan)
@@ -152,7 +149,7 @@ def _begin_with_known(known: KnownWork, store: SearchStore, say: Callable[[str],
     """Plan what is left, and make a run directory in which all that is known is done; without what is damaged.
 
     Raises:
-        SearchStoppedError: A signal has stopped the search of equal queries.
+        StoppedBySignalError: A signal has stopped the search of equal queries.
     """
     results, search = known.results, known.search
     kept: Mapping[bytes, Sequence[int]] = {}
