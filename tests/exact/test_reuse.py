@@ -349,7 +349,9 @@ def test_two_runs_use_one_store_at_the_same_time(made: StoreFolder) -> None:
         subprocess.run([*search, "-out", "serial"], cwd=made.folder, check=True)
         assert (made.folder / out).read_bytes() == (made.folder / "serial").read_bytes()
     for out, search in searches.items():
-        assert "10 of 10 records known" in made.run(*search, "-out", f"again{out}")
+        # Where the output shows names, a result under another one is not known, but what was found is.
+        known = "10 of 10 records known" if out.endswith("6") else "9 of 10 queries known"
+        assert known in made.run(*search, "-out", f"again{out}")
 
 
 def test_run_killed_with_a_store_resumes(made: StoreFolder) -> None:
