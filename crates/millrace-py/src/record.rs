@@ -9,6 +9,9 @@ use pyo3::prelude::*;
 
 use crate::errors::{DiskFull, io_error, is_disk_full};
 
+/// Bytes that Python gets as `bytes`.
+type PyBytes = Cow<'static, [u8]>;
+
 create_exception!(
     millrace._core,
     RecordError,
@@ -81,7 +84,7 @@ impl Reader {
         self.run(py, |reader| reader.skip(n_records))
     }
 
-    fn digest_records(&self, py: Python<'_>) -> PyResult<(Cow<'static, [u8]>, Cow<'static, [u8]>, u64)> {
+    fn digest_records(&self, py: Python<'_>) -> PyResult<(PyBytes, PyBytes, u64)> {
         let found = py.detach(|| lock(&self.reader).digest_records()).map_err(|error| to_python(py, error))?;
         let (records, sequences) = (found.records.into_flattened(), found.sequences.into_flattened());
         Ok((Cow::Owned(records), Cow::Owned(sequences), found.sufficient))
@@ -114,7 +117,7 @@ impl Reader {
 
     /// What every batch begins with.
     #[getter]
-    fn header(&self, py: Python<'_>) -> PyResult<Cow<'static, [u8]>> {
+    fn header(&self, py: Python<'_>) -> PyResult<PyBytes> {
         py.detach(|| lock(&self.reader).header().map(|header| Cow::Owned(header.to_vec())))
             .map_err(|error| to_python(py, error))
     }
