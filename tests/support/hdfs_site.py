@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import harness
 import pytest
 import storage_servers
 from cluster_site import Cluster
+
+from millrace.storage.hdfs_blocks import OPENER
 
 REPO = Path(__file__).resolve().parent.parent.parent
 PROGRAM = Path(__file__).with_name("hdfs") / "HdfsOfNodes.java"
@@ -43,7 +46,7 @@ class Hdfs:
 @contextmanager
 def serve_hdfs(cluster: Cluster, tmp_path: Path) -> Iterator[Hdfs]:
     """Serve it, with settings in the folder ``conf`` of the site."""
-    pytest.importorskip("hdfs_native")
+    hdfs_native = pytest.importorskip("hdfs_native")
     jars = REPO / ".tools" / "hadoop"
     if not shutil.which("java") or not jars.is_dir():
         pytest.skip("not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)")
@@ -60,5 +63,12 @@ def serve_hdfs(cluster: Cluster, tmp_path: Path) -> Iterator[Hdfs]:
         conf.mkdir()
         text = f"<configuration><property><name>dfs.namenode.http-address</name><value>{said['http']}</value></property></configuration>"
         (conf / "hdfs-site.xml").write_text(text)
+        # What has just started may take longer for its first answers than a run waits.
+        request = f"http://{said['http']}/webhdfs/v1/?op=LISTSTATUS&user.name=root"
+        with OPENER.open(request, timeout=harness.LONGEST_SECONDS) as answer:
+            assert answer.read()
+        storage_servers.put(said["uri"], "/first", b"first")
+        with hdfs_native.Client(said["uri"]).read("/first") as file:
+            assert bytes(file.read()) == b"first"
         yield Hdfs(said["uri"], said["http"], process)
         process.stdin.close()
