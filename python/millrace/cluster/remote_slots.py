@@ -27,7 +27,7 @@ from millrace.core.tasks import (
     TaskWithdrawn,
 )
 from millrace.core.text_format import format_count
-from millrace.core.tool_use import StorageRead, ToolUse
+from millrace.core.tool_use import InputRange, StorageRead, ToolUse
 from millrace.core.wait_loop import wait_until
 from millrace.node.batch_files import SpooledBatch
 from millrace.node.task_slots import SHORT_FAREWELL_SECONDS, Executor
@@ -61,14 +61,14 @@ def read_spooled_content(path: Path) -> bytes:
         return file.readall()
 
 
-def is_left_in_place(batch: SpooledBatch) -> bool:
-    """Tell whether the bytes of a batch are still where the input lies."""
-    return bool(batch.source) and not batch.spooled[0].exists()
+def find_source(batch: SpooledBatch) -> InputRange | None:
+    """Return where the bytes of a batch are in the input, if they were not fetched from there."""
+    return batch.source if batch.source and not batch.spooled[0].exists() else None
 
 
 def make_assignment(use: ToolUse, task: SlotTask, batch: SpooledBatch) -> say.TaskAssignment:
     """Return the message that gives a task to another process, with the bytes of its records unless that fetches them."""
-    if is_left_in_place(batch):
+    if find_source(batch):
         return say.TaskAssignment(task, msgspec.structs.replace(batch, spooled=()), [b""])
     inputs = zip(use.inputs, batch.spooled, strict=True)
     contents = [b"" if item.format == "files" else read_spooled_content(path) for item, path in inputs]
@@ -263,21 +263,22 @@ class RemoteSlots:
 
     def submit_task(self, task: SlotTask, batch: SpooledBatch) -> None:
         """See ``Executor``."""
-        piece = batch.source.piece if batch.source and is_left_in_place(batch) else 0
+        source = find_source(batch)
+        piece = source.piece if source else 0
         self._dispatcher.submit_task(task, (task, batch), batch.weight, time.monotonic(), piece)
         self._send_dispatched_tasks()
 
     def _send_dispatched_tasks(self) -> None:
         for send, (task, batch) in self._dispatcher.pop_sends():
-            if batch.source and is_left_in_place(batch):
-                self._holders.record_send(batch.source.piece, send.node)
+            if source := find_source(batch):
+                self._holders.record_send(source.piece, send.node)
             if send.node == 0:
                 self._submit_own_task(task, batch)
             else:
                 self._work[send.node].append(make_assignment(self._use, task, batch))
 
     def _submit_own_task(self, task: SlotTask, batch: SpooledBatch) -> None:
-        if self._pieces and is_left_in_place(batch):
+        if self._pieces and find_source(batch):
             self._pieces.own.request_batch(task, batch)
         else:
             self._own.submit_task(task, batch)

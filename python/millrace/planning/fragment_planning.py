@@ -16,6 +16,7 @@ from millrace.adapters.adapter_base import DatabaseFacts, FragmentingAdapter, Re
 from millrace.core import text_format
 from millrace.core.errors import RefusedError
 from millrace.core.job import MAX_FRAGMENTS, JobSpec
+from millrace.core.record_digests import split_digests
 from millrace.core.tool_use import ArgumentToken, CostHint, FrozenValue, ToolUse, UserCommand
 from millrace.host import memory_limits
 from millrace.planning.input_sniffing import QueryEstimate
@@ -47,9 +48,6 @@ MIN_GAIN = 1.25
 #: Least time of a long query that is cut where the mean query is too short for it. Measured, a job of 4 s, half of it one
 #: contig, took twice the CPU in fragments.
 MIN_LONG_SECONDS = 10.0
-
-#: Bytes of the digest of a sequence (``_core.Reader.digest_records``).
-DIGEST_BYTES = 16
 
 #: Share of memory that the database may fill; the rest is for tools, results and the system.
 DATABASE_SHARE = 0.8
@@ -434,7 +432,7 @@ def has_equal_queries(job: JobSpec, use: ToolUse, command: UserCommand, adapter:
         _, sequences, _ = _core.Reader([str(path)], use.inputs[0].format).digest_records()
     except (OSError, _core.RecordError):
         return False  # the run reports it
-    digests = [sequences[at : at + DIGEST_BYTES] for at in range(0, len(sequences), DIGEST_BYTES)]
+    digests = split_digests(sequences)
     n_distinct = len(set(digests))
     if n_distinct > MAX_DISTINCT_SHARE * len(digests):
         return False

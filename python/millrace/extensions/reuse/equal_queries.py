@@ -65,8 +65,8 @@ def _begin_with_distinct(plan: RunPlan, say: Callable[[str], None]) -> RunPlan:
     with closing(ownership.claim_run_directory(rundir, compute_run_dir_mode(plan))):
         if rundir.has_run():
             return plan
-        wanted = [True] * len(known.queries)
-        found = search_distinct_queries(known, wanted, say, is_kept=False)
+        chosen = list_distinct_queries(known, [True] * len(known.queries))
+        found = search_distinct_queries(known, chosen, len(known.queries), say, is_kept=False)
         batches = list(known_candidates.cut_known_batches(known.plan, known, found, None))
         write_search_journal(known.plan, batches)
         shutil.rmtree(rundir.distinct, ignore_errors=True)
@@ -88,28 +88,29 @@ def list_distinct_queries(known: KnownSearch, wanted: Sequence[bool]) -> list[in
 
 
 def search_distinct_queries(
-    known: KnownSearch, wanted: Sequence[bool], say: Callable[[str], None], *, is_kept: bool
+    known: KnownSearch, chosen: Sequence[int], n_wanted: int, say: Callable[[str], None], *, is_kept: bool
 ) -> Mapping[bytes, Sequence[int]]:
-    """Search each sequence of the ``wanted`` queries once; return what was found; nothing if the search fails.
+    """Search each sequence of some queries once; return what was found; nothing if the search fails.
 
     Args:
+        chosen: Places of the queries that are searched, one for each sequence; see ``list_distinct_queries``.
+        n_wanted: Number of the queries that have these sequences.
         is_kept: Whether the candidates are kept in a store, so that the search must be as deep as those are.
 
     Raises:
         StoppedBySignalError: A signal has stopped the search; the same command continues it.
         OSError: A file cannot be read or written.
     """
-    chosen = list_distinct_queries(known, wanted)
     if not chosen:
         return {}
-    say(f"{format_count(len(chosen), 'sequence')} of {format_count(sum(wanted), 'query')}: each is searched once")
+    say(f"{format_count(len(chosen), 'sequence')} of {format_count(n_wanted, 'query')}: each is searched once")
     folder = RunDir(known.plan.run_dir).distinct
     folder.mkdir(0o700, exist_ok=True)
     queries = folder / "queries.fasta"
     _write_queries(known.plan, chosen, queries)
     try:
         made = _plan_distinct_search(known.plan, queries, is_kept=is_kept)
-        has_current_hits(made)
+        has_current_hits(made)  # removes those of other inputs
         with StopSignals() as signals:
             finished = plan_execution.run_plan(made, SupervisorLink({}))
         if signals.count:

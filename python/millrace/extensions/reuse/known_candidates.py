@@ -18,6 +18,7 @@ from millrace.adapters import registry
 from millrace.adapters.adapter_base import NUL, ReusableSearch, ReusingAdapter
 from millrace.adapters.blast.backend import BACKEND, format_hit_lists
 from millrace.core.journal_blocks import map_blocks
+from millrace.core.record_digests import DIGEST_BYTES
 from millrace.core.tasks import SearchTask, decode_task_kind
 from millrace.core.text_format import format_count
 from millrace.core.tool_use import BlastDatabase, ToolUse
@@ -25,12 +26,7 @@ from millrace.extensions.pack.regeneration_run import treat_as_one_fragment
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, cut_query_batches
 from millrace.extensions.reuse.known_results import KnownResults
 from millrace.extensions.reuse.search_store import SearchStore
-from millrace.extensions.reuse.sequence_digests import (
-    DIGEST_BYTES,
-    digest_entries,
-    digest_queries,
-    split_query_digests,
-)
+from millrace.extensions.reuse.sequence_digests import digest_entries, digest_queries, split_query_digests
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir.paths import RunDir
 

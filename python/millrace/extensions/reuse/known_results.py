@@ -20,11 +20,12 @@ from millrace.adapters.adapter_base import NUL
 from millrace.adapters.printed_paths import DATABASE, FOLDER, INPUT, OUTPUT, list_printed_paths
 from millrace.adapters.tool_environment import TABLES
 from millrace.core.journal_blocks import map_blocks
+from millrace.core.record_digests import DIGEST_BYTES
 from millrace.core.tasks import CommittedRecords
 from millrace.extensions.pack.regeneration_run import BatchResult
 from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.extensions.reuse.search_store import KeptResult, SearchStore
-from millrace.extensions.reuse.sequence_digests import DIGEST_BYTES, digest_files
+from millrace.extensions.reuse.sequence_digests import digest_files
 from millrace.node.batch_files import open_reader
 from millrace.output.output_parts import select_effective_tasks
 from millrace.planning import result_fingerprint, run_identity

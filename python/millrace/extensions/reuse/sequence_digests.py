@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from millrace import _core
+from millrace.core.record_digests import DIGEST_BYTES, split_digests
 from millrace.core.tool_use import BlastDatabase, InputUse, UserCommand
 from millrace.extensions.pack import known_databases
 from millrace.extensions.pack.blast_codec import find_blastdbcmd, read_blastdbcmd_lines
@@ -18,9 +19,6 @@ from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.host.permissions import replace_file
 from millrace.node.batch_files import open_reader
 from millrace.rundir.checksummed_json import encode_json
-
-#: Bytes of a digest.
-DIGEST_BYTES = 16
 
 _WHITESPACE = b" \t\r\n\v\f"
 
@@ -52,7 +50,7 @@ def split_query_digests(records: bytes, queries: bytes) -> list[bytes]:
     """
     if len(queries) != len(records):
         raise NotPackableError("the records of the queries could not be told apart")
-    return [queries[at : at + DIGEST_BYTES] for at in range(0, len(queries), DIGEST_BYTES)]
+    return split_digests(queries)
 
 
 def digest_entries(
@@ -92,7 +90,7 @@ def digest_files(files: Sequence[Path], cache: Path, *, save: bool = True) -> li
         return b"".join(found)
 
     digests = _get_cached_digests("files", files, cache, read, save=save) if files else b""
-    return [digests[at : at + DIGEST_BYTES].hex() for at in range(0, len(digests), DIGEST_BYTES)]
+    return [each.hex() for each in split_digests(digests)]
 
 
 def _get_cached_digests(

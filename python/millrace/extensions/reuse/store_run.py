@@ -153,24 +153,27 @@ def _begin_with_known(known: KnownWork, store: SearchStore, say: Callable[[str],
     """
     results, search = known.results, known.search
     kept: Mapping[bytes, Sequence[int]] = {}
-    wanted: list[bool] = []
-    n_kept, has_equal = 0, False
+    n_kept = n_wanted = 0
+    #: Queries that are searched for all that are equal to them.
+    chosen: list[int] = []
     if search:
         kept = known_candidates.leave_out_sample(search.kept)
         here = results.list_unknown() if results else [True] * len(search.queries)
         wanted = [is_here and query not in kept for is_here, query in zip(here, search.queries, strict=True)]
-        n_kept = sum(here) - sum(wanted)
-        has_equal = not known.plan.job.fresh and bool(equal_queries.list_distinct_queries(search, wanted))
-        known = known._replace(plan=known_candidates.plan_known_search(search, has_known=bool(kept) or has_equal))
+        n_wanted = sum(wanted)
+        n_kept = sum(here) - n_wanted
+        if not known.plan.job.fresh:
+            chosen = equal_queries.list_distinct_queries(search, wanted)
+        known = known._replace(plan=known_candidates.plan_known_search(search, has_known=bool(kept or chosen)))
     has_known = bool(kept) or bool(results and results.batches)
-    if known.plan.job.fresh or not (has_known or has_equal):
+    if known.plan.job.fresh or not (has_known or chosen):
         return known
     rundir = RunDir(known.plan.run_dir)
     with closing(ownership.claim_run_directory(rundir, compute_run_dir_mode(known.plan))):
         if rundir.has_run():
             return known
-        if search and has_equal:
-            kept = {**kept, **equal_queries.search_distinct_queries(search, wanted, say, is_kept=True)}
+        if search:
+            kept = {**kept, **equal_queries.search_distinct_queries(search, chosen, n_wanted, say, is_kept=True)}
         known = _write_known_work(known, kept, store)
         shutil.rmtree(rundir.distinct, ignore_errors=True)
     if has_known:
