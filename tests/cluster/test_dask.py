@@ -67,16 +67,24 @@ def wait_for_results(case: harness.Case, process: subprocess.Popen[str], n_bytes
     assert harness.wait_until(lambda: harness.size(case.journal) > empty + n_bytes, process)
 
 
-def test_lost_worker_by_tls_without_shared_folder_same_bytes(site: DaskSite, blastp: harness.Case) -> None:
-    first, _ = site.start_worker(), site.start_worker()
-    run = site.start_run(blastp)
-    wait_for_results(blastp, run)
+def lose_worker(site: DaskSite, case: harness.Case) -> str:
+    """Run on two workers, of which one is killed once it has results, and another joins; return what was said."""
+    first = site.start_worker()
+    run = site.start_run(case)
+    wait_for_results(case, run)
+    site.start_worker()
     first.kill()
     site.start_worker()
     code, said = site.finish(run)
-    assert code == 0, f"{said}\n{site.logs()}"
-    assert blastp.differing() == [] and not blastp.run_dir.exists()
-    assert "is lost: it has left" in said and said.count("has joined") >= 1
+    assert code == 0 and case.differing() == [], f"{said}\n{site.logs()}"
+    assert "is lost: it has left" in said
+    return said
+
+
+def test_lost_worker_by_tls_without_shared_folder_same_bytes(site: DaskSite, blastp: harness.Case) -> None:
+    said = lose_worker(site, blastp)
+    assert not blastp.run_dir.exists()
+    assert said.count("has joined") >= 1
 
 
 def make_families(folder: Path, data: Path) -> harness.Case:
@@ -183,14 +191,7 @@ def test_fragments_of_a_lost_worker_serial_bytes(site: DaskSite, blastp: harness
     options = ("--batch", "3", "--fragments", "3", "--keep-run-dir")
     case = replace(blastp, tool=tool, options=options, expected={})
     case.serial()
-    first, _ = site.start_worker(), site.start_worker()
-    run = site.start_run(case)
-    wait_for_results(case, run)
-    first.kill()
-    site.start_worker()
-    code, said = site.finish(run)
-    assert code == 0 and case.differing() == [], f"{said}\n{site.logs()}"
-    assert "is lost: it has left" in said
+    lose_worker(site, case)
     events = [json.loads(line) for line in (case.run_dir / "events.jsonl").read_text().splitlines()]
     done = [event["fragment"] for event in events if event["event"] == "task" and event.get("status", "done") == "done"]
     assert sorted(set(done)) == [0, 1, 2, 3] and done.count(0) == 4, events

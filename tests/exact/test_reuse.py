@@ -27,12 +27,13 @@ class StoreFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def fill_words(self, *command: str, slots: int = 2) -> list[str]:
+        """Return the words that run a command with the store."""
+        return [sys.executable, "-m", "millrace", "run", "--slots", str(slots), "--store", "store", "--", *command]
+
     def run(self, *command: str, expect: int = 0) -> str:
         """Run a command with the store; return what it said."""
-        done = subprocess.run(
-            [sys.executable, "-m", "millrace", "run", "--slots", "2", "--store", "store", "--", *command], cwd=self.folder,
-            capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+        done = subprocess.run(self.fill_words(*command), cwd=self.folder, capture_output=True, text=True, timeout=300)
         assert done.returncode == expect, done.stderr
         return done.stderr
 
@@ -305,21 +306,7 @@ def test_store_that_cannot_be_written_is_read(made: StoreFolder) -> None:
     made.check(*search, "6")
     tables = made.folder / "store" / "candidates" / "candidates.sqlite"
     before = tables.read_bytes()
-    run = [
-        sys.executable,
-        "-m",
-        "millrace",
-        "run",
-        "--slots",
-        "2",
-        "--store",
-        "store",
-        "--",
-        *search,
-        "7",
-        "-out",
-        "ours",
-    ]
+    run = made.fill_words(*search, "7", "-out", "ours")
     inner = 'mount --bind store store && mount -o remount,bind,ro store && exec "$@"'
     words = ["unshare", "--map-root-user", "--mount", "sh", "-c", inner, "sh", *run]
     done = subprocess.run(words, cwd=made.folder, capture_output=True, text=True, timeout=300)
@@ -333,14 +320,15 @@ def test_store_that_cannot_be_written_is_read(made: StoreFolder) -> None:
 @pytest.mark.slow
 def test_two_runs_use_one_store_at_the_same_time(made: StoreFolder) -> None:
     """Both write the rows of the same queries, of databases that differ."""
-    run = [sys.executable, "-m", "millrace", "run", "--slots", "1", "--store", "store", "--"]
     searches = {
         f"{name}{outfmt}": ["blastp", "-query", "q.faa", "-db", name, "-outfmt", outfmt]
         for name in ("march", "april")
         for outfmt in "67"
     }
     processes = [
-        subprocess.Popen([*run, *search, "-out", out], cwd=made.folder, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            made.fill_words(*search, "-out", out, slots=1), cwd=made.folder, stderr=subprocess.PIPE, text=True
+        )
         for out, search in searches.items()
     ]
     for process, (out, search) in zip(processes, searches.items(), strict=True):
