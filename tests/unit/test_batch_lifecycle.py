@@ -179,7 +179,7 @@ def a_lives(slots: int = 2, retries: int = 1, *, proven: bool = False) -> BatchL
     return lives_of(slots, CostHint(unit="bytes"), retries, (5, 0), proven=proven, limit=QuarantineLimit(share=1.0))
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.data())
 def test_each_record_ends_once_and_bad_ones_are_quarantined(choose: st.DataObject) -> None:
     n_records = choose.draw(st.integers(1, 60), "records")
@@ -224,7 +224,7 @@ def test_batch_without_its_filesystem_runs_again_unchanged(proven: bool) -> None
 SIZES = st.lists(st.one_of(st.integers(1, 50), st.integers(1, 5000)), min_size=1, max_size=120)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data())
 @pytest.mark.parametrize("fixed", [(0, 0), (1, 0), (7, 0)])
 def test_records_of_any_size_end_once_largest_batch_first(fixed: tuple[int, int], choose: st.DataObject) -> None:
@@ -319,7 +319,7 @@ def test_unsplittable_batch_is_not_split_for_its_size() -> None:
     assert lives.add_cut_batch(part(1, 5, 40_000), stays_whole=True) == [RunBatch(1, 1)]
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.data())
 def test_retryable_failures_quarantine_nothing(choose: st.DataObject) -> None:
     n_records = choose.draw(st.integers(1, 40), "records")
@@ -330,7 +330,7 @@ def test_retryable_failures_quarantine_nothing(choose: st.DataObject) -> None:
     assert sorted(world.done) == list(range(n_records))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data())
 @pytest.mark.parametrize("ways", ["alike", "each in its own way", "timeout"])
 def test_always_failing_tool_is_stopped_soon(ways: str, choose: st.DataObject) -> None:

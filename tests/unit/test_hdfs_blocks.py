@@ -99,6 +99,7 @@ def test_copy_is_read_to_the_end_of_the_wanted_range(tmp_path: Path, monkeypatch
     assert holes.read_bytes() == bytes(at + 1 if 3 <= at < 40 or at == 50 else 0 for at in range(100))
 
 
+@pytest.mark.process  # it waits for an answer
 def test_short_copy_does_not_count_as_filled(tmp_path: Path) -> None:
     file = FetchedFile(name="short", place="hdfs://127.0.0.1:1/short", key="k", size=100, version="1", mtime_ns=0)
     (tmp_path / "short").write_bytes(b"x" * 20)

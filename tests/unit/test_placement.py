@@ -126,7 +126,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=50)
+TestAnyOrder.settings = settings(max_examples=50, stateful_step_count=50)
 
 
 @dataclass
