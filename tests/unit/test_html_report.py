@@ -140,7 +140,7 @@ def test_remark_counts_volumes_searched_locally() -> None:
 
 def test_remarks_name_the_largest_costs_of_time() -> None:
     def said(*tasks: TaskEvent, slots: int = 2) -> str:
-        runs = load_runs([RunEvent(slots=slots), *tasks])
+        runs = load_runs([RunEvent(slots=slots), *tasks, EndEvent(t=max(task.t for task in tasks))])
         return " ".join(make_remarks(runs, summarise_runs(runs)))
 
     waiting = [TaskEvent(slot=i % 2, start=i // 2, t=i // 2 + 1, first=i, last=i + 1, cpu=0.3) for i in range(20)]

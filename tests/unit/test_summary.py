@@ -55,6 +55,19 @@ def test_a_busy_machine_lowers_efficiency_not_occupancy(tmp_path: Path) -> None:
     assert crowded.occupancy == alone.occupancy == 1
 
 
+def test_tasks_under_way_are_not_idle_slots(tmp_path: Path) -> None:
+    """The log has a task once it has ended."""
+    tasks = (
+        TaskEvent(start=0, t=2, slot=0, first=0, last=10, cpu=1),
+        TaskEvent(start=0, t=8, slot=1, first=10, last=20, cpu=4),
+    )
+    summary = _summary(tmp_path, RunEvent(slots=3), *tasks)
+    assert (summary.occupancy, summary.efficiency, summary.tail) == (1, 0.5, 0)
+    (tmp_path / "ended").mkdir()
+    ended = _summary(tmp_path / "ended", RunEvent(slots=3), *tasks, EndEvent(t=8, status="stopped"))
+    assert ended.occupancy == 10 / 24
+
+
 def test_a_killed_run_and_its_resume_add_up(tmp_path: Path) -> None:
     summary = summarise_events(read_events(write(tmp_path / "events.jsonl", story(n_tasks=100))))
     assert summary.n_runs == 2

@@ -267,6 +267,17 @@ class LoggedRun(msgspec.Struct):
         return sum(slots * (end - begin) for slots, (begin, end) in zip(numbers, pairwise(times), strict=True))
 
     @property
+    def known_slot_seconds(self) -> float:
+        """The same, without the time in which tasks were under way that the log does not have: while it goes on, or if it was killed."""
+        if self.end:
+            return self.slot_seconds
+        ends: dict[int, float] = {}
+        for task in self.tasks:
+            ends[task.slot] = max(task.t, ends.get(task.slot, 0.0))
+        under_way = self.wall * self.present_slots - sum(ends.values())
+        return max(self.slot_seconds - max(under_way, 0.0), sum(task.seconds for task in self.tasks))
+
+    @property
     def status(self) -> str:
         """Final status; ``unfinished`` while it goes on or if it was killed."""
         return self.end.status if self.end else "unfinished"

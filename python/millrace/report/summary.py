@@ -92,8 +92,8 @@ def summarise_runs(runs: list[LoggedRun]) -> RunSummary:
     tasks = [task for run in runs for task in run.tasks]
     done = [task for run in runs for task in run.done_tasks]
     wall = sum(run.wall for run in runs)
-    slot_seconds = sum(run.slot_seconds for run in runs)
-    core_seconds = sum(run.slot_seconds * run.head.threads for run in runs)
+    slot_seconds = sum(run.known_slot_seconds for run in runs)
+    core_seconds = sum(run.known_slot_seconds * run.head.threads for run in runs)
     cpu = sum(task.cpu for task in tasks)
     busy = sum(task.seconds for task in tasks)
     last = runs[-1] if runs else None
@@ -122,7 +122,7 @@ def summarise_runs(runs: list[LoggedRun]) -> RunSummary:
         units_per_second=_divide_or_zero(units, wall),
         efficiency=_divide_or_zero(cpu, core_seconds),
         occupancy=min(_divide_or_zero(busy, slot_seconds), 1.0),
-        tail=_compute_tail(last) if last else 0.0,
+        tail=_compute_tail(last) if last and last.end else 0.0,
         slowest=list_slowest_batches(runs, N_SLOWEST),
         quarantined=tuple(
             QuarantinedRecord(record=event.record, name=event.name, reason=event.reason)
