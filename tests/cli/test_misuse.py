@@ -168,7 +168,9 @@ INPUTS = [
     fails("report_to_standard_output", "millrace run -q --input in.fa --run-dir d --keep-run-dir -- copy in.fa > o; millrace report d -o -", "-o -: a file is needed", "report.html"),
     *(fails(f"report_at_{name}", f"{REPORTED} -o {place}", f"{place}: is {what}", "name")
       for name, place, what in [("folder", ".", "a folder"), ("root", "/", "a folder"), ("pipe", "pipe", "there, and no report")]),
-    case("report_without_a_place", f"{REPORTED} -o ''", 2, "-o .: is a folder", out=""),
+    *(fails(f"empty_path_of_{line.split()[0]}_{option.strip('-=')}", f"millrace {line.format(option)}", f"{option.rstrip('=')}: an empty file name", "unset variable")
+      for line, option in [("report d {} ''", "-o"), ("report d {} ''", "--multiqc"), ("report d {}", "--ro-crate="), ("gather {} '' d", "-o"),
+                           ("run --input in.fa {} '' -- copy in.fa", "--run-dir")]),
     case("report_at_unwritable_place", f"{REPORTED} -o no/page.html", 1, "no/page.html: No such file", "-o", out=""),
     fails("crate_at_unwritable_place", "millrace run -q --input in.fa --run-dir d --keep-run-dir --output o -- cp in.fa o; millrace report d --ro-crate in.fa/c", "in.fa/c: Not a directory", "new folder"),
     fails("memory_of_a_job_misspelt", "millrace slurm -N 1 -t 1:00:00 --mem lots --dry-run -- copy in.fa", "--mem lots: not a size of memory", "4G"),

@@ -6,12 +6,14 @@ import errno
 import importlib
 import io
 import os
+import re
 import shlex
 import shutil
 import signal
 import sys
 import threading
 import time
+from itertools import pairwise
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -83,6 +85,7 @@ class VerbGroup(click.Group):
             found, command, rest = super().resolve_command(ctx, args)
             if command and not isinstance(command, click.Group):
                 _check_variables(f"{ctx.auto_envvar_prefix}_{name.upper()}_", command)
+                _check_paths(rest, command)
             return found, command, rest
         import difflib  # only for the refusal
 
@@ -119,6 +122,25 @@ def _check_variables(prefix: str, command: click.Command) -> None:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {prefix}{near[0]}?" if near else f"millrace {command.name} --help names the options"
             raise RefusedError(f"{variable}: sets no option of millrace {command.name}", hint)
+
+
+def _check_paths(words: list[str], command: click.Command) -> None:
+    """Refuse an option with an empty file name, which would count as not given."""
+    paths = {
+        name for each in command.params if isinstance(each, click.Option) and _takes_path(each) for name in each.opts
+    }
+    ours = words[: words.index("--")] if "--" in words else words
+    for word, value in pairwise([*ours, "-"]):
+        if (word in paths and not value) or (word.endswith("=") and word[:-1] in paths):
+            raise RefusedError(
+                f"{word.rstrip('=')}: an empty file name", "an unset variable in the command line, perhaps"
+            )
+
+
+def _takes_path(option: click.Option) -> bool:
+    return isinstance(option.type, click.Path) or bool(
+        {"FILE", "DIR"} & set(re.findall("[A-Z]+", option.metavar or ""))
+    )
 
 
 @click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
