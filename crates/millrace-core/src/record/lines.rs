@@ -116,7 +116,7 @@ impl Lines {
         if self.rules.items {
             self.place = match self.place {
                 Place::Molecule if line.starts_with(b"M  END") => Place::Between,
-                Place::Between if memchr(b'<', line).is_some() => Place::Item,
+                Place::Between if memchr(b'<', get_head(line)).is_some() => Place::Item,
                 Place::Item if is_blank_head(line) => Place::Between,
                 place => place,
             };
@@ -137,7 +137,9 @@ impl Lines {
             }
             return Ok(false);
         }
-        Ok(line.len() >= LOOK_AHEAD || (line.len() >= PREFIX && !is_blank_head(line)))
+        // The name of a data item may stand anywhere in its line.
+        let is_told = line.len() >= PREFIX && !is_blank_head(line) && self.place != Place::Between;
+        Ok(line.len() >= LOOK_AHEAD || is_told)
     }
 
     /// Judges a line: does the record at hand end before it, or may it belong to what follows?
@@ -169,7 +171,12 @@ impl Lines {
 
 /// Whether a line starts with nothing but white space, as far as one looks ahead.
 fn is_blank_head(line: &[u8]) -> bool {
-    is_blank(&line[..line.len().min(LOOK_AHEAD)])
+    is_blank(get_head(line))
+}
+
+/// A line as far as one looks ahead.
+fn get_head(line: &[u8]) -> &[u8] {
+    &line[..line.len().min(LOOK_AHEAD)]
 }
 
 enum Verdict {

@@ -219,6 +219,16 @@ fn long_runs_of_blank_lines_are_not_kept_in_memory() {
     }
 }
 
+#[test]
+fn sdf_item_is_told_by_its_whole_line() {
+    let input = format!("a\n\n\nM  END\n> {} <N>\n1\n$$$$\n\n$$$$\nb\n$$$$\n", "x".repeat(100));
+    let whole = scan_in_pieces(&cutter(Format::Sdf), input.as_bytes(), input.len()).unwrap();
+    assert_eq!(whole.len(), 2);
+    for piece in 1..input.len() {
+        assert_eq!(scan_in_pieces(&cutter(Format::Sdf), input.as_bytes(), piece).unwrap(), whole, "{piece}");
+    }
+}
+
 fn batches(paths: &[PathBuf], format: Format, limits: Limits, buffer: usize, dest: &Path) -> Result<Vec<u8>, Error> {
     let mut reader = Reader::with_buffer(paths.to_vec(), cutter(format), buffer)?;
     let (mut joined, mut all) = (Vec::new(), Vec::new());
