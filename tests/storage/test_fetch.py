@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from shell import Shell
 from web_server import Web
 
 from millrace.core.errors import CorruptError, MillraceError
+from millrace.storage import locations
 from millrace.storage.cache.cache_download import fetch_to_cache
 from millrace.storage.cache.cache_files import ABOUT, FETCH
 from millrace.storage.cache.copy_cache import NodeCache
-from millrace.storage.clients.base import ChangedError, LocationError, UnreachableError
+from millrace.storage.clients.base import MAX_TRIES, PAUSE_SECONDS, ChangedError, LocationError, UnreachableError
 
 MUCH = 1 << 40
 CONTENT = os.urandom(3_000_017)
@@ -195,6 +197,24 @@ def test_cut_connections_resume_at_the_last_byte(web: Web, tmp_path: Path) -> No
     web.cut = 500_000
     assert get(url, tmp_path) == CONTENT
     assert web.n_downloads == 7  # 3.0 MB in parts of 0.5 MB
+
+
+def test_ranges_resume_at_the_last_byte(web: Web) -> None:
+    url = web.put("nr.faa", CONTENT)
+    ranges, pauses = [(10, 700_000), (800_000, 800_000), (800_001, 2_000_000), (2_500_000, 2_500_001)], list[float]()
+    with closing(locations.open_location(url)) as location:
+        about = location.query_status()
+        web.cut = 300_000
+        found = bytearray(len(CONTENT))
+        for at, piece in location.stream_with_retries(ranges, about, pauses.append):
+            found[at : at + len(piece)] = piece
+        for first, last in ranges:
+            assert found[first:last] == CONTENT[first:last]
+        assert len(pauses) == 2 + 3 and set(pauses) == {2 * PAUSE_SECONDS}
+        web.status = 503
+        with pytest.raises(UnreachableError, match="cannot answer now"):
+            list(location.stream_with_retries(ranges, about, pauses.append))
+        assert len(pauses) == 5 + MAX_TRIES - 1
 
 
 def test_failing_server_is_named_and_download_kept(web: Web, tmp_path: Path) -> None:

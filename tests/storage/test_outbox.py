@@ -19,9 +19,8 @@ from web_server import Web
 
 from millrace.core.errors import MillraceError
 from millrace.storage import locations
-from millrace.storage.cache import cache_download
 from millrace.storage.clients import s3
-from millrace.storage.clients.base import FileLocation, UnreachableError
+from millrace.storage.clients.base import MAX_TRIES, FileLocation, UnreachableError
 
 
 @pytest.fixture(params=["bucket", "sftp", "hdfs"])
@@ -48,12 +47,12 @@ def names(folder: str) -> list[str]:
 
 def write(location: FileLocation, pieces: Callable[[], Iterable[bytes]], n_bytes: int) -> None:
     """A NameNode that has much to do may refuse a block; then whoever sends begins again, as the outbox does."""
-    for k in range(cache_download.MAX_TRIES):
+    for k in range(MAX_TRIES):
         try:
             location.write_file(pieces(), n_bytes)
             return
         except UnreachableError:
-            if k + 1 == cache_download.MAX_TRIES:
+            if k + 1 == MAX_TRIES:
                 raise
 
 
@@ -130,9 +129,7 @@ with closing(locations.open_location(url)) as location:
 
 def cut_off(note: Path, url: str) -> None:
     """Kill who sends to ``url``; again where a NameNode that has much to do refused a block before."""
-    codes = (
-        subprocess.run([sys.executable, "-c", CUT_OFF, note, url]).returncode for _ in range(cache_download.MAX_TRIES)
-    )
+    codes = (subprocess.run([sys.executable, "-c", CUT_OFF, note, url]).returncode for _ in range(MAX_TRIES))
     assert any(code == -signal.SIGKILL for code in codes)
 
 

@@ -28,7 +28,7 @@ from millrace.host.permissions import replace_file
 from millrace.host.signals import StopSignals
 from millrace.storage import locations
 from millrace.storage.cache import cache_download
-from millrace.storage.clients.base import UnreachableError
+from millrace.storage.clients.base import MAX_TRIES, PAUSE_SECONDS, UnreachableError
 
 #: Bytes that are read at a time, at most.
 PIECE_BYTES = 1 << 20
@@ -129,7 +129,7 @@ class OutputUploads:
         """
         for name, url in self._urls.items():
             path = self._cwd / name
-            for k in range(cache_download.MAX_TRIES):
+            for k in range(MAX_TRIES):
                 try:
                     self._discard_partial_upload(name, url, say)  # remains of the last attempt
                     with closing(locations.open_location(url)) as location:
@@ -137,9 +137,9 @@ class OutputUploads:
                         location.write_file(pieces, path.stat().st_size, note)
                     break
                 except UnreachableError:
-                    if k + 1 == cache_download.MAX_TRIES:
+                    if k + 1 == MAX_TRIES:
                         raise
-                    time.sleep(cache_download.PAUSE_SECONDS * 2**k)
+                    time.sleep(PAUSE_SECONDS * 2**k)
             say(f"sent {name} to {replica_rules.redact_place(url)}: {format_size(path.stat().st_size)}")
 
     def remove_sent_files(self) -> None:

@@ -254,12 +254,8 @@ def _stream_range(location: FileLocation, file: FetchedFile, first: int, last: i
     Raises:
         MillraceError: They cannot be read, or the file has changed.
     """
-    about, n_read = FileStatus(size=file.size, version=file.version, mtime_ns=file.mtime_ns), 0
-    for piece in location.stream_bytes(first, last - first, about):
-        n_read += len(piece)
-        yield piece
-    if n_read < last - first:
-        raise location.make_short_error(n_read, last - first)
+    about = FileStatus(size=file.size, version=file.version, mtime_ns=file.mtime_ns)
+    return (piece for _, piece in location.stream_with_retries([(first, last)], about))
 
 
 def fetch_batch(batch: SpooledBatch) -> None:

@@ -81,13 +81,9 @@ class SparseFile:
     def _fetch_ranges(self, descriptor: int, lacking: Sequence[tuple[int, int]]) -> StorageRead:
         with closing(locations.open_location(self._file.place)) as location:
             about = FileStatus(size=self._file.size, version=self._file.version, mtime_ns=self._file.mtime_ns)
-            n_bytes = sum(last - first for first, last in lacking)
-            n_read = sum(
+            for at, piece in location.stream_with_retries(lacking, about):
                 cache_download.append_piece(descriptor, piece, at)
-                for at, piece in location.stream_ranges(lacking, about)
-            )
-            if n_read < n_bytes:
-                raise location.make_short_error(n_read, n_bytes)
+        n_bytes = sum(last - first for first, last in lacking)
         return StorageRead(0, n_bytes, self._distance.count_remote_bytes(self._file, lacking))
 
 

@@ -22,14 +22,8 @@ from millrace.core.tool_use import FrozenValue
 from millrace.storage import cost_table, locations
 from millrace.storage.cache.cache_files import BusyCopy, CacheSource, NoRoomError, PartialCopy
 from millrace.storage.cache.copy_cache import NodeCache
-from millrace.storage.clients.base import FileLocation, FileStatus, LocationError, UnreachableError
+from millrace.storage.clients.base import FileLocation, FileStatus, LocationError
 from millrace.storage.locations import PieceLocation
-
-#: Failures in a row, without progress, after which a download is given up.
-MAX_TRIES = 5
-
-#: Pause before the second try; it doubles before each further one.
-PAUSE_SECONDS = 0.2
 
 
 class RemoteFile(FrozenValue, frozen=True):
@@ -144,19 +138,8 @@ def _download_missing(
     location: FileLocation, about: FileStatus, descriptor: int, pause: Callable[[float], None]
 ) -> None:
     """Append the missing bytes; the length of the copy is the number of bytes fetched."""
-    failed = 0
-    while (began := os.fstat(descriptor).st_size) < about.size:
-        at = began
-        try:
-            for piece in location.stream_bytes(at, about.size - at, about):
-                at += append_piece(descriptor, piece, at)
-            if at < about.size:
-                raise location.make_short_error(at, about.size)
-        except UnreachableError:
-            failed = 1 if at > began else failed + 1
-            if failed >= MAX_TRIES:
-                raise
-            pause(PAUSE_SECONDS * 2**failed)
+    for at, piece in location.stream_with_retries([(os.fstat(descriptor).st_size, about.size)], about, pause):
+        append_piece(descriptor, piece, at)
 
 
 def append_piece(descriptor: int, piece: bytes, at: int) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 
@@ -13,6 +15,12 @@ from millrace.core.tool_use import FrozenValue
 
 #: Bytes of a piece.
 PIECE_BYTES = 1 << 20
+
+#: Failures in a row, without a byte between them, after which a server is given up.
+MAX_TRIES = 5
+
+#: Pause before the second try; it doubles before each further one.
+PAUSE_SECONDS = 0.2
 
 
 class LocationError(MillraceError):
@@ -91,6 +99,34 @@ class FileLocation(ABC):
             for piece in self.stream_bytes(first, last - first, about):
                 yield at, piece
                 at += len(piece)
+
+    def stream_with_retries(
+        self, ranges: Iterable[tuple[int, int]], about: FileStatus, pause: Callable[[float], None] = time.sleep
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield the bytes of half-open ranges as ``stream_ranges`` does, all of them, and try again where the server fails.
+
+        Raises:
+            UnreachableError: It failed ``MAX_TRIES`` times in a row without giving a byte.
+            ChangedError: The file has another version now.
+            MillraceError: It cannot be read, and why.
+        """
+        left = deque((first, last) for first, last in ranges if first < last)
+        n_bytes, n_read, n_failed = sum(last - first for first, last in left), 0, 0
+        while left:
+            try:
+                for at, piece in self.stream_ranges([*left], about):
+                    yield at, piece
+                    n_read, n_failed = n_read + len(piece), 0
+                    _, last = left.popleft()
+                    if (end := at + len(piece)) < last:
+                        left.appendleft((end, last))
+                if left:
+                    raise self.make_short_error(n_read, n_bytes)
+            except UnreachableError:
+                n_failed += 1
+                if n_failed >= MAX_TRIES or not left:
+                    raise
+                pause(PAUSE_SECONDS * 2**n_failed)
 
     @abstractmethod
     def list_names(self, folders: bool = False) -> list[str]:
