@@ -98,13 +98,22 @@ def test_changed_database_is_searched_where_it_is_new(made: StoreFolder) -> None
 def test_search_that_is_not_kept_says_why_and_is_right(made: StoreFolder) -> None:
     told = made.check("blastp", "-query", "q.faa", "-db", "march", "-ungapped", "-comp_based_stats", "F")
     assert "store: " not in told
-    told = made.check(
-        "blastp", "-query", "q.faa", "-db", "march", "-subject_besthit", "-soft_masking", "true", "-dbsize", "9"
-    )
+    told = made.check("blastp", "-query", "q.faa", "-db", "march", "-subject_besthit", "-soft_masking", "true")
     assert "store: not used" not in told
+    for outfmt in "67":
+        told = made.check("blastp", "-query", "q.faa", "-db", "march", "-dbsize", "90000", "-outfmt", outfmt, known=0)
+        assert "store: " not in told
     made.check("psiblast", "-query", "q.faa", "-db", "march", "-outfmt", "6")
     told = made.check("psiblast", "-query", "q.faa", "-db", "march", "-outfmt", "6", known=10)
     assert "store: 10 of 10 records known" in told
+
+
+def test_kept_candidates_do_not_get_deeper_by_use(made: StoreFolder) -> None:
+    """Each search may go twice as deep as the one before, but not twice as deep as what was kept in the beginning."""
+    for evalue in ("4", "8", "16", "32", "64", "128"):
+        made.check(
+            "blastp", "-query", "q.faa", "-db", "march", "-evalue", evalue, "-outfmt", "6", "-comp_based_stats", "0"
+        )
 
 
 def test_lost_candidates_are_noticed_and_dropped(made: StoreFolder) -> None:
