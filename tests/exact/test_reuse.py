@@ -135,6 +135,18 @@ def test_lost_candidates_are_noticed_and_dropped(made: StoreFolder) -> None:
     made.check(*search[:-1], "0", known=9)
 
 
+def test_digests_of_another_database_are_not_used(made: StoreFolder) -> None:
+    for database in ("march", "april"):
+        made.run("blastp", "-query", "q.faa", "-db", database, "-outfmt", "6", "-out", "ours")
+    cached = sorted(
+        (made.folder / "store" / "candidates" / "databases").iterdir(), key=lambda path: path.stat().st_size
+    )
+    contents = [path.read_bytes() for path in cached]
+    for path, content in zip(cached, [*contents[1:], contents[0]], strict=True):
+        path.write_bytes(content)
+    made.check("blastp", "-query", "q.faa", "-db", "april", "-outfmt", "7", known=9)
+
+
 @pytest.mark.slow
 def test_damaged_store_is_not_used(made: StoreFolder) -> None:
     search = ("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
