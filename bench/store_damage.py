@@ -24,7 +24,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from bench.results import show_table
-from millrace.extensions.reuse.search_store import _compute_checksum, _decode_steps, _encode_steps
+from millrace.extensions.reuse.search_store import _decode_steps, _encode_steps, format_candidates
+from millrace.extensions.reuse.store_seals import ChecksumSeal
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "tests" / "support")]
 
@@ -136,7 +137,7 @@ def _hide_candidates(store: Path, choose: random.Random) -> None:
             left = _encode_steps([number for number in _decode_steps(found) if choose.random() < share])
             tables.execute(
                 "UPDATE candidates SET found = ?, checksum = ? WHERE search = ? AND query = ?",
-                (left, _compute_checksum(key, query, entries, depth, left), search, query),
+                (left, ChecksumSeal().make(format_candidates(key, query, entries, depth, left)), search, query),
             )
 
 
@@ -178,10 +179,10 @@ class DamagedStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         maker = SequenceMaker(7)
-        entries = maker.make_entries(60)
+        entries = maker.make_entries(40)
         make_database(folder, "march", entries, "prot")
         make_database(folder, "april", maker.change_entries(maker.change_entries(entries, "change"), "add"), "prot")
-        write_records(folder / "q.faa", [maker.make_relative() for _ in range(6)], "q")
+        write_records(folder / "q.faa", [maker.make_relative() for _ in range(4)], "q")
         self.expected = {}
         for name, words in COMMANDS.items():
             subprocess.run(["blastp", "-query", "q.faa", *words, "-out", "serial"], cwd=folder, check=True)
