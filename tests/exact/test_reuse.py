@@ -199,6 +199,25 @@ def test_results_of_whole_batches_are_known(tool: str, made: StoreFolder, data: 
     check("")
 
 
+def test_changed_models_alone_are_searched_again(made: StoreFolder, data: Path) -> None:
+    """The next release of a file of models: one is gone, one has changed, and two are new."""
+    folder, command = made.folder, ("hmmsearch", "--tblout", "table", "-o", "report", "models.hmm", "known.faa")
+    need("hmmsearch")
+    models = [f"{each}//\n" for each in (data / "profiles.hmm").read_text().split("//\n")[:10]]
+    (folder / "known.faa").write_bytes(b"".join(cut((data / "proteins_db.faa").read_bytes(), "fasta")[:200]))
+    later = [*models[:2], models[3].replace("\nLENG", "\nACC   X1.2\nLENG", 1), *models[4:]]
+    for release, known in ((models[:8], ""), (later, "6 of 9")):
+        (folder / "models.hmm").write_text("".join(release))
+        words = made.fill_words(*command)
+        words[4:4] = ["--batch", "1"]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert (re.findall(r"store: (.*) records known", done.stderr) or [""])[0] == known
+        ours = [_read_without_date(folder / name) for name in ("report", "table")]
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        assert [_read_without_date(folder / name) for name in ("report", "table")] == ours
+
+
 def _make_tool_database(tool: str, data: Path, folder: Path, n: int) -> None:
     if tool == "hmmscan":
         models = (data / "profiles.hmm").read_text().split("//\n")[:n]
