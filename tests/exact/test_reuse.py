@@ -390,6 +390,10 @@ def test_group_store_is_read_from_listed_owners_alone(made: StoreFolder, monkeyp
     told = made.run("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "5", "-out", "ours", expect=5)
     assert "all candidates of anna, and all results in it, are dropped" in told
     bela.find_known(monkeypatch, "5", 0)
+    (made.folder / "store" / "candidates" / "entries").rename(made.folder / "elsewhere")
+    (made.folder / "store" / "candidates" / "entries").symlink_to(made.folder / "elsewhere")
+    told = made.run("blastp", "-query", "q.faa", "-db", "march", "-out", "x", expect=2)
+    assert "entries: is a link" in told
 
 
 @pytest.mark.slow

@@ -113,6 +113,9 @@ class SearchStore:
             why = permissions.find_ownership_problem(each)
             if why and not (seal.is_shared and why == permissions.OF_ANOTHER):
                 raise RefusedError(f"{each}: {why}", "name a store of your own")
+        for each in (folder, self._sets, self._file) if seal.is_shared else ():
+            if each.is_symlink():  # to where a member could have another one write
+                raise RefusedError(f"{each}: is a link", "remove it, or name another store")
         with self._connect() as tables:
             version = tables.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, VERSION):
