@@ -18,6 +18,9 @@ import pytest
 from changed_databases import CHANGES, SequenceMaker, make_database, write_records
 from tool_batches import cut, need
 
+from millrace.extensions.reuse.search_store import format_candidates
+from millrace.extensions.reuse.store_seals import ChecksumSeal, RowSeal, find_seal
+
 pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")]
 
 
@@ -47,6 +50,17 @@ class StoreFolder:
         assert known is None or int(found[1] if found else 0) == known, told
         assert not list(self.folder.glob("*.millrace"))
         return told
+
+
+def hide_candidates(store: Path, seal: RowSeal) -> None:
+    """Drop all candidates of all queries as an owner of the store could: all seals are right."""
+    with closing(sqlite3.connect(store / "candidates" / "candidates.sqlite")) as tables, tables:
+        (key,) = tables.execute("SELECT key FROM search JOIN candidates ON id = search").fetchone()
+        for query, entries, depth in tables.execute("SELECT query, entries, depth FROM candidates").fetchall():
+            tables.execute(
+                "UPDATE candidates SET found = ?, checksum = ? WHERE query = ?",
+                (b"", seal.make(format_candidates(key, query, entries, depth, b"")), query),
+            )
 
 
 @pytest.fixture
@@ -98,32 +112,45 @@ def test_changed_database_is_searched_where_it_is_new(made: StoreFolder) -> None
 def test_search_that_is_not_kept_says_why_and_is_right(made: StoreFolder) -> None:
     told = made.check("blastp", "-query", "q.faa", "-db", "march", "-ungapped", "-comp_based_stats", "F")
     assert "store: " not in told
-    told = made.check(
-        "blastp", "-query", "q.faa", "-db", "march", "-subject_besthit", "-soft_masking", "true", "-dbsize", "9"
-    )
+    told = made.check("blastp", "-query", "q.faa", "-db", "march", "-subject_besthit", "-soft_masking", "true")
     assert "store: not used" not in told
+    for outfmt in "67":
+        told = made.check("blastp", "-query", "q.faa", "-db", "march", "-dbsize", "90000", "-outfmt", outfmt, known=0)
+        assert "store: " not in told
     made.check("psiblast", "-query", "q.faa", "-db", "march", "-outfmt", "6")
     told = made.check("psiblast", "-query", "q.faa", "-db", "march", "-outfmt", "6", known=10)
     assert "store: 10 of 10 records known" in told
 
 
+def test_kept_candidates_do_not_get_deeper_by_use(made: StoreFolder) -> None:
+    """Each search may go twice as deep as the one before, but not twice as deep as what was kept in the beginning."""
+    for evalue in ("4", "8", "16", "32", "64", "128"):
+        made.check(
+            "blastp", "-query", "q.faa", "-db", "march", "-evalue", evalue, "-outfmt", "6", "-comp_based_stats", "0"
+        )
+
+
 def test_lost_candidates_are_noticed_and_dropped(made: StoreFolder) -> None:
     search = ("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")
     made.check(*search)
-    with closing(sqlite3.connect(made.folder / "store" / "candidates" / "candidates.sqlite")) as tables, tables:
-        from millrace.extensions.reuse.search_store import _compute_checksum
-
-        (key,) = tables.execute("SELECT key FROM search JOIN candidates ON id = search").fetchone()
-        for query, entries, depth in tables.execute("SELECT query, entries, depth FROM candidates").fetchall():
-            tables.execute(
-                "UPDATE candidates SET found = ?, checksum = ? WHERE query = ?",
-                (b"", _compute_checksum(key, query, entries, depth, b""), query),
-            )
+    hide_candidates(made.folder / "store", ChecksumSeal())
     other = (*search[:-1], "7")  # what it writes is not known
     told = made.run(*other, "-out", "ours", expect=5)
     assert "candidates of a query are missing" in told and "of 10 queries, and all results in it, are dropped" in told
     made.check(*other, known=0)
     made.check(*search[:-1], "0", known=9)
+
+
+def test_digests_of_another_database_are_not_used(made: StoreFolder) -> None:
+    for database in ("march", "april"):
+        made.run("blastp", "-query", "q.faa", "-db", database, "-outfmt", "6", "-out", "ours")
+    cached = sorted(
+        (made.folder / "store" / "candidates" / "databases").iterdir(), key=lambda path: path.stat().st_size
+    )
+    contents = [path.read_bytes() for path in cached]
+    for path, content in zip(cached, [*contents[1:], contents[0]], strict=True):
+        path.write_bytes(content)
+    made.check("blastp", "-query", "q.faa", "-db", "april", "-outfmt", "7", known=9)
 
 
 @pytest.mark.slow
@@ -170,6 +197,25 @@ def test_results_of_whole_batches_are_known(tool: str, made: StoreFolder, data: 
     check("14 of 14")
     _make_tool_database(tool, data, folder, 39)
     check("")
+
+
+def test_changed_models_alone_are_searched_again(made: StoreFolder, data: Path) -> None:
+    """The next release of a file of models: one is gone, one has changed, and two are new."""
+    folder, command = made.folder, ("hmmsearch", "--tblout", "table", "-o", "report", "models.hmm", "known.faa")
+    need("hmmsearch")
+    models = [f"{each}//\n" for each in (data / "profiles.hmm").read_text().split("//\n")[:10]]
+    (folder / "known.faa").write_bytes(b"".join(cut((data / "proteins_db.faa").read_bytes(), "fasta")[:200]))
+    later = [*models[:2], models[3].replace("\nLENG", "\nACC   X1.2\nLENG", 1), *models[4:]]
+    for release, known in ((models[:8], ""), (later, "6 of 9")):
+        (folder / "models.hmm").write_text("".join(release))
+        words = made.fill_words(*command)
+        words[4:4] = ["--batch", "1"]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert (re.findall(r"store: (.*) records known", done.stderr) or [""])[0] == known
+        ours = [_read_without_date(folder / name) for name in ("report", "table")]
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        assert [_read_without_date(folder / name) for name in ("report", "table")] == ours
 
 
 def _make_tool_database(tool: str, data: Path, folder: Path, n: int) -> None:
@@ -295,6 +341,59 @@ def test_store_that_all_may_write_is_refused(made: StoreFolder) -> None:
     (made.folder / "store").chmod(0o777)
     told = made.run("blastp", "-query", "q.faa", "-db", "march", "-out", "ours", expect=2)
     assert "store: can be written by every user" in told and not (made.folder / "ours").exists()
+
+
+class StoreMember:
+    """A user of a group's store, with a key and a list of owners."""
+
+    def __init__(self, made: StoreFolder, name: str) -> None:
+        self.made, self.name = made, name
+        self.config = made.folder.parent / name
+        (self.config / "millrace").mkdir(parents=True)
+        key = self.config / "millrace" / "store-key"
+        subprocess.run([need("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key], check=True)
+        self.line = f"{name} {key.with_suffix('.pub').read_text()}"
+
+    def list_owners(self, *owners: StoreMember) -> None:
+        """List the owners whose entries are read."""
+        (self.config / "millrace" / "store-owners").write_text("".join(each.line for each in owners))
+
+    def find_known(self, monkeypatch: pytest.MonkeyPatch, outfmt: str, known: int) -> None:
+        """Search, and compare the bytes and the number of known queries."""
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(self.config))
+        self.made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", outfmt, known=known)
+
+
+def test_group_store_is_read_from_listed_owners_alone(made: StoreFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries are signed; of an owner who has hidden candidates, all go."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(made.folder.parent / "cache"))
+    anna, bela, cleo = (StoreMember(made, name) for name in ("anna", "bela", "cleo"))
+    for each, owners in ((anna, [anna]), (bela, [anna, bela]), (cleo, [bela])):
+        each.list_owners(*owners)
+    (made.folder / "store").mkdir()
+    (made.folder / "store").chmod(0o2770)
+    anna.find_known(monkeypatch, "6", 0)
+    (bela.config / "millrace" / "store-key").unlink()  # nothing to sign with: the store is only read
+    bela.find_known(monkeypatch, "6", 10)
+    bela.find_known(monkeypatch, "7", 9)
+    cleo.find_known(monkeypatch, "6", 0)  # and keeps what she has found
+    anna.find_known(monkeypatch, "0", 0)
+    seal = find_seal(
+        made.folder / "store",
+        {"XDG_CONFIG_HOME": str(anna.config), "XDG_CACHE_HOME": str(made.folder.parent / "cache"), "HOME": "/"},
+    )
+    hide_candidates(made.folder / "store", seal)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(bela.config))
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", bela.config / "millrace" / "store-key"], check=True
+    )
+    told = made.run("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "5", "-out", "ours", expect=5)
+    assert "all candidates of anna, and all results in it, are dropped" in told
+    bela.find_known(monkeypatch, "5", 0)
+    (made.folder / "store" / "candidates" / "entries").rename(made.folder / "elsewhere")
+    (made.folder / "store" / "candidates" / "entries").symlink_to(made.folder / "elsewhere")
+    told = made.run("blastp", "-query", "q.faa", "-db", "march", "-out", "x", expect=2)
+    assert "entries: is a link" in told
 
 
 @pytest.mark.slow

@@ -92,9 +92,8 @@ class ReusableSearch(FrozenValue, frozen=True, kw_only=True):
 
     #: All that what is found for a query and an entry depends on, other than these two and the depth.
     key: str = ""
-    #: Depth down to which this search needs candidates, and to which one reaches that is kept: greater is deeper.
+    #: Depth down to which this search needs candidates: greater is deeper.
     needed_depth: float = 0.0
-    reached_depth: float = 0.0
     #: From this number of subjects of one query in one fragment on, its list may be incomplete.
     subject_limit: int = 0
     #: Why candidates are not kept, in words; empty: they are.
@@ -109,12 +108,16 @@ class ReusingAdapter(FragmentingAdapter, Protocol):
         """Describe the search of ``use``, which is in fragments."""
         ...
 
-    def plan_reuse(self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None) -> ToolUse:
-        """Return ``use`` searched as deep as ``ReusableSearch.reached_depth``.
+    def plan_reuse(
+        self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None, known_depth: float
+    ) -> ToolUse:
+        """Return ``use`` searched deeper than needed, down to its ``FragmentPlan.depth``, which is ``known_depth`` at most.
 
         Args:
             new: Ranges of entries that are searched by themselves, as fragment 2; empty: all are one fragment; None: the
                 fragments stay as they are.
+            known_depth: Depth down to which the candidates that are known are all there, ``ReusableSearch.needed_depth`` or more;
+                infinite: none are known.
         """
         ...
 

@@ -108,10 +108,10 @@ def evict_command(folder: Path, most: str) -> None:
     millrace store evict --store ~/searches --max 2G
     """
     from millrace.core.text_format import format_size
-    from millrace.extensions.reuse.search_store import SearchStore
+    from millrace.extensions.reuse.store_run import open_store
 
     max_bytes = _parse_size(most)
-    store = SearchStore(_open_store(folder).folder)
+    store = open_store(_open_store(folder).folder)
     before = store.count_bytes()
     store.evict(max_bytes)
     click.echo(f"{format_size(before)} before, {format_size(store.count_bytes())} now")
@@ -140,10 +140,10 @@ def _open_store(folder: Path) -> SearchStore:
     """
     from millrace.core.errors import RefusedError
     from millrace.extensions.reuse.search_store import SearchStore
-    from millrace.extensions.reuse.store_run import STORE_NAME
+    from millrace.extensions.reuse.store_run import STORE_NAME, open_store
 
     if not SearchStore.is_there(folder / STORE_NAME):
         raise RefusedError(
             f"{folder}: is no store, or nothing is kept in it yet", "name a folder of millrace run --store"
         )
-    return SearchStore(folder / STORE_NAME, read_only=True)
+    return open_store(folder / STORE_NAME, read_only=True)

@@ -363,6 +363,8 @@ class FragmentPlan(FrozenValue, frozen=True):
     backend: str = ""
     #: Whether only batches that could end last are searched in fragments, and all others in the whole database.
     is_for_tail: bool = False
+    #: Depth down to which the fragments are searched for candidates that are kept (``ReusableSearch``); 0: none are.
+    depth: float = 0.0
 
 
 #: A tool that only computes, and has made no progress for this long, will never make any.

@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+#: What ``find_ownership_problem`` says of another user's folder.
+OF_ANOTHER = "belongs to another user"
+
 #: Number of all user ids of a machine.
 ALL = 2**32 - 1
 
@@ -122,7 +125,7 @@ def find_ownership_problem(path: Path) -> str:
     if os.lstat(path).st_uid not in (0, about.st_uid) or (
         about.st_uid != os.geteuid() and not _is_squashed_to(path, about.st_uid)
     ):
-        return "belongs to another user"
+        return OF_ANOTHER
     if about.st_mode & stat.S_IWOTH:
         return "can be written by every user"
     return ""
@@ -228,6 +231,11 @@ def find_state_folder(environ: Mapping[str, str]) -> Path | None:
 def find_cache_folder(environ: Mapping[str, str]) -> Path | None:
     """Return the folder of data that can be measured again, existing or not; None for a user without a home folder."""
     return _find_user_folder(environ, "XDG_CACHE_HOME", Path(".cache"))
+
+
+def find_config_folder(environ: Mapping[str, str]) -> Path | None:
+    """Return the folder of what the user has chosen, existing or not; None for a user without a home folder."""
+    return _find_user_folder(environ, "XDG_CONFIG_HOME", Path(".config"))
 
 
 def _find_user_folder(environ: Mapping[str, str], variable: str, usual: Path) -> Path | None:

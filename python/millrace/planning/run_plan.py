@@ -18,7 +18,7 @@ from millrace.core.errors import RefusedError
 from millrace.core.job import JobSpec
 from millrace.core.text_format import format_count
 from millrace.core.tool_use import FrozenValue, RecordProtocol, RemoteFileView, ToolUse, UserCommand
-from millrace.host import core_allocation
+from millrace.host import core_allocation, permissions
 from millrace.planning import dependency_files, folder_view, input_sniffing, result_fingerprint, work_dir_location
 from millrace.planning.command_recognition import recognise_command
 from millrace.planning.file_checks import (
@@ -244,6 +244,8 @@ def locate_in_store(
     folder = command.cwd / job.store
     if folder.exists() and not os.access(folder, os.W_OK):
         return "", f"{job.store}: cannot be written, so it is only read"
+    if folder.exists() and permissions.find_ownership_problem(folder):
+        return "", ""  # a group's, in which another member may run the same command
     if not result_fingerprint.has_all_fingerprints(use, command, fingerprints):
         return "", f"{job.store}: not used: what comes from a pipe is not known before it is read"
     from millrace.planning import run_identity  # few runs need it at the start

@@ -184,11 +184,13 @@ class BlastAdapter:
         except NotInFragmentsError as why:
             return ReusableSearch(why_not=str(why))
 
-    def plan_reuse(self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None) -> ToolUse:
+    def plan_reuse(
+        self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None, known_depth: float
+    ) -> ToolUse:
         """See ``ReusingAdapter.plan_reuse``."""
         assert use.fragmented  # it is searched in fragments
         program, options = self._get_program(command), parse_options(command.argv)
-        fragmented = candidate_reuse.plan_reuse(use, program, options, use.fragmented, new)
+        fragmented = candidate_reuse.plan_reuse(use, program, options, use.fragmented, new, known_depth)
         return msgspec.structs.replace(use, fragmented=fragmented)
 
     def _get_program(self, command: UserCommand) -> str:

@@ -38,6 +38,8 @@ _REFUSED = {
     "db_hard_mask": "which masks the entries have is not known by their sequences",
     "window_masker_db": "what it masks is in another file",
     "window_masker_taxid": "what it masks is in another file",
+    "dbsize": "E-values are then not proportional to the size of the database",
+    "searchsp": "E-values are then not proportional to the size of the database",
     "subject": "-subject is not a database",
     **dict.fromkeys(LISTS, "a list of entries"),
 }
@@ -61,9 +63,7 @@ def describe_reusable_search(
             raise NotInFragmentsError(f"-{name}: {why}")
     if "OLD_FSC" in command.environ:
         raise NotInFragmentsError("OLD_FSC changes how E-values depend on the database")
-    limit = fragments.compute_deep_limit(program, options)
-    residues = about.counted[1]
-    effective = residues if program == "blastp" else residues - _ADJUSTMENT * about.counted[0]
+    effective = _count_effective_residues(program, about)
     if effective <= 0:
         raise NotInFragmentsError("the entries of the database are too short")
     argv = fragments.build_fragment_arguments(use, program, options, 0, ())
@@ -73,25 +73,38 @@ def describe_reusable_search(
         if name not in _PLACES and name not in ANY_PROGRAM and not name.startswith(("LC_", "LD_", "MALLOC_", "OMP_")) and BLAST.classify_variable(name)
     }  # fmt: skip
     key = json.dumps([program, use.version, about.letter, words, surroundings])
-    return ReusableSearch(
-        key=key, needed_depth=limit / effective, reached_depth=DEEPER * limit / residues, subject_limit=about.limit
-    )
+    needed = fragments.compute_deep_limit(program, options) / effective
+    return ReusableSearch(key=key, needed_depth=needed, subject_limit=about.limit)
+
+
+def _count_effective_residues(program: str, about: BlastDatabase) -> int:
+    """Return the least number of residues that E-values may be proportional to."""
+    entries, residues = about.counted
+    return residues if program == "blastp" else residues - _ADJUSTMENT * entries
 
 
 def plan_reuse(
-    use: ToolUse, program: str, options: dict[str, str], parts: FragmentPlan, new: Sequence[tuple[int, int]] | None
-) -> FragmentPlan:
+    use: ToolUse, program: str, options: dict[str, str], parts: FragmentPlan, new: Sequence[tuple[int, int]] | None,
+    known_depth: float,
+) -> FragmentPlan:  # fmt: skip
     """Return ``parts`` searched as deep as candidates are kept, in two fragments: the other entries, and ``new`` ones.
+
+    A search that begins with known candidates goes no deeper than these: what it finds is then kept with one depth, and a
+    query that is searched again must find what is known of it.
 
     Args:
         new: Ranges of ordinals; empty: there are no new entries, so there is one fragment; None: nothing is known of any,
             so the fragments stay as they are.
+        known_depth: See ``ReusingAdapter.plan_reuse``.
     """
     about = parts.about
     assert isinstance(about, BlastDatabase)  # it is searched in fragments
-    parts = msgspec.structs.replace(parts, is_for_tail=False)  # every batch has candidates
-    limit = ["-evalue", repr(DEEPER * fragments.compute_deep_limit(program, options))]
-    argv = fragments.build_fragment_arguments(use, program, options, about.limit, limit)
+    limit = DEEPER * fragments.compute_deep_limit(program, options)
+    if limit / about.counted[1] > known_depth:
+        limit = known_depth * _count_effective_residues(program, about)
+    # Every batch has candidates.
+    parts = msgspec.structs.replace(parts, is_for_tail=False, depth=limit / about.counted[1])
+    argv = fragments.build_fragment_arguments(use, program, options, about.limit, ["-evalue", repr(limit)])
     if new is None:
         cut = tuple(msgspec.structs.replace(each, argv=argv) for each in parts.fragments)
         return msgspec.structs.replace(parts, fragments=cut)

@@ -28,7 +28,7 @@ from millrace.extensions.pack.hit_lists import end_with_hits
 from millrace.extensions.pack.regeneration_run import has_current_hits, treat_as_one_fragment, write_search_journal
 from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.extensions.reuse import known_candidates
-from millrace.extensions.reuse.known_candidates import KnownSearch
+from millrace.extensions.reuse.known_candidates import KnownSearch, get_depth, read_searched_depth
 from millrace.host.signals import StoppedBySignalError, StopSignals
 from millrace.launch.supervisor_link import SupervisorLink
 from millrace.planning import run_plan as planner
@@ -109,8 +109,9 @@ def search_distinct_queries(
     queries = folder / "queries.fasta"
     _write_queries(known.plan, chosen, queries)
     try:
-        made = _plan_distinct_search(known.plan, queries, is_kept=is_kept)
-        has_current_hits(made)  # removes those of other inputs
+        made = _plan_distinct_search(known, queries, is_kept=is_kept)
+        if has_current_hits(made) and read_searched_depth(made) != get_depth(made.use):
+            shutil.rmtree(made.run_dir)
         with StopSignals() as signals:
             finished = plan_execution.run_plan(made, SupervisorLink({}))
         if signals.count:
@@ -146,12 +147,13 @@ def _write_queries(plan: RunPlan, chosen: Sequence[int], dest: Path) -> None:
         new.replace(dest)
 
 
-def _plan_distinct_search(plan: RunPlan, queries: Path, *, is_kept: bool) -> RunPlan:
+def _plan_distinct_search(known: KnownSearch, queries: Path, *, is_kept: bool) -> RunPlan:
     """Plan the search of ``queries`` for lists of hits.
 
     Raises:
         MillraceError: The command cannot be run so.
     """
+    plan = known.plan
     job = msgspec.structs.replace(
         plan.job, command=tuple(_replace_paths(plan.use, plan.command.argv[0], queries)), run_dir=str(queries.with_name("run")), store="",
         input=(), output=(), join=(), keep_run_dir=True, on_failure="stop", verify=0.0, metrics="", notify="", atomic_output=False,
@@ -159,7 +161,7 @@ def _plan_distinct_search(plan: RunPlan, queries: Path, *, is_kept: bool) -> Run
     made = planner.make_plan(job, plan.command.cwd, plan.command.environ)
     use = made.use if made.use.fragmented else treat_as_one_fragment(made.use, made.command)
     if is_kept:
-        use = known_candidates.find_reusing_adapter(made).plan_reuse(use, made.command, None)
+        use = known_candidates.find_reusing_adapter(made).plan_reuse(use, made.command, None, known.depth)
     elif use.fragmented:
         use = msgspec.structs.replace(use, fragmented=msgspec.structs.replace(use.fragmented, is_for_tail=False))
     return msgspec.structs.replace(made, use=end_with_hits(use, made.command), listed=False)

@@ -5,6 +5,7 @@ A batch of known queries waits for the search of new entries alone, and for its 
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,8 +51,11 @@ class KnownSearch(NamedTuple):
     queries: Sequence[bytes]
     #: Digests of the entries, in their order.
     entries: bytes
-    #: Ordinals of the candidates of each known query that is searched, and the depth down to which these are all there.
+    #: Ordinals of the candidates of each known query that is searched, and the depth down to which these are all there;
+    #: infinite: no query is known.
     kept: Mapping[bytes, Sequence[int]]
+    #: Seals of these candidates.
+    seals: Mapping[bytes, bytes]
     depth: float
     #: Ranges of the entries in which the known queries were not searched.
     new: Sequence[tuple[int, int]]
@@ -97,7 +101,7 @@ def find_known_candidates(plan: RunPlan, store: SearchStore, results: KnownResul
     use, command = plan.use, plan.command.resolved_command
     about = use.fragmented.about if use.fragmented else None
     assert isinstance(about, BlastDatabase)  # which alone a reusing adapter searches
-    entries = digest_entries(about, command, use.databases, store.folder / "databases", save=not store.read_only)
+    entries = digest_entries(about, command, use.databases, store.digests, save=store.saves_digests)
     if results:
         queries = split_query_digests(results.records, results.queries)
     else:
@@ -105,7 +109,7 @@ def find_known_candidates(plan: RunPlan, store: SearchStore, results: KnownResul
     wanted = list(compress(queries, results.list_unknown() if results else repeat(True)))
     kept = store.recall_candidates(search.key, wanted, search.needed_depth)
     before = store.read_entries(next(iter(kept.values())).entries) if kept else None
-    unknown = KnownSearch(plan, search, queries, entries, {}, 0.0, ())
+    unknown = KnownSearch(plan, search, queries, entries, {}, {}, math.inf, ())
     if before is None:
         return unknown
     matched = _core.KnownEntries(before, entries)
@@ -117,7 +121,8 @@ def find_known_candidates(plan: RunPlan, store: SearchStore, results: KnownResul
         ordinals = matched.ordinals(each.numbers)
         if ordinals is not None:
             found[query] = ordinals
-    return KnownSearch(plan, search, queries, entries, found, min(each.depth for each in kept.values()), new)
+    seals = {query: kept[query].seal for query in found}
+    return KnownSearch(plan, search, queries, entries, found, seals, min(each.depth for each in kept.values()), new)
 
 
 def describe_unknown_search(plan: RunPlan) -> KnownSearch:
@@ -130,7 +135,7 @@ def describe_unknown_search(plan: RunPlan) -> KnownSearch:
     plan = msgspec.structs.replace(plan, use=msgspec.structs.replace(plan.use, fragmented=None))
     plan = _cut_database(plan)
     queries = digest_queries(plan.command.resolved_command.cwd / plan.use.inputs[0].path, plan.use.inputs[0])
-    return KnownSearch(plan, _describe_search(plan), queries, b"", {}, 0.0, ())
+    return KnownSearch(plan, _describe_search(plan), queries, b"", {}, {}, math.inf, ())
 
 
 def _cut_database(plan: RunPlan) -> RunPlan:
@@ -164,7 +169,8 @@ def plan_known_search(known: KnownSearch, *, has_known: bool) -> RunPlan:
     """
     plan = known.plan
     adapter = find_reusing_adapter(plan)
-    use = adapter.plan_reuse(plan.use, plan.command.resolved_command, known.new if has_known else None)
+    new, depth = (known.new, known.depth) if has_known else (None, math.inf)
+    use = adapter.plan_reuse(plan.use, plan.command.resolved_command, new, depth)
     return msgspec.structs.replace(plan, use=use)
 
 
@@ -227,13 +233,16 @@ def describe_reuse(known: KnownSearch, n_searched: int, n_known: int) -> str:
     )
 
 
-def keep_found_candidates(plan: RunPlan, known: KnownSearch, store: SearchStore) -> bool:
-    """Keep the candidates of all queries that the run has searched; return False, and keep none, if kept ones lack some.
+def keep_found_candidates(plan: RunPlan, known: KnownSearch, store: SearchStore) -> bytes:
+    """Keep the candidates of all queries that the run has searched, unless kept ones lack some; return the seal of such ones.
 
     Raises:
         CorruptError: The store, or a journal, is damaged.
         OSError: The store cannot be written.
     """
+    depth = read_searched_depth(plan)
+    if not depth:
+        return b""  # an earlier start, without the store, has begun the run
     entries = _core.sort_digests(known.entries)
     numbered = _core.KnownEntries(entries, known.entries)
     found: dict[bytes, Sequence[int]] = {}
@@ -241,26 +250,34 @@ def keep_found_candidates(plan: RunPlan, known: KnownSearch, store: SearchStore)
         numbers = numbered.numbers(ordinals)
         if numbers is not None:
             found[query] = numbers
-    if _has_lost_candidates(known, found, numbered):
-        return False
+    if depth <= known.depth and (query := _find_lost_candidates(known, found, numbered)):
+        return known.seals[query]
     if not store.read_only:
-        store.keep_candidates(known.search.key, entries, known.search.reached_depth, found)
-    return True
+        store.keep_candidates(known.search.key, entries, depth, found)
+    return b""
 
 
-def _has_lost_candidates(
+def read_searched_depth(plan: RunPlan) -> float:
+    """Return the depth down to which a run is searched, as the start has planned it that began the run."""
+    return get_depth(RunDir(plan.run_dir).read_manifest().use)
+
+
+def get_depth(use: ToolUse) -> float:
+    """Return the depth down to which the database is searched for candidates that are kept; 0: none are."""
+    return use.fragmented.depth if use.fragmented else 0.0
+
+
+def _find_lost_candidates(
     known: KnownSearch, found: Mapping[bytes, Sequence[int]], numbered: _core.KnownEntries
-) -> bool:
-    """Tell whether what was kept lacks old entries that the run has found, for the queries that it searched again."""
-    if known.search.reached_depth > known.depth:
-        return False  # this search may have found more
+) -> bytes:
+    """Return a query of which what was kept lacks old entries that the run has found; empty: there is none."""
     edges = list(chain.from_iterable(known.new))
     for query, kept in known.kept.items():
         ordinals = numbered.ordinals(found.get(query, ())) or ()
         # Behind an odd number of edges an entry is within a range of new ones.
         if {entry for entry in ordinals if bisect_right(edges, entry) % 2 == 0} - set(kept):
-            return True
-    return False
+            return query
+    return b""
 
 
 def read_found_candidates(plan: RunPlan, known: KnownSearch) -> Iterator[tuple[bytes, Sequence[int]]]:

@@ -140,7 +140,7 @@ def _refuse_unknown_content(plan: RunPlan) -> None:
 def _digest_computation(plan: RunPlan, around: Sequence[bytes], store: SearchStore) -> str:
     """Digest all that the result of a batch depends on, other than its records."""
     use, command = plan.use, plan.command
-    cache, save = store.folder / "databases", not store.read_only
+    cache, save = store.digests, store.saves_digests
     prints = {name: text for name, text in plan.fingerprints.items() if not name.startswith(("input ", "database "))}
     prints[f"program {command.exe}"] = f"{use.version}; {digest_files([command.exe], cache, save=save)}"
     files = [command.cwd / path for path in use.databases]

@@ -1,8 +1,8 @@
 """The store of searches: a folder with one database of SQLite and the entries of databases that were searched.
 
 A row of candidates has those of one query in one set of entries, as numbers among the sorted digests of the set, with
-the depth down to which they are all there. A row of results has what a tool wrote for one batch of records. Each row and
-each set has a checksum: what is damaged counts as unknown.
+the depth down to which they are all there. A row of results has what a tool wrote for one batch of records. Each row has a
+seal (``store_seals``) and each set a checksum: what is damaged counts as unknown.
 Several runs may read and write at the same time; a run that is killed leaves the store as it was before.
 """
 
@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import sqlite3
+import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from urllib.parse import quote
 
 from millrace.core.errors import CorruptError, RefusedError
 from millrace.extensions.pack.hits import decode_numbers, encode_numbers
+from millrace.extensions.reuse.store_seals import ChecksumSeal, RowSeal
 from millrace.host import permissions
 from millrace.host.permissions import replace_file
 
@@ -69,6 +71,7 @@ class KeptCandidates(NamedTuple):
     #: Numbers among the sorted digests of that set, ascending.
     numbers: tuple[int, ...]
     depth: float
+    seal: bytes
 
 
 class KeptResult(NamedTuple):
@@ -82,6 +85,8 @@ class KeptResult(NamedTuple):
     blocks: bytes
 
 
+_CHECKSUM = ChecksumSeal()
+
 #: Name of the file with the tables.
 FILE_NAME = "candidates.sqlite"
 
@@ -91,6 +96,7 @@ class SearchStore:
 
     Args:
         read_only: Write nothing; the store must be there.
+        seal: Of the rows; if it is shared, other users may write the store.
 
     Raises:
         RefusedError: Another user may have written into it, or it is no store.
@@ -98,23 +104,49 @@ class SearchStore:
         OSError: It cannot be made, or is not there.
     """
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
-        self.folder, self.read_only = folder, read_only
+    def __init__(self, folder: Path, *, read_only: bool = False, seal: RowSeal = _CHECKSUM) -> None:
+        self.folder, self.read_only, self.seal = folder, read_only, seal
         self._sets, self._file = folder / "entries", folder / FILE_NAME
         if not read_only:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folder(folder)
         for each in (folder.parent, folder):
-            if why := permissions.find_ownership_problem(each):
+            why = permissions.find_ownership_problem(each)
+            if why and not (seal.is_shared and why == permissions.OF_ANOTHER):
                 raise RefusedError(f"{each}: {why}", "name a store of your own")
+        for each in (folder, self._sets, self._file) if seal.is_shared else ():
+            if each.is_symlink():  # to where a member could have another one write
+                raise RefusedError(f"{each}: is a link", "remove it, or name another store")
         with self._connect() as tables:
             version = tables.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, VERSION):
                 raise RefusedError(f"{self._file}: is of another release (version {version})", "name another store")
             if read_only:
                 return
-            self._sets.mkdir(mode=0o700, exist_ok=True)
+            if not self._sets.exists():
+                self._make_folder(self._sets)
             tables.executescript(_TABLES)
             tables.execute(f"PRAGMA user_version = {VERSION}")
+        if seal.is_shared and self._file.stat().st_uid == os.geteuid():
+            self._file.chmod(0o660)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder, which the group of the store can write if it is shared."""
+        if folder.exists():
+            return
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.seal.is_shared:
+            folder.chmod(stat.S_IMODE(self.folder.parent.stat().st_mode) & 0o7770)
+
+    @property
+    def digests(self) -> Path:
+        """Folder of the digests of files that were read: never in a store that others can write."""
+        cache = permissions.find_cache_folder(os.environ) if self.seal.is_shared else None
+        return cache / "store-digests" if cache else self.folder / "databases"
+
+    @property
+    def saves_digests(self) -> bool:
+        """Whether new digests are written there."""
+        return self.seal.is_shared or not self.read_only
 
     @staticmethod
     def is_there(folder: Path) -> bool:
@@ -150,7 +182,7 @@ class SearchStore:
                     f"SELECT query, entries, depth, found, checksum FROM candidates WHERE search = ? AND depth >= ? AND query IN ({marks})",
                     (row[0], depth, *part),
                 )
-                found |= _decode_rows(key, rows)
+                found |= _decode_rows(key, rows, self.seal)
             counted = Counter(each.entries for each in found.values())
             if not counted:
                 return {}
@@ -182,12 +214,12 @@ class SearchStore:
         """
         name = name_entries(entries)
         if not (self._sets / name.hex()).exists():
-            replace_file(self._sets / name.hex(), entries, 0o600)
+            replace_file(self._sets / name.hex(), entries, 0o640 if self.seal.is_shared else 0o600)
         with self._connect() as tables:
             search, now = _add_search(tables, key), time.time()
             tables.executemany(
                 "INSERT OR REPLACE INTO candidates VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((search, query, name, depth, (packed := _encode_steps(numbers)), _compute_checksum(key, query, name, depth, packed), now)
+                ((search, query, name, depth, (packed := _encode_steps(numbers)), self.seal.make(format_candidates(key, query, name, depth, packed)), now)
                  for query, numbers in found.items()),
             )  # fmt: skip
 
@@ -195,10 +227,14 @@ class SearchStore:
         """List the batches whose results are kept: digest of the first record, number of records, and digest of all."""
         with self._connect() as tables:
             rows = tables.execute(
-                "SELECT first, records, content FROM results WHERE search = (SELECT id FROM search WHERE key = ?)",
+                "SELECT first, records, content, checksum FROM results WHERE search = (SELECT id FROM search WHERE key = ?)",
                 (key,),
             )
-            return [row for row in rows if tuple(map(type, row)) == (bytes, int, bytes)]
+            return [
+                row[:3]
+                for row in rows
+                if tuple(map(type, row)) == (bytes, int, bytes, bytes) and self.seal.is_read(row[3])
+            ]
 
     def recall_results(self, key: str, contents: Iterable[bytes]) -> Iterator[KeptResult | None]:
         """Yield the results of batches by the digests of all their records; None: it is damaged, or gone."""
@@ -211,7 +247,7 @@ class SearchStore:
                     (key, content),
                 ).fetchone()
                 kept = _decode_result(content, row[:3]) if row else None
-                if not kept or row[3] != _digest_result(key, kept):
+                if not kept or not self.seal.is_valid(_format_result(key, kept), row[3]):
                     yield None
                     continue
                 yield kept
@@ -225,18 +261,23 @@ class SearchStore:
             search, now = _add_search(tables, key), time.time()
             tables.executemany(
                 "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((search, *each, _digest_result(key, each), now) for each in kept),
+                ((search, *each, self.seal.make(_format_result(key, each)), now) for each in kept),
             )
 
-    def forget_search(self, key: str) -> int:
+    def forget_search(self, key: str, seal: bytes = b"") -> int:
         """Drop all that is kept of a search, as it cannot be relied on; return the number of queries, or batches.
 
         All results go, too: some may have been computed from it.
+
+        Args:
+            seal: What the seals of an owner begin with, whose candidates of other searches go, too; empty: there is one owner.
         """
         with self._connect() as tables:
             mine = "WHERE search = (SELECT id FROM search WHERE key = ?)"
             (n_results,) = tables.execute(f"SELECT count(*) FROM results {mine}", (key,)).fetchone()
             n_queries = tables.execute(f"DELETE FROM candidates {mine}", (key,)).rowcount
+            if seal:
+                tables.execute("DELETE FROM candidates WHERE substr(checksum, 1, ?) = ?", (len(seal), seal))
             tables.execute("DELETE FROM results")
         return int(n_results) + n_queries
 
@@ -255,12 +296,12 @@ class SearchStore:
             for key, *row in tables.execute(
                 "SELECT key, query, entries, depth, found, candidates.checksum FROM candidates JOIN search ON id = search"
             ):
-                yield bool(_decode_rows(str(key), [row]))
+                yield bool(_decode_rows(str(key), [row], self.seal))
             for key, content, first, n_records, blocks, checksum in tables.execute(
                 "SELECT key, content, first, records, blocks, results.checksum FROM results JOIN search ON id = search"
             ):
                 kept = _decode_result(content, (first, n_records, blocks))
-                yield kept is not None and checksum == _digest_result(str(key), kept)
+                yield kept is not None and self.seal.is_valid(_format_result(str(key), kept), checksum)
 
     def list_sets(self) -> list[bytes]:
         """List the names of the sets of entries."""
@@ -311,16 +352,16 @@ def name_entries(sorted_digests: bytes) -> bytes:
     return hashlib.sha256(sorted_digests).digest()[:16]
 
 
-def _decode_rows(key: str, rows: Iterable[Sequence[object]]) -> dict[bytes, KeptCandidates]:
+def _decode_rows(key: str, rows: Iterable[Sequence[object]], seal: RowSeal) -> dict[bytes, KeptCandidates]:
     """Decode rows, without those that are damaged."""
     found: dict[bytes, KeptCandidates] = {}
     for query, entries, depth, packed, checksum in rows:
         if not (
             isinstance(query, bytes) and isinstance(entries, bytes) and isinstance(packed, bytes) and isinstance(depth, float)
-            and checksum == _compute_checksum(key, query, entries, depth, packed)
+            and isinstance(checksum, bytes) and seal.is_valid(format_candidates(key, query, entries, depth, packed), checksum)
         ):  # fmt: skip
             continue
-        found[query] = KeptCandidates(entries, _decode_steps(packed), depth)
+        found[query] = KeptCandidates(entries, _decode_steps(packed), depth, checksum)
     return found
 
 
@@ -331,14 +372,14 @@ def _decode_result(content: object, row: Sequence[object]) -> KeptResult | None:
     return KeptResult(content, *row)  # type: ignore[arg-type]
 
 
-def _compute_checksum(key: str, query: bytes, entries: bytes, depth: float, packed: bytes) -> bytes:
-    text = b"\0".join((key.encode(), query.hex().encode(), entries.hex().encode(), repr(depth).encode(), packed))
-    return hashlib.sha256(text).digest()[:8]
+def format_candidates(key: str, query: bytes, entries: bytes, depth: float, packed: bytes) -> bytes:
+    """Return the content of a row of candidates as the text that is sealed."""
+    return b"\0".join((key.encode(), query.hex().encode(), entries.hex().encode(), repr(depth).encode(), packed))
 
 
-def _digest_result(key: str, kept: KeptResult) -> bytes:
+def _format_result(key: str, kept: KeptResult) -> bytes:
     text = b"\0".join((key.encode(), kept.content.hex().encode(), kept.first.hex().encode(), b"%d" % kept.n_records))
-    return hashlib.sha256(text + b"\0" + kept.blocks).digest()[:16]
+    return text + b"\0" + kept.blocks
 
 
 def _encode_steps(numbers: Sequence[int]) -> bytes:

@@ -103,10 +103,15 @@ def _get_cached_digests(
     if before and place.exists():
         content = place.read_bytes()
         digests, check = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
-        if digest_sequence(digests) == check:
+        if _compute_checksum(name, digests) == check:
             return digests
     digests, is_unchanged = read_unchanged(before, read)
     if save and is_unchanged:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(place, digests + digest_sequence(digests), 0o600)
+        replace_file(place, digests + _compute_checksum(name, digests), 0o600)
     return digests
+
+
+def _compute_checksum(name: str, digests: bytes) -> bytes:
+    """Compute the checksum of a file of digests; with its name, as it may be a copy of another."""
+    return hashlib.sha256(name.encode() + digests).digest()[:DIGEST_BYTES]

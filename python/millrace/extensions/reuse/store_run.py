@@ -24,6 +24,7 @@ from millrace.extensions.reuse import equal_queries, known_candidates, known_res
 from millrace.extensions.reuse.known_candidates import KnownSearch
 from millrace.extensions.reuse.known_results import KnownBatch, KnownResults
 from millrace.extensions.reuse.search_store import DEFAULT_MAX_BYTES, SearchStore
+from millrace.extensions.reuse.store_seals import find_seal
 from millrace.planning.run_dir_access import compute_run_dir_mode
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir import ownership
@@ -57,7 +58,7 @@ def run_with_store(
         MillraceError: The run was not completed, or what the store has is wrong, and is dropped then.
     """
     try:
-        store = SearchStore(folder, read_only=not os.access(_find_existing_folder(folder), os.W_OK))
+        store = open_store(folder)
         job = msgspec.structs.replace(plan.job, keep_run_dir=True)
         known = _find_known_work(msgspec.structs.replace(plan, job=job), store)
         known = _begin_with_known(known, store, say)
@@ -76,9 +77,16 @@ def run_with_store(
     return finished
 
 
-def _find_existing_folder(folder: Path) -> Path:
-    """Return the store in ``folder``, or the next folder above that exists."""
-    return next(each for each in (folder, *folder.parents) if each.exists())
+def open_store(folder: Path, *, read_only: bool = False) -> SearchStore:
+    """Open the store in ``folder``, which is made if it is missing; it is only read if it cannot be written.
+
+    Raises:
+        MillraceError: It cannot be used.
+        OSError: It cannot be made, or is not there.
+    """
+    seal = find_seal(folder.parent, os.environ)
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    return SearchStore(folder, read_only=read_only or not (seal.can_make and os.access(there, os.W_OK)), seal=seal)
 
 
 def describe_store(plan: RunPlan, folder: Path) -> str:
@@ -86,7 +94,7 @@ def describe_store(plan: RunPlan, folder: Path) -> str:
     if not SearchStore.is_there(folder):
         return f"store: {folder} is made, and knows nothing yet"
     try:
-        known = _find_known_work(plan, SearchStore(folder, read_only=True))
+        known = _find_known_work(plan, open_store(folder, read_only=True))
     except (NotPackableError, CorruptError, OSError) as error:
         return f"store: not used: {error}"
     kept = known.search.kept if known.search else {}
@@ -128,15 +136,18 @@ def _forget_used_results(known: KnownWork, store: SearchStore, say: Callable[[st
             )
 
 
-def _refuse_wrong_copy(store: SearchStore) -> None:
+def _refuse_wrong_copy(store: SearchStore, of_owner: str) -> None:
     """Refuse a store that lacks candidates and cannot be written.
+
+    Args:
+        of_owner: `` of NAME``, where it has several owners.
 
     Raises:
         CorruptError: It is such a store.
     """
     if store.read_only:
         raise CorruptError(
-            f"{store.folder}: candidates of a query are missing, so the output may lack hits; the store cannot be written, so it still has what is wrong",
+            f"{store.folder}: candidates{of_owner} of a query are missing, so the output may lack hits; the store cannot be written, so it still has what is wrong",
             "the same command without --store computes the output",
         )
 
@@ -217,19 +228,22 @@ def _keep_found_work(known: KnownWork, store: SearchStore, say: Callable[[str], 
     plan, results, search, _ = known
     try:
         tasks = known_results.list_committed_results(plan)
-        are_missing = search is not None and not known_candidates.keep_found_candidates(plan, search, store)
-        if not are_missing and not store.read_only:
+        seal = known_candidates.keep_found_candidates(plan, search, store) if search else b""
+        if not seal and not store.read_only:
             if results:
                 known_results.keep_found_results(results, tasks, store)
             store.evict(DEFAULT_MAX_BYTES)
     except (CorruptError, OSError) as error:
         say(f"store: what was found could not be kept: {error}")
         return
-    if search and are_missing:
+    if search and seal:
         ownership.remove_run_directory(RunDir(plan.run_dir))
-        _refuse_wrong_copy(store)
-        n = format_count(store.forget_search(search.search.key), "query")
+        owner, name = store.seal.find_owner(seal)
+        _refuse_wrong_copy(store, f" of {name}" if name else "")
+        n = format_count(store.forget_search(search.search.key, owner), "query")
+        of_owner = f", all candidates of {name}" if name else ""
         raise CorruptError(
-            f"{store.folder}: candidates of a query are missing, so the output may lack hits; what the store had of this search, of {n}, and all results in it, are dropped",
-            "the same command computes the output again, without it",
+            f"{store.folder}: candidates of a query are missing, so the output may lack hits; what the store had of this search, of {n}{of_owner}, and all results in it, are dropped",
+            "the same command computes the output again, without it"
+            + (f"; {name} is in your list of owners" if name else ""),
         )
