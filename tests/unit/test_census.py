@@ -17,7 +17,7 @@ from millrace.adapters.registry import find_adapter
 from millrace.core.tool_use import UserCommand
 
 #: Programs with a result.
-MIN_PROGRAMS = 390
+MIN_PROGRAMS = 400
 
 
 def list_results() -> list[tuple[CensusCommand, CommandResult]]:
