@@ -145,7 +145,11 @@ class CommandMeasurement:
     def _read_outputs(self, stdout: bytes) -> Outputs:
         files = (path for path in self.folder.glob("out*") if path.is_file())
         below = (path for path in self.folder.glob("out/**/*") if path.is_file())
-        return {"": stdout} | {str(path.relative_to(self.folder)): path.read_bytes() for path in (*files, *below)}
+        outputs = {"": stdout} | {str(path.relative_to(self.folder)): path.read_bytes() for path in (*files, *below)}
+        if not self.command.ignore:
+            return outputs
+        pattern = re.compile(self.command.ignore.encode(), re.MULTILINE)
+        return {name: pattern.sub(b"", text) for name, text in outputs.items()}
 
     # Pieces
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from census.measurement import CommandResult
-from census.result_files import FileResults, read_all_results
+from census.result_files import FileResults, read_all_results, replace_file
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "tools" / "census.md"
 
@@ -36,7 +36,7 @@ Commands are left out as long as their result is not the one that their file exp
 
 def write_page() -> None:
     """Write ``docs/tools/census.md``."""
-    PAGE.write_text(format_page(read_all_results()))
+    replace_file(PAGE, format_page(read_all_results()).encode())
 
 
 def format_page(results: dict[str, FileResults]) -> str:

@@ -31,6 +31,8 @@ class CensusCommand(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     format: str = ""
     #: Further options of ``millrace run``.
     options: str = ""
+    #: Pattern of lines that two equal runs write otherwise, such as times; they are not compared.
+    ignore: str = ""
     #: Why it is refused although pieces gave the same bytes, or what else a reader must know.
     note: str = ""
 

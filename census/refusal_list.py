@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from census.program_files import list_names, read_census_file
-from census.result_files import read_all_results
+from census.result_files import read_all_results, replace_file
 
 #: Read by ``millrace.adapters.known_refusals``.
 LIST = Path(__file__).resolve().parent.parent / "python" / "millrace" / "adapters" / "census.tsv"
@@ -13,7 +13,7 @@ LIST = Path(__file__).resolve().parent.parent / "python" / "millrace" / "adapter
 
 def write_refusal_list() -> None:
     """Write the list of all files of programs."""
-    LIST.write_text(format_refusal_list())
+    replace_file(LIST, format_refusal_list().encode())
 
 
 def format_refusal_list() -> str:

@@ -345,7 +345,7 @@ RULES: dict[str, tuple[CallRule, ...]] = {
     **dict.fromkeys(
         ("vsearch", "usearch"),
         (
-            CallRule(_CLUSTERS, _OWN_THREADS, has_pattern(r"^--?(cluster|derep|sortby|shuffle|fastx_uniques|unoise|uchime|subsample|fastx_subsample|allpairs)")),
+            CallRule(_CLUSTERS, _OWN_THREADS, has_pattern(r"^--?(cluster|derep|sortby|shuffle|fastx_uniques|unoise|uchime[23]?_denovo|subsample|fastx_subsample|allpairs)")),
             CallRule(
                 "with several threads, as it does by itself, writes queries in the order in which they are done",
                 "add --threads 1, in the serial run too; millrace fills the cores by itself",
