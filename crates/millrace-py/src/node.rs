@@ -358,7 +358,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], view=None, still_seconds=None, records=None, counts_calls=false))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], view=None, still_seconds=None, records=None, counts_calls=false, reread_suffix=vec![]))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -383,6 +383,7 @@ impl Pool {
         still_seconds: Option<f64>,
         records: Option<(String, String, String)>,
         counts_calls: bool,
+        reread_suffix: Vec<u8>,
     ) -> PyResult<Self> {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
@@ -407,6 +408,7 @@ impl Pool {
             still_limit: duration(still_seconds)?,
             substitutions,
             counts_calls,
+            reread_suffix,
             records: records.map(lengths_of).transpose()?,
         };
         let pool = slot::Pool::new(&settings, sink.clone()).map_err(io_error)?;

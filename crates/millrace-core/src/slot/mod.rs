@@ -25,6 +25,7 @@ mod place;
 mod pool;
 mod preloaded;
 mod private;
+mod reread;
 mod rights;
 mod run;
 mod running_time;
