@@ -769,7 +769,7 @@ class Pool:
         still_seconds: float | None = None,
         records: tuple[str, str, str] | None = None,
         counts_calls: bool = False,
-        reread_suffix: bytes = b"",
+        reread_suffix: bytes = ...,
     ) -> Self:
         """Make the slots.
 
@@ -875,6 +875,12 @@ def user_namespace() -> int:
 
     Raises:
         OSError: This user may not have one.
+    """
+
+def can_reread(exe: str | PathLike[str]) -> bool:
+    """Tell whether the library of ``Pool``'s ``reread_suffix`` can be preloaded into a program.
+
+    Not so are static programs, those with another C library than this process, and scripts.
     """
 
 def sweep(root: str | PathLike[str], token: str) -> None:

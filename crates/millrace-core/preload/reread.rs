@@ -42,6 +42,8 @@ const STATX: c_long = if cfg!(target_arch = "x86_64") { 332 } else { 291 };
 const PRLIMIT: c_long = if cfg!(target_arch = "x86_64") { 302 } else { 261 };
 const AT_FDCWD: c_int = -100;
 const AT_EMPTY_PATH: c_int = 0x1000;
+/// Shared storage is asked, as it is when a file is opened.
+const AT_STATX_FORCE_SYNC: c_int = 0x2000;
 const STATX_BASIC_STATS: c_int = 0x7ff;
 const S_IFMT: u64 = 0o170_000;
 const S_IFREG: u64 = 0o100_000;
@@ -112,7 +114,7 @@ unsafe fn open(path: Text, mode: Text, real: Open) -> Stream {
         }
         if STATE.compare_exchange(CLOSED, CHANGING, AcqRel, Relaxed).is_ok() {
             let stream = STREAM.load(Acquire);
-            if identify(AT_FDCWD, path, 0).is_some_and(|found| is_known(&found)) {
+            if identify(AT_FDCWD, path, AT_STATX_FORCE_SYNC).is_some_and(|found| is_known(&found)) {
                 rewind(stream);
                 STATE.store(IN_USE, Release);
                 return stream;

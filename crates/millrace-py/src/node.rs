@@ -600,6 +600,12 @@ fn sweep(py: Python<'_>, root: PathBuf, token: &str) {
     py.detach(|| slot::sweep(&root, token));
 }
 
+/// Whether the library that keeps a file open can be preloaded into a program.
+#[pyfunction]
+fn can_reread(exe: PathBuf) -> bool {
+    slot::can_reread(&exe)
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Pool>()?;
     module.add_class::<PoolEvent>()?;
@@ -608,6 +614,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<SlotPlacement>()?;
     module.add_class::<OutputPlace>()?;
     module.add_class::<Watchdog>()?;
+    module.add_function(wrap_pyfunction!(can_reread, module)?)?;
     module.add_function(wrap_pyfunction!(try_view, module)?)?;
     module.add_function(wrap_pyfunction!(user_namespace, module)?)?;
     module.add_function(wrap_pyfunction!(sweep, module)?)

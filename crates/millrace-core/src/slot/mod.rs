@@ -56,6 +56,7 @@ pub use links::Links;
 pub use memory::Counter;
 pub use outcome::{Failure, Outcome, Sink};
 pub use pool::{Event, Pool, Settings};
+pub use reread::can_reread;
 pub use spawn::{Ending, Usage};
 pub use task::{Collect, Output, OwnFolder, Pack, Placement, Task};
 pub use trial::try_view;

@@ -1,6 +1,6 @@
 //! Libraries that are preloaded into tools: where they are, for which tools, and the environment that names them.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -59,10 +59,10 @@ fn is_executable(path: &Path) -> io::Result<bool> {
 
 /// Whether the program `exe` is loaded as we are, so that it has the C library that our libraries were linked for.
 /// Not so are programs that are linked statically or to another C library, and scripts.
-pub(super) fn is_loaded_alike(exe: &CStr) -> bool {
+pub(super) fn is_loaded_alike(exe: &Path) -> bool {
     let of = |path: &Path| File::open(path).and_then(|file| loader(&file)).ok().flatten();
     let own = of(Path::new("/proc/self/exe"));
-    own.is_some() && own == of(Path::new(OsStr::from_bytes(exe.to_bytes())))
+    own.is_some() && own == of(exe)
 }
 
 /// The program that loads an executable in the format ELF (64 bits, low bytes first), links resolved.

@@ -1,6 +1,6 @@
 //! Tools that read a file again for each record: a library keeps it open and mapped for them (`preload/reread.rs`).
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,18 @@ use super::preloaded;
 /// The library that is preloaded; empty where there is none.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/reread.so"));
 
+/// Whether the library can be preloaded into the program `exe`.
+#[must_use]
+pub fn can_reread(exe: &Path) -> bool {
+    !LIBRARY.is_empty() && preloaded::is_loaded_alike(exe)
+}
+
 /// Puts the library into `folder` for the tool `exe`; None: the tool reads the file as it does by itself.
 pub(super) fn place_library(folder: &Path, exe: &CStr) -> Option<PathBuf> {
-    let is_possible = !LIBRARY.is_empty() && preloaded::is_loaded_alike(exe);
+    let path = |text| Path::new(OsStr::from_bytes(text));
+    // These bytes separate the names in LD_PRELOAD.
+    let is_nameable = !folder.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte));
+    let is_possible = is_nameable && can_reread(path(exe.to_bytes()));
     is_possible.then(|| preloaded::place(folder, "reread.so", LIBRARY).ok().flatten())?
 }
 
@@ -114,5 +123,8 @@ mod tests {
         fs::write(&script, "#!/bin/sh\n").unwrap();
         assert_eq!(place_library(folder.path(), &CString::new(script.as_os_str().as_bytes()).unwrap()), None);
         assert_eq!(place_library(folder.path(), c"/nowhere/tool"), None);
+        let unnameable = folder.path().join("a b");
+        fs::create_dir(&unnameable).unwrap();
+        assert_eq!(place_library(&unnameable, c"/bin/sh"), None);
     }
 }
