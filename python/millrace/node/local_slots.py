@@ -120,6 +120,7 @@ class LocalSlots:
             view=shown.opened.core if shown.opened else None,
             records=(use.inputs[0].format, use.served.record_start, use.served.record_end) if use.served else None,
             counts_calls=profile_io == "files",
+            reread_suffix=_choose_reread_suffix(use, cwd, slots).encode(),
         )  # fmt: skip
         shown.close()  # the pool has copies
         if mounted:
@@ -276,6 +277,19 @@ class LocalSlots:
     def build_argv(self, batch: SpooledBatch) -> list[bytes]:
         """Return the tool's arguments for ``batch``; ``mirror_layout.SLOT_MARK`` in them stands for the slot."""
         return self._executions.build_argv(batch)
+
+
+def _choose_reread_suffix(use: ToolUse, cwd: Path, slots: int) -> str:
+    """Return the suffix of the file that is kept open for the tool; empty: none.
+
+    Each process maps the whole file. The pages are those of the page cache, which all share, but batch systems may count
+    them for each process. A warm tool is not given the file: its forks open their files anew.
+    """
+    if not use.reread_suffix or use.warm:
+        return ""
+    files = [cwd / path for path in use.databases if path.name.endswith(use.reread_suffix)]
+    mapped_bytes = slots * sum(path.stat().st_size for path in files if path.is_file())
+    return use.reread_suffix if mapped_bytes <= memory_limits.read_usable_memory()[0] else ""
 
 
 def _find_program_path(exe: Path, typed: ArgumentToken, place: Path) -> str:
