@@ -32,7 +32,7 @@ ENVIRON = {**os.environ, "HMMER_NCPU": "0"}
 OUTPUTS = {"-o": "out.txt", "--tblout": "hits.tbl", "--domtblout": "domains.tbl", "--pfamtblout": "pfam.tbl"}
 TABLES = [word for pair in OUTPUTS.items() for word in pair]
 VOLATILE = re.compile(rb"(?m)^# (?:CPU time|Mc/sec|Date):?.*\n")
-NOTE = "p.hmm.h3f stays open from query to query"
+NOTE = "p.hmm.h3f stays open from record to record"
 #: Records that hmmscan reads in a way of its own.
 ODD = b">empty\n>one\nM\n>random\nMKVLAAGIVGLLLAQWERTYPSDFGHKLCVNM\n>stop\nMKV*LLA*\n>lower \xe9\r\nmkvlaagivgllla\r\n>unknown\nXXXXXXXXXXXX\n>" + b"n" * 300 + b"\nMKVUOBZJ\n"  # fmt: skip
 #: Copies of the queries in the long input, so that a task lasts.

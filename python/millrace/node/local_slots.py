@@ -35,7 +35,7 @@ from millrace.node.execution_builder import ExecutionBuilder, ToolExecution
 from millrace.node.slot_view import choose_view
 from millrace.node.task_slots import FAREWELL_SECONDS, SlotLender, SlotLimits
 from millrace.node.work_dir import WorkDir
-from millrace.planning import dependency_files
+from millrace.planning import dependency_files, kept_files
 
 #: Interval between checks while programs end, in seconds.
 POLL_INTERVAL_SECONDS = 0.1
@@ -120,7 +120,7 @@ class LocalSlots:
             view=shown.opened.core if shown.opened else None,
             records=(use.inputs[0].format, use.served.record_start, use.served.record_end) if use.served else None,
             counts_calls=profile_io == "files",
-            reread_suffix=_choose_reread_suffix(use, cwd, slots).encode(),
+            reread_suffix=use.reread_suffix.encode() if kept_files.list_kept_files(use, cwd, slots) else b"",
         )  # fmt: skip
         shown.close()  # the pool has copies
         if mounted:
@@ -277,19 +277,6 @@ class LocalSlots:
     def build_argv(self, batch: SpooledBatch) -> list[bytes]:
         """Return the tool's arguments for ``batch``; ``mirror_layout.SLOT_MARK`` in them stands for the slot."""
         return self._executions.build_argv(batch)
-
-
-def _choose_reread_suffix(use: ToolUse, cwd: Path, slots: int) -> str:
-    """Return the suffix of the file that is kept open for the tool; empty: none.
-
-    Each process maps the whole file. The pages are those of the page cache, which all share, but batch systems may count
-    them for each process. A warm tool is not given the file: its forks open their files anew.
-    """
-    if not use.reread_suffix or use.warm:
-        return ""
-    files = [cwd / path for path in use.databases if path.name.endswith(use.reread_suffix)]
-    mapped_bytes = slots * sum(path.stat().st_size for path in files if path.is_file())
-    return use.reread_suffix if mapped_bytes <= memory_limits.read_usable_memory()[0] else ""
 
 
 def _find_program_path(exe: Path, typed: ArgumentToken, place: Path) -> str:

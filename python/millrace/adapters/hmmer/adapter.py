@@ -84,8 +84,7 @@ class HmmerAdapter:
             argv[parsed.files[program.query]] = InputArg(index=0)
         argv[1:1] = added
         version = parse_version(help_page)
-        reread_suffix, kept = choose_reread_file(command, version, databases)
-        notes = list(filter(None, (note, kept)))
+        notes = [note] if note else []
         if added:
             notes.append(f"{' '.join(added)} added, so that no batch of queries is taken for an alignment")
         return ToolUse(
@@ -100,23 +99,17 @@ class HmmerAdapter:
             cost=CostHint(unit="residues" if query.format == "fasta" else "bytes", startup_seconds=0.002),
             version=version,
             tested=TESTED,
-            reread_suffix=reread_suffix,
+            reread_suffix=choose_reread_suffix(command, version, databases),
             notes=tuple(notes),
         )
 
 
-def choose_reread_file(command: UserCommand, version: str, databases: Sequence[Path]) -> tuple[str, str]:
-    """Choose whether the profiles that hmmscan reads again for each query are kept open for it.
-
-    Returns:
-        (suffix of the file, the reason in words); both are empty where it does not pay, or was not compared.
-    """
-    file = next((path for path in databases if path.suffix == REREAD_SUFFIX), None)
+def choose_reread_suffix(command: UserCommand, version: str, databases: Sequence[Path]) -> str:
+    """Return the suffix of the profiles that hmmscan reads again for each query; empty: it does not pay, or was not compared."""
+    file = next((command.cwd / path for path in databases if path.suffix == REREAD_SUFFIX), None)
     if command.tool != "hmmscan" or file is None or not any(tested in version.split() for tested in TESTED):
-        return "", ""
-    if (command.cwd / file).stat().st_size < MIN_REREAD_BYTES or not _core.can_reread(command.exe):
-        return "", ""
-    return REREAD_SUFFIX, f"{file.name} stays open from query to query: same output, less CPU"
+        return ""
+    return REREAD_SUFFIX if file.stat().st_size >= MIN_REREAD_BYTES and _core.can_reread(command.exe) else ""
 
 
 def choose_threads(
