@@ -3,8 +3,8 @@
  *     storage_link FOLDER BYTES_A_SECOND COUNTS -f MOUNTPOINT
  *
  * Every node has a mount of its own, so each has the whole rate, and what one has written is there for the others at
- * once, as with a parallel file system. COUNTS holds two 64-bit numbers: bytes
- * read and bytes written so far. Built against libfuse 3.
+ * once, as with a parallel file system. With STORAGE_LINK_FORGETS in the environment a file that is opened is read again, as with
+ * most file systems in user space. COUNTS holds two 64-bit numbers: bytes read and bytes written so far. Built against libfuse 3.
  */
 #define _GNU_SOURCE
 #define FUSE_USE_VERSION 31
@@ -48,7 +48,8 @@ static void carry(int way, size_t n) {
 static void *begin(struct fuse_conn_info *connection, struct fuse_config *config) {
     (void)connection;
     config->use_ino = 1; /* the same file has the same number on all nodes */
-    config->kernel_cache = 1; /* what a node has written itself it need not fetch; what others add makes it look anew */
+    /* What a node has written itself it need not fetch; what others add makes it look anew. */
+    config->kernel_cache = !getenv("STORAGE_LINK_FORGETS");
     config->entry_timeout = config->attr_timeout = config->negative_timeout = 0;
     return NULL;
 }

@@ -1,5 +1,6 @@
-//! Builds the libraries that are preloaded into tools: those that are to stay warm (`preload/warm.rs`), and those whose
-//! calls are counted (`preload/calls.rs`). They become a part of us.
+//! Builds the libraries that are preloaded into tools: those that are to stay warm (`preload/warm.rs`), those whose
+//! calls are counted (`preload/calls.rs`), and those that read a file again for each record (`preload/reread.rs`). They
+//! become a part of us.
 
 use std::env;
 use std::fs;
@@ -12,7 +13,7 @@ const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 fn main() {
     println!("cargo::rerun-if-changed=preload");
     println!("cargo::rerun-if-changed=build.rs");
-    for name in ["warm", "calls"] {
+    for name in ["warm", "calls", "reread"] {
         build(name);
     }
 }

@@ -769,6 +769,7 @@ class Pool:
         still_seconds: float | None = None,
         records: tuple[str, str, str] | None = None,
         counts_calls: bool = False,
+        reread_suffix: bytes = ...,
     ) -> Self:
         """Make the slots.
 
@@ -789,6 +790,8 @@ class Pool:
             records: (format, start, end) by which the records of standard input are told apart, which a program that stays
                 alive gets one by one; None: the tool is started for each task.
             counts_calls: Whether the calls of tools on each file are counted, by a library that is preloaded into them.
+            reread_suffix: Suffix of the file that the tool opens and reads again for each record; a library that is
+                preloaded into it keeps this file open. Empty: none. Not where calls are counted.
         """
     def submit(
         self,
@@ -872,6 +875,12 @@ def user_namespace() -> int:
 
     Raises:
         OSError: This user may not have one.
+    """
+
+def can_reread(exe: str | PathLike[str]) -> bool:
+    """Tell whether the library of ``Pool``'s ``reread_suffix`` can be preloaded into a program.
+
+    Not so are static programs, those with another C library than this process, and scripts.
     """
 
 def sweep(root: str | PathLike[str], token: str) -> None:

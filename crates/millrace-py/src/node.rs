@@ -358,7 +358,7 @@ impl Pool {
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], view=None, still_seconds=None, records=None, counts_calls=false))]
+    #[pyo3(signature = (journal, *, roots, directory, skeleton, exe, environ, nice, slot_mark, secret, substitutions, streams, records_said, failures_said, ok_statuses=vec![], namespaces=vec![], kills=None, links=vec![], ignored=vec![], view=None, still_seconds=None, records=None, counts_calls=false, reread_suffix=vec![]))]
     #[allow(clippy::too_many_arguments)] // a constructor by keyword; a struct would only say it twice
     fn new(
         journal: &Journal,
@@ -383,6 +383,7 @@ impl Pool {
         still_seconds: Option<f64>,
         records: Option<(String, String, String)>,
         counts_calls: bool,
+        reread_suffix: Vec<u8>,
     ) -> PyResult<Self> {
         // The caller's descriptors stay the caller's.
         let namespaces = namespaces.into_iter().map(copied).collect::<io::Result<Vec<_>>>().map_err(io_error)?;
@@ -407,6 +408,7 @@ impl Pool {
             still_limit: duration(still_seconds)?,
             substitutions,
             counts_calls,
+            reread_suffix,
             records: records.map(lengths_of).transpose()?,
         };
         let pool = slot::Pool::new(&settings, sink.clone()).map_err(io_error)?;
@@ -598,6 +600,12 @@ fn sweep(py: Python<'_>, root: PathBuf, token: &str) {
     py.detach(|| slot::sweep(&root, token));
 }
 
+/// Whether the library that keeps a file open can be preloaded into a program.
+#[pyfunction]
+fn can_reread(exe: PathBuf) -> bool {
+    slot::can_reread(&exe)
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Pool>()?;
     module.add_class::<PoolEvent>()?;
@@ -606,6 +614,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<SlotPlacement>()?;
     module.add_class::<OutputPlace>()?;
     module.add_class::<Watchdog>()?;
+    module.add_function(wrap_pyfunction!(can_reread, module)?)?;
     module.add_function(wrap_pyfunction!(try_view, module)?)?;
     module.add_function(wrap_pyfunction!(user_namespace, module)?)?;
     module.add_function(wrap_pyfunction!(sweep, module)?)

@@ -423,6 +423,9 @@ class ToolUse(FrozenValue, frozen=True):
     served: RecordProtocol | None = None
     #: Tasks may run in forks of a tool that waits before it first reads its input.
     warm: bool = False
+    #: Suffix of the file that the tool opens and reads again from its start for each record, which is kept open for it
+    #: where that is possible; empty: none.
+    reread_suffix: str = ""
     #: How the database is searched in fragments; None: it is searched as a whole.
     fragmented: FragmentPlan | None = None
     #: Decisions with their reason in words, for ``millrace plan``.

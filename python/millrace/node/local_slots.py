@@ -35,7 +35,7 @@ from millrace.node.execution_builder import ExecutionBuilder, ToolExecution
 from millrace.node.slot_view import choose_view
 from millrace.node.task_slots import FAREWELL_SECONDS, SlotLender, SlotLimits
 from millrace.node.work_dir import WorkDir
-from millrace.planning import dependency_files
+from millrace.planning import dependency_files, kept_files
 
 #: Interval between checks while programs end, in seconds.
 POLL_INTERVAL_SECONDS = 0.1
@@ -120,6 +120,7 @@ class LocalSlots:
             view=shown.opened.core if shown.opened else None,
             records=(use.inputs[0].format, use.served.record_start, use.served.record_end) if use.served else None,
             counts_calls=profile_io == "files",
+            reread_suffix=use.reread_suffix.encode() if kept_files.list_kept_files(use, cwd, slots) else b"",
         )  # fmt: skip
         shown.close()  # the pool has copies
         if mounted:

@@ -19,7 +19,14 @@ from millrace.core.job import JobSpec
 from millrace.core.text_format import format_count
 from millrace.core.tool_use import FrozenValue, RecordProtocol, RemoteFileView, ToolUse, UserCommand
 from millrace.host import core_allocation, permissions
-from millrace.planning import dependency_files, folder_view, input_sniffing, result_fingerprint, work_dir_location
+from millrace.planning import (
+    dependency_files,
+    folder_view,
+    input_sniffing,
+    kept_files,
+    result_fingerprint,
+    work_dir_location,
+)
 from millrace.planning.command_recognition import recognise_command
 from millrace.planning.file_checks import (
     can_bring_data,
@@ -213,6 +220,7 @@ def _make_plan(
         use = msgspec.structs.replace(use, cost=add_query_sizes(use.cost, queries))
     use, warm, cold = apply_warm_start(job, use)
     warnings = (*warnings, *filter(None, [cold]))
+    kept = "" if job.profile_io == "files" else kept_files.describe_kept_files(use, seen.cwd, slots)
     prints = result_fingerprint.fingerprint_run(job, use, seen)
     stored, unstored = locate_in_store(job, use, seen, prints)
     run_dir = run_history.choose_run_dir(job.run_dir, use, job.command, cwd, environ, stored)
@@ -226,7 +234,7 @@ def _make_plan(
     warnings = (*warnings, *filter(None, [unstored]))
     return RunPlan(
         job=job, command=command, use=use, slots=slots, run_dir=run_dir, work_place=work.path, fingerprints=prints, cost_key="" if use.warm else key,  # a warm start hides the cost of starts
-        notes=tuple(filter(None, (program_note, *use.notes, *warnings, why, describe_batch_size(job, use), describe_check(job, use), in_parts, warm, shown, whole, f"work directory: in {work.path}, {work.why}"))),
+        notes=tuple(filter(None, (program_note, *use.notes, *warnings, why, describe_batch_size(job, use), describe_check(job, use), in_parts, warm, kept, shown, whole, f"work directory: in {work.path}, {work.why}"))),
         warnings=warnings, view=shown,
         world=files,
     )  # fmt: skip

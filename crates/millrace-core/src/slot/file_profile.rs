@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -71,57 +71,27 @@ pub struct FileProfile {
     pub n_lost: u64,
 }
 
-/// The library, where tools find it.
-#[derive(Debug)]
-pub(super) struct Library(PathBuf);
-
-impl Library {
-    /// Puts it into a folder, from which programs must be allowed to be executed.
-    pub(super) fn place(folder: &Path) -> io::Result<Self> {
-        if LIBRARY.is_empty() {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "calls can be counted on Linux with glibc, on x86-64 and ARM64",
-            ));
-        }
-        let path = folder.join("calls.so");
-        fs_err::File::create(&path)?.write_all(LIBRARY)?;
-        if !is_executable(&path)? {
-            let words = format!(
-                "{}: nothing can be executed there (noexec), so calls cannot be counted; --work-dir names another folder",
-                folder.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, words));
-        }
-        Ok(Self(path))
+/// Puts the library into a folder, from which programs must be allowed to be executed.
+pub(super) fn place_library(folder: &Path) -> io::Result<PathBuf> {
+    if LIBRARY.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "calls can be counted on Linux with glibc, on x86-64 and ARM64",
+        ));
     }
-}
-
-/// Whether a file can be mapped as code.
-fn is_executable(path: &Path) -> io::Result<bool> {
-    let file = fs_err::File::open(path)?;
-    // SAFETY: a fresh mapping that nobody uses.
-    unsafe {
-        let at = libc::mmap(
-            std::ptr::null_mut(),
-            1,
-            libc::PROT_READ | libc::PROT_EXEC,
-            libc::MAP_PRIVATE,
-            file.as_raw_fd(),
-            0,
+    preloaded::place(folder, "calls.so", LIBRARY)?.ok_or_else(|| {
+        let words = format!(
+            "{}: nothing can be executed there (noexec), so calls cannot be counted; --work-dir names another folder",
+            folder.display()
         );
-        if at == libc::MAP_FAILED {
-            return Ok(false);
-        }
-        libc::munmap(at, 1);
-    }
-    Ok(true)
+        io::Error::new(io::ErrorKind::PermissionDenied, words)
+    })
 }
 
 /// The table that the processes of one slot share.
 #[derive(Debug)]
 pub(super) struct CallTable {
-    library: Arc<Library>,
+    library: Arc<PathBuf>,
     path: PathBuf,
     table: *mut Table,
 }
@@ -133,7 +103,7 @@ unsafe impl Sync for CallTable {}
 
 impl CallTable {
     /// Makes the table of the slot `root`, beside it.
-    pub(super) fn create(root: &Path, library: Arc<Library>) -> io::Result<Self> {
+    pub(super) fn create(root: &Path, library: Arc<PathBuf>) -> io::Result<Self> {
         let mut path = root.as_os_str().to_owned();
         path.push(".calls");
         let path = PathBuf::from(path);
@@ -154,7 +124,7 @@ impl CallTable {
     /// `environ` with the library and the table.
     pub(super) fn add_to(&self, environ: &[CString]) -> io::Result<Vec<CString>> {
         let told = [b"MILLRACE_CALLS=", self.path.as_os_str().as_bytes()].concat();
-        preloaded::environ(environ, self.library.0.as_os_str().as_bytes(), told)
+        preloaded::environ(environ, self.library.as_os_str().as_bytes(), told)
     }
 
     /// What was counted since the last time. `is_alone`: no process of the slot lives, so the table begins anew.

@@ -12,7 +12,7 @@ use super::area::Area;
 use super::control::Control;
 use super::descriptors;
 use super::family::{self, Family};
-use super::file_profile::{CallTable, Library};
+use super::file_profile::{self, CallTable};
 use super::lengths::Lengths;
 use super::links::{Links, Watch};
 use super::mark::Mark;
@@ -20,6 +20,7 @@ use super::memory::{Counter, Kills};
 use super::outcome::{Outcome, Sink};
 use super::place::Place;
 use super::private::Private;
+use super::reread;
 use super::task::Task;
 use super::text;
 use super::view::{OldNamespaces, View};
@@ -62,6 +63,9 @@ pub struct Settings {
     pub substitutions: Vec<(Vec<u8>, Vec<u8>)>,
     /// What tools do with each file is counted, by a library that is preloaded into them.
     pub counts_calls: bool,
+    /// Suffix of the file that the program opens and reads again for each record, which is kept open for it; empty: none.
+    /// Not where calls are counted.
+    pub reread_suffix: Vec<u8>,
     /// The program stays alive, and gets the records of its standard input one by one.
     pub records: Option<Arc<dyn Lengths>>,
 }
@@ -213,13 +217,13 @@ impl<R: Send + 'static> Pool<R> {
             closing: Condvar::new(),
         });
         let kills = Arc::new(Kills::new(settings.kills.as_ref()));
-        let library = settings.counts_calls.then(|| Library::place(base)).transpose()?.map(Arc::new);
+        let libraries = Libraries::place(settings, base)?;
         let mut pool = Self { shared, places: vec![], threads: vec![] };
         let (shared, family) = (pool.shared.clone(), Family::of(mark));
         pool.threads.push(std::thread::Builder::new().name("minder".into()).spawn(move || mind(&shared, &family))?);
         for slot in 0..settings.roots.len() {
             let (shared, sink) = (pool.shared.clone(), sink.clone());
-            let place = Arc::new(place(settings, slot, &shared, kills.clone(), library.clone())?);
+            let place = Arc::new(place(settings, slot, &shared, kills.clone(), &libraries)?);
             pool.places.push(place.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("slot {slot}"))
@@ -382,12 +386,29 @@ fn next<R>(slot: usize, ended: Option<(u64, Instant, Outcome<R>)>, shared: &Shar
     }
 }
 
+/// Libraries that are preloaded into the tools of all slots; at most one of them is there.
+#[derive(Default)]
+struct Libraries {
+    calls: Option<Arc<PathBuf>>,
+    reread: Option<PathBuf>,
+}
+
+impl Libraries {
+    fn place(settings: &Settings, folder: &Path) -> std::io::Result<Self> {
+        if settings.counts_calls {
+            return Ok(Self { calls: Some(Arc::new(file_profile::place_library(folder)?)), reread: None });
+        }
+        let is_wanted = !settings.reread_suffix.is_empty();
+        Ok(Self { calls: None, reread: is_wanted.then(|| reread::place_library(folder, &settings.exe)).flatten() })
+    }
+}
+
 fn place<R>(
     settings: &Settings,
     slot: usize,
     shared: &Shared<R>,
     kills: Arc<Kills>,
-    library: Option<Arc<Library>>,
+    libraries: &Libraries,
 ) -> std::io::Result<Place> {
     use std::os::unix::ffi::OsStrExt;
     let root = &settings.roots[slot];
@@ -399,10 +420,15 @@ fn place<R>(
     if let Some(view) = &view {
         view.refresh(root)?;
     }
-    let environ =
+    let mut environ =
         settings.environ.iter().map(|entry| in_slot(entry)).map(CString::new).collect::<Result<Vec<_>, _>>()?;
-    let table = library.map(|library| CallTable::create(root, library)).transpose()?;
-    let environ = table.as_ref().map_or_else(|| Ok(environ.clone()), |table| table.add_to(&environ))?;
+    let table = libraries.calls.clone().map(|library| CallTable::create(root, library)).transpose()?;
+    if let Some(table) = &table {
+        environ = table.add_to(&environ)?;
+    }
+    if let Some(library) = &libraries.reread {
+        environ = reread::environ(&environ, library, &settings.reread_suffix)?;
+    }
     Ok(Place {
         directory: CString::new(root.join(&settings.directory).as_os_str().as_bytes())?,
         root: root.clone(),

@@ -71,6 +71,7 @@ impl Bench {
             still_limit: None,
             substitutions: vec![(b"\0slot\0/cwd".to_vec(), b"/home/me".to_vec())],
             counts_calls: false,
+            reread_suffix: vec![],
             records: None,
         };
         Self { folder, settings }

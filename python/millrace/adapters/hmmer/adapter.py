@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from millrace import _core
 from millrace.adapters.adapter_base import FileNamePatterns, match_with_suffixes
 from millrace.adapters.hmmer.command_line import (
     PROGRAMS,
@@ -34,6 +35,15 @@ from millrace.core.tool_use import STANDSTILL_SECONDS, ArgumentToken, CostHint, 
 
 #: Programs that search sequences; a node may hold only pieces of the sequence file.
 SEARCHED_IN_PIECES = ("hmmsearch", "phmmer")
+
+#: Versions with which the adapter's rules were compared with serial runs.
+TESTED = ("3.3.2", "3.4")
+
+#: The pressed file that hmmscan opens and reads again for each query.
+REREAD_SUFFIX = PRESSED[2]
+
+#: From this size on, reading it again costs more than the library that keeps it open.
+MIN_REREAD_BYTES = 1 << 20
 
 _DEFAULT_CPU = re.compile(r"^ +--cpu <n> +:.*\[(\d+)\]", re.MULTILINE)
 
@@ -73,6 +83,7 @@ class HmmerAdapter:
         if not query.stdin:
             argv[parsed.files[program.query]] = InputArg(index=0)
         argv[1:1] = added
+        version = parse_version(help_page)
         notes = [note] if note else []
         if added:
             notes.append(f"{' '.join(added)} added, so that no batch of queries is taken for an alignment")
@@ -86,10 +97,19 @@ class HmmerAdapter:
             threads=threads,
             env=env,
             cost=CostHint(unit="residues" if query.format == "fasta" else "bytes", startup_seconds=0.002),
-            version=parse_version(help_page),
-            tested=("3.3.2", "3.4"),
+            version=version,
+            tested=TESTED,
+            reread_suffix=choose_reread_suffix(command, version, databases),
             notes=tuple(notes),
         )
+
+
+def choose_reread_suffix(command: UserCommand, version: str, databases: Sequence[Path]) -> str:
+    """Return the suffix of the profiles that hmmscan reads again for each query; empty: it does not pay, or was not compared."""
+    file = next((command.cwd / path for path in databases if path.suffix == REREAD_SUFFIX), None)
+    if command.tool != "hmmscan" or file is None or not any(tested in version.split() for tested in TESTED):
+        return ""
+    return REREAD_SUFFIX if file.stat().st_size >= MIN_REREAD_BYTES and _core.can_reread(command.exe) else ""
 
 
 def choose_threads(
