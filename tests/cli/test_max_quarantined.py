@@ -42,7 +42,7 @@ def test_late_fault_stops_the_run_and_it_resumes(tool: Shell) -> None:
     assert ended.code == 4 and "no database" in ended.err, ended.shown
     [run_dir] = tool.run_dirs()
     # Fewer than 5 %, of the records that were done or of all: the end of the input may be known by then.
-    assert len(list((tool.work / run_dir / "quarantine").glob("*/record-*"))) in (49, 59)
+    assert 49 <= len(list((tool.work / run_dir / "quarantine").glob("*/record-*"))) < 60
     assert "the same command with --retry-quarantined resumes" in ended.err
     assert tool.run(f"touch $MARK/ok; {line} --retry-quarantined -- later < lines > out; cmp out lines").code == 0
 
