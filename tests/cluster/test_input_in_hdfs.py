@@ -68,9 +68,7 @@ LOCALITY = re.compile(
 )
 
 
-@pytest.mark.parametrize(
-    "form", ["fastq", *(pytest.param(each, marks=pytest.mark.slow) for each in COUNT if each != "fastq")]
-)
+@pytest.mark.parametrize("form", [pytest.param(each, marks=pytest.mark.slow) for each in COUNT])
 def test_input_is_cut_by_the_nodes_that_hold_it(cluster: Cluster, hdfs: Hdfs, form: str) -> None:
     wanted = put_input(cluster, hdfs, form)
     process = start_run(cluster, hdfs, form, "--verify", "0")

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 REPO = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_random_scenarios_end_with_the_serial_bytes_or_a_message() -> None:
     command = [sys.executable, "-m", "bench.storm", "--runs", "6", "--jobs", "2", "--seed", "1"]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False)

@@ -55,7 +55,7 @@ def test_run_goes_on_under_other_paths(inputs: Path, tmp_path: Path, name: str) 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("blastp-rows", ("--store", "store")),
+        pytest.param("blastp-rows", ("--store", "store"), marks=pytest.mark.slow),
         ("blastp-rows", ("--run-dir", "state", "--fragments", "3")),
         pytest.param("hmmscan", ("--run-dir", "state", "--fragments", "3"), marks=pytest.mark.slow),
     ],

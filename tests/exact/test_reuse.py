@@ -441,6 +441,7 @@ def test_two_runs_use_one_store_at_the_same_time(made: StoreFolder) -> None:
         assert known in made.run(*search, "-out", f"again{out}")
 
 
+@pytest.mark.slow
 def test_run_killed_with_a_store_resumes(made: StoreFolder) -> None:
     search = ("blastp", "-query", "q.faa", "-db", "april", "-outfmt", "6")
     made.check("blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6")

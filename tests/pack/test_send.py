@@ -168,6 +168,7 @@ def test_result_is_sent_during_the_run_despite_kills(
     assert not ends.receiving.exists()
 
 
+@pytest.mark.slow
 def test_a_kept_run_is_sent(ends: Ends) -> None:
     assert ask(ends.here, "run", "--keep-run-dir", "--", *COMMAND.split()).returncode == 0
     told = subprocess.run(ends.send("out.millrace"), cwd=ends.here, capture_output=True, text=True)

@@ -105,7 +105,7 @@ def find_coordinators(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGTERM])
 def test_retry_in_a_new_work_folder_goes_on(run: MovedRun, number: signal.Signals) -> None:
     """As Nextflow does it; a script stands in for Nextflow."""
     script = run.root / "nextflow.sh"
