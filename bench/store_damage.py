@@ -72,8 +72,8 @@ def _remove_file(store: Path, choose: random.Random) -> None:
 
 
 def _swap_files(store: Path, choose: random.Random) -> None:
-    folder = store / "candidates" / choose.choice(("entries", "databases"))
-    one, other = choose.sample(sorted(folder.iterdir()), 2)
+    folders = [sorted((store / "candidates" / name).iterdir()) for name in ("entries", "databases")]
+    one, other = choose.sample(choose.choice([files for files in folders if len(files) > 1]), 2)
     content = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(content)
