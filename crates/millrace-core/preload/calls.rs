@@ -8,6 +8,7 @@
 
 #![no_std]
 
+mod machine;
 mod next;
 mod table;
 
@@ -16,19 +17,13 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
+use machine::of_machine;
 use next::next;
 use table::{Calls, Entry, N_PLACES, N_SIZES, PATH_BYTES, Table};
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: ends the process; a signal is never taken for a good end.
-    unsafe { abort() }
-}
 
 #[link(name = "dl")]
 #[link(name = "c")]
 unsafe extern "C" {
-    fn abort() -> !;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn getenv(name: *const c_char) -> *mut c_char;
     fn clock_gettime(clock: c_int, time: *mut [i64; 2]) -> c_int;
@@ -41,11 +36,7 @@ unsafe extern "C" {
 type Text = *const c_char;
 type Any = *mut c_void;
 
-/// A system call past the library, whose functions are ours here.
-const fn of_machine(x86_64: c_long, aarch64: c_long) -> c_long {
-    if cfg!(target_arch = "x86_64") { x86_64 } else { aarch64 }
-}
-
+// System calls past the library, whose functions are ours here.
 const OPENAT: c_long = of_machine(257, 56);
 const CLOSE: c_long = of_machine(3, 57);
 const LSEEK: c_long = of_machine(8, 62);

@@ -7,6 +7,7 @@
 
 #![no_std]
 
+mod machine;
 mod next;
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
@@ -15,18 +16,12 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
+use machine::of_machine;
 use next::next;
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: ends the process; a signal is never taken for a good end.
-    unsafe { abort() }
-}
 
 #[link(name = "dl")]
 #[link(name = "c")]
 unsafe extern "C" {
-    fn abort() -> !;
     fn getenv(name: *const c_char) -> *mut c_char;
     fn fileno(stream: Stream) -> c_int;
     fn rewind(stream: Stream);
@@ -38,8 +33,8 @@ type Stream = *mut c_void;
 type Open = unsafe extern "C" fn(Text, Text) -> Stream;
 type Close = unsafe extern "C" fn(Stream) -> c_int;
 
-const STATX: c_long = if cfg!(target_arch = "x86_64") { 332 } else { 291 };
-const PRLIMIT: c_long = if cfg!(target_arch = "x86_64") { 302 } else { 261 };
+const STATX: c_long = of_machine(332, 291);
+const PRLIMIT: c_long = of_machine(302, 261);
 const AT_FDCWD: c_int = -100;
 const AT_EMPTY_PATH: c_int = 0x1000;
 /// Shared storage is asked, as it is when a file is opened.
