@@ -271,11 +271,15 @@ class LoggedRun(msgspec.Struct):
         """The same, without the time in which tasks were under way that the log does not have: while it goes on, or if it was killed."""
         if self.end:
             return self.slot_seconds
+        under_way = self.wall * self.present_slots - sum(self.find_last_ends().values())
+        return max(self.slot_seconds - max(under_way, 0.0), sum(task.seconds for task in self.tasks))
+
+    def find_last_ends(self) -> dict[int, float]:
+        """Return when the last task of each slot ended, by slot, without slots that had none."""
         ends: dict[int, float] = {}
         for task in self.tasks:
             ends[task.slot] = max(task.t, ends.get(task.slot, 0.0))
-        under_way = self.wall * self.present_slots - sum(ends.values())
-        return max(self.slot_seconds - max(under_way, 0.0), sum(task.seconds for task in self.tasks))
+        return ends
 
     @property
     def status(self) -> str:

@@ -41,14 +41,12 @@ class IdleTimes(msgspec.Struct, frozen=True):
 def measure_idle_times(run: LoggedRun) -> IdleTimes:
     """Divide the idle time of a start that has ended by when it was."""
     first: dict[int, float] = {}
-    last: dict[int, float] = {}
     for task in run.tasks:
         first[task.slot] = min(task.start, first.get(task.slot, task.start))
-        last[task.slot] = max(task.t, last.get(task.slot, 0.0))
     busy = sum(task.seconds for task in run.tasks)
     n_unused = max(run.n_slots - len(first), 0)
     start = sum(first.values())
-    end = sum(run.wall - each for each in last.values())
+    end = sum(run.wall - each for each in run.find_last_ends().values())
     between = max(run.slot_seconds - busy - start - end - n_unused * run.wall, 0.0)
     return IdleTimes(start=start, end=end, between=between, n_unused=n_unused)
 

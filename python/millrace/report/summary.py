@@ -92,8 +92,8 @@ def summarise_runs(runs: list[LoggedRun]) -> RunSummary:
     tasks = [task for run in runs for task in run.tasks]
     done = [task for run in runs for task in run.done_tasks]
     wall = sum(run.wall for run in runs)
-    slot_seconds = sum(run.known_slot_seconds for run in runs)
-    core_seconds = sum(run.known_slot_seconds * run.head.threads for run in runs)
+    known_seconds = [run.known_slot_seconds for run in runs]
+    core_seconds = sum(seconds * run.head.threads for seconds, run in zip(known_seconds, runs, strict=True))
     cpu = sum(task.cpu for task in tasks)
     busy = sum(task.seconds for task in tasks)
     last = runs[-1] if runs else None
@@ -121,7 +121,7 @@ def summarise_runs(runs: list[LoggedRun]) -> RunSummary:
         records_per_second=_divide_or_zero(records, wall),
         units_per_second=_divide_or_zero(units, wall),
         efficiency=_divide_or_zero(cpu, core_seconds),
-        occupancy=min(_divide_or_zero(busy, slot_seconds), 1.0),
+        occupancy=min(_divide_or_zero(busy, sum(known_seconds)), 1.0),
         tail=_compute_tail(last) if last and last.end else 0.0,
         slowest=list_slowest_batches(runs, N_SLOWEST),
         quarantined=tuple(
@@ -171,9 +171,7 @@ def _divide_or_zero(part: float, whole: float) -> float:
 
 def _compute_tail(run: LoggedRun) -> float:
     """Return the seconds from the first slot's last task end to the last slot's."""
-    ends: dict[int, float] = {}
-    for task in run.tasks:
-        ends[task.slot] = max(task.t, ends.get(task.slot, 0.0))
+    ends = run.find_last_ends()
     return max(ends.values()) - min(ends.values()) if len(ends) == run.head.slots > 1 else 0.0
 
 
