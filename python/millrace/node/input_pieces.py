@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,7 +55,7 @@ class InputPieces:
         self._kept: dict[int, tuple[Path, int, int, int]] = {}
         self._distance = hdfs_blocks.HdfsLocality()
         self._lock = threading.Lock()
-        self._is_closed = False
+        self._closed = threading.Event()
         self._waiting: set[TaskId] = set()
         self._indexes: deque[PieceIndex] = deque()
         self._ready: deque[tuple[SlotTask, SpooledBatch]] = deque()
@@ -104,7 +105,7 @@ class InputPieces:
 
     def close(self) -> None:
         """End the threads, and what they are reading."""
-        self._is_closed = True
+        self._closed.set()
         for threads in (self._cutters, self._fetchers):
             threads.shutdown(wait=True, cancel_futures=True)
 
@@ -239,23 +240,33 @@ class InputPieces:
                 file.write(piece)
 
     def _stream_bytes(self, location: FileLocation, first: int, last: int) -> Iterator[bytes]:
-        for piece in _stream_range(location, self._file, first, last):
-            if self._is_closed:
-                raise MillraceError(f"{self._file.place}: not read to its end, as the run has ended")
+        for piece in _stream_range(location, self._file, first, last, self._wait_open):
+            self._wait_open(0.0)
             yield piece
         read = StorageRead(last - first, 0, self._distance.count_remote_bytes(self._file, [(first, last)]))
         with self._lock:
             self.read += read
 
+    def _wait_open(self, seconds: float) -> None:
+        """Wait, but not beyond the end of the run.
 
-def _stream_range(location: FileLocation, file: FetchedFile, first: int, last: int) -> Iterator[bytes]:
+        Raises:
+            MillraceError: It has ended.
+        """
+        if self._closed.wait(seconds):
+            raise MillraceError(f"{self._file.place}: not read to its end, as the run has ended")
+
+
+def _stream_range(
+    location: FileLocation, file: FetchedFile, first: int, last: int, pause: Callable[[float], None] = time.sleep
+) -> Iterator[bytes]:
     """Yield the bytes [first, last) of a remote file in pieces.
 
     Raises:
         MillraceError: They cannot be read, or the file has changed.
     """
     about = FileStatus(size=file.size, version=file.version, mtime_ns=file.mtime_ns)
-    return (piece for _, piece in location.stream_with_retries([(first, last)], about))
+    return (piece for _, piece in location.stream_with_retries([(first, last)], about, pause))
 
 
 def fetch_batch(batch: SpooledBatch) -> None:
