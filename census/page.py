@@ -7,7 +7,8 @@ from itertools import groupby
 from pathlib import Path
 
 from census.measurement import CommandResult
-from census.result_files import FileResults, read_all_results, replace_file
+from census.result_files import FileResults, read_all_results
+from millrace.host.permissions import replace_file
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "tools" / "census.md"
 

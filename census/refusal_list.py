@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from census.program_files import list_names, read_census_file
-from census.result_files import read_all_results, replace_file
+from census.result_files import read_all_results
+from millrace.host.permissions import replace_file
 
 #: Read by ``millrace.adapters.known_refusals``.
 LIST = Path(__file__).resolve().parent.parent / "python" / "millrace" / "adapters" / "census.tsv"

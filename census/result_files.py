@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import msgspec
 
 from census.measurement import CommandResult
 from census.program_files import RESULTS
+from millrace.host.permissions import replace_file
 
 
 class FileResults(msgspec.Struct):
@@ -28,6 +26,7 @@ def read_results(name: str) -> FileResults | None:
 def write_results(name: str, results: FileResults) -> None:
     """Write the results of a file."""
     RESULTS.mkdir(exist_ok=True)
+    # In one step: other measurements may read it meanwhile.
     replace_file(RESULTS / f"{name}.json", msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
 
 
@@ -35,10 +34,3 @@ def read_all_results() -> dict[str, FileResults]:
     """Read all results by the name of their file."""
     found = {path.stem: read_results(path.stem) for path in sorted(RESULTS.glob("*.json"))}
     return {name: results for name, results in found.items() if results}
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file in one step, as measurements of other files and their runs may read it meanwhile."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_bytes(content)
-    fresh.replace(path)
