@@ -37,12 +37,12 @@ def test_late_fault_stops_the_run_and_it_resumes(tool: Shell) -> None:
         "later",
         "text=$(cat); [ -e $MARK/ok ] || case $text in *bad*) echo 'no database' >&2; exit 1;; esac; echo \"$text\"",
     )
-    line = "millrace run -q --verify 0 --slots 2 --retries 0 --format lines --batch 20"
+    line = "millrace run -q --verify 0 --slots 1 --retries 0 --format lines --batch 20"
     ended = tool.run(f"{line} -- later < lines > out")
     assert ended.code == 4 and "no database" in ended.err, ended.shown
     [run_dir] = tool.run_dirs()
-    # Fewer than 5 %, of the records that were done or of all: the end of the input may be known by then.
-    assert 49 <= len(list((tool.work / run_dir / "quarantine").glob("*/record-*"))) < 60
+    # The fiftieth failure in a row stops it. With two slots, some may come before the last good batch ends.
+    assert len(list((tool.work / run_dir / "quarantine").glob("*/record-*"))) == 49
     assert "the same command with --retry-quarantined resumes" in ended.err
     assert tool.run(f"touch $MARK/ok; {line} --retry-quarantined -- later < lines > out; cmp out lines").code == 0
 
