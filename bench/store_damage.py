@@ -24,12 +24,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from bench.results import show_table
-from millrace.extensions.reuse.search_store import _decode_steps, _encode_steps, format_candidates
 from millrace.extensions.reuse.store_seals import ChecksumSeal
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "tests" / "support")]
 
 from changed_databases import SequenceMaker, make_database, write_records  # noqa: E402
+from hidden_candidates import hide_candidates  # noqa: E402
 
 #: Names and arguments of the commands: results are known of the first, candidates of the second, and of the third but for new entries.
 COMMANDS = {
@@ -129,16 +129,8 @@ def _mix_rows(store: Path, choose: random.Random) -> None:
 def _hide_candidates(store: Path, choose: random.Random) -> None:
     """Drop candidates of all queries, and write valid checksums, as a hostile owner of a store would."""
     share = choose.choice((0.0, 0.3, 0.7))
-    with closing(sqlite3.connect(store / "candidates" / "candidates.sqlite")) as tables, tables:
-        tables.execute("DELETE FROM results")
-        for key, search, query, entries, depth, found in tables.execute(
-            "SELECT key, search, query, entries, depth, found FROM candidates JOIN search ON id = search"
-        ).fetchall():
-            left = _encode_steps([number for number in _decode_steps(found) if choose.random() < share])
-            tables.execute(
-                "UPDATE candidates SET found = ?, checksum = ? WHERE search = ? AND query = ?",
-                (left, ChecksumSeal().make(format_candidates(key, query, entries, depth, left)), search, query),
-            )
+    _change_tables(store, "DELETE FROM results")
+    hide_candidates(store, ChecksumSeal(), lambda: choose.random() < share)
 
 
 def _open_to_all(store: Path, choose: random.Random) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 from changed_databases import CHANGES, SequenceMaker, make_database, write_records
+from hidden_candidates import hide_candidates
 from tool_batches import cut, need
 
-from millrace.extensions.reuse.search_store import format_candidates
-from millrace.extensions.reuse.store_seals import ChecksumSeal, RowSeal, find_seal
+from millrace.extensions.reuse.store_seals import ChecksumSeal, find_seal
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")]
 
@@ -50,17 +50,6 @@ class StoreFolder:
         assert known is None or int(found[1] if found else 0) == known, told
         assert not list(self.folder.glob("*.millrace"))
         return told
-
-
-def hide_candidates(store: Path, seal: RowSeal) -> None:
-    """Drop all candidates of all queries as an owner of the store could: all seals are right."""
-    with closing(sqlite3.connect(store / "candidates" / "candidates.sqlite")) as tables, tables:
-        (key,) = tables.execute("SELECT key FROM search JOIN candidates ON id = search").fetchone()
-        for query, entries, depth in tables.execute("SELECT query, entries, depth FROM candidates").fetchall():
-            tables.execute(
-                "UPDATE candidates SET found = ?, checksum = ? WHERE query = ?",
-                (b"", seal.make(format_candidates(key, query, entries, depth, b"")), query),
-            )
 
 
 @pytest.fixture

@@ -219,7 +219,7 @@ class SearchStore:
             search, now = _add_search(tables, key), time.time()
             tables.executemany(
                 "INSERT OR REPLACE INTO candidates VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((search, query, name, depth, (packed := _encode_steps(numbers)), self.seal.make(format_candidates(key, query, name, depth, packed)), now)
+                ((search, query, name, depth, (packed := encode_steps(numbers)), self.seal.make(format_candidates(key, query, name, depth, packed)), now)
                  for query, numbers in found.items()),
             )  # fmt: skip
 
@@ -361,7 +361,7 @@ def _decode_rows(key: str, rows: Iterable[Sequence[object]], seal: RowSeal) -> d
             and isinstance(checksum, bytes) and seal.is_valid(format_candidates(key, query, entries, depth, packed), checksum)
         ):  # fmt: skip
             continue
-        found[query] = KeptCandidates(entries, _decode_steps(packed), depth, checksum)
+        found[query] = KeptCandidates(entries, decode_steps(packed), depth, checksum)
     return found
 
 
@@ -382,16 +382,17 @@ def _format_result(key: str, kept: KeptResult) -> bytes:
     return text + b"\0" + kept.blocks
 
 
-def _encode_steps(numbers: Sequence[int]) -> bytes:
+def encode_steps(numbers: Sequence[int]) -> bytes:
     """Encode ascending numbers by their distances.
 
-    >>> _decode_steps(_encode_steps([0, 3, 300]))
+    >>> decode_steps(encode_steps([0, 3, 300]))
     (0, 3, 300)
     """
     return encode_numbers([after - before for before, after in zip([0, *numbers], numbers, strict=False)])
 
 
-def _decode_steps(packed: bytes) -> tuple[int, ...]:
+def decode_steps(packed: bytes) -> tuple[int, ...]:
+    """Decode what ``encode_steps`` has encoded."""
     found, last = [], 0
     for step in decode_numbers(packed):
         last += step
