@@ -224,9 +224,12 @@ class _WrapperProbe:
 
 
 def _read_process(pid: int) -> _ProcessInfo | None:
+    """Read what a process runs, and again if it has become another program meanwhile; None: it has ended."""
     with suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
-        return _ProcessInfo(pid, os.readlink(f"/proc/{pid}/exe"), tuple(map(os.fsdecode, words)))
+        program, words = "", list[bytes]()
+        while program != (now := os.readlink(f"/proc/{pid}/exe")):
+            program, words = now, Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+        return _ProcessInfo(pid, program, tuple(map(os.fsdecode, words)))
     return None
 
 
