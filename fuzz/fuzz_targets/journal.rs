@@ -334,7 +334,14 @@ fn check_recovery(path: &Path, folder: &Path, committed: &HashMap<Key, Committed
                 damaged.moved || damaged.copied || damaged.touched.iter().any(is_touched),
                 "{wanted:?} is lost: {found:?}"
             );
-            let is_named = found.damage.iter().any(|place| task.extent.contains(&place.offset));
+            // Neighbours that are damaged are one place, from the first of them.
+            let is_between = |offset: u64, (other, between): (&Key, &Committed)| {
+                (offset..task.extent.start).contains(&between.extent.start)
+                    && found.tasks.iter().any(|each| key(each) == *other)
+            };
+            let is_named = found.damage.iter().any(|place| {
+                place.offset < task.extent.end && !committed.iter().any(|each| is_between(place.offset, each))
+            });
             assert!(
                 damaged.moved || damaged.copied || is_named || found.end < task.extent.end,
                 "{wanted:?} is lost: {found:?}"
