@@ -107,6 +107,29 @@ def test_verify_all_detects_state_left_at_any_border(filled: Shell, left: str, s
     assert not (filled.work / "out.tsv").exists(), "nothing looks finished"
 
 
+#: What gives serial bytes as long as the input stays as it is: the first record, or any, must be the least.
+ORDERED = {
+    "sorted": "sort -t r -k 2,2n $1 > $2",
+    "highest so far": "awk '{n = substr($1, 2) + 0; if (n >= high) high = n; print $1, high}' $1 > $2",
+}
+
+
+@pytest.mark.parametrize("body", ORDERED.values(), ids=ORDERED)
+def test_dependence_on_the_order_is_detected_where_verification_is_asked_for(filled: Shell, body: str) -> None:
+    """The input is in order, so only the opposite order shows it."""
+    filled.tool("tool", body)
+    ended = filled.run(f"{RUN} --verify 0.2 -- tool in.tsv out.tsv")
+    assert ended.code == 5 and "run again in the opposite order" in ended.err, ended.shown
+    assert "which may not be the serial tool's" in ended.err and not (filled.work / "out.tsv").exists(), ended.shown
+    assert filled.run(f"{RUN} --fresh -- tool in.tsv out.tsv; tool in.tsv all; cmp out.tsv all").code == 0
+
+
+def test_last_line_without_an_end_passes_full_verification(filled: Shell) -> None:
+    (filled.work / "in.tsv").write_text(table().removesuffix("\n"))
+    ended = filled.run(f"{RUN} --verify 1 -- cp in.tsv out.tsv && cmp in.tsv out.tsv")
+    assert ended.code == 0 and f"checked on {N} of {N} records" in ended.err, ended.shown
+
+
 SOUND = (
     ("cat", "lines", "cat in.tsv"),
     ("sed", "lines", "sed s/a/AA/g in.tsv"),

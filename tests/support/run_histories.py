@@ -633,6 +633,7 @@ class Verifier:
         self.decisions = OutputVerification(
             stretches=VerificationStretches(self.job.verify, b"key", one_is_serial=not self.job.has_outputs),
             earlier=self.earlier, has_outputs=self.job.has_outputs,  # type: ignore[arg-type]
+            reverses_ends=bool(self.job.verify),
         )  # fmt: skip
         self.cuts: dict[RerunId, list[Extent]] = {}
         #: Reruns whose pieces have their bytes, those over the outputs from before, and the last one of each stretch.
@@ -666,13 +667,13 @@ class Verifier:
             extent = self.cuts[piece.rerun][piece.number]
             rule(piece.rerun in self.held, "the bytes of a piece are gone")
             rule(piece.attempt <= MAX_PIECE_ATTEMPTS, "a piece is tried for ever")
-            rule(piece.over or extent not in self.earlier, "a piece that is committed runs again")
-            rule(not piece.over or self.decisions.should_hold_output(), "written while the old outputs are tried")
+            rule(piece.kind != CompareTask() or extent not in self.earlier, "a piece that is committed runs again")
+            rule(not piece.kind.over or self.decisions.should_hold_output(), "written while the old outputs are tried")
             part = self.start.add(*extent)
             self.running[part.batch] = piece
-            if piece.over:
+            if piece.kind.over:
                 self.over.add(piece.rerun)
-            self.start.tell(VerificationRequested(part, piece.attempt, piece.urgent, piece.over))
+            self.start.tell(VerificationRequested(part, piece.attempt, piece.urgent, piece.kind))
         self.job.has_outputs = self.job.has_outputs and self.decisions.should_hold_output()
 
     def finish(self, batch: BatchId, result: CommittedRecords | None) -> None:
@@ -745,7 +746,7 @@ OTHER_BYTES = MismatchedOutput("out", [], [], (0, 1), find_first_difference(b"a"
 
 
 def extent_of(batches: Sequence[Extent]) -> Extent:
-    return batches[0][0], batches[-1][1]
+    return min(first for first, _ in batches), max(last for _, last in batches)
 
 
 def play(seed: int) -> None:

@@ -63,6 +63,8 @@ class CompareTask(FrozenValue, frozen=True, array_like=True, tag=6):
 
     #: Whether the tool finds, at its output paths, the content that these held before the run.
     over: bool = False
+    #: Whether the batch is several others in the opposite order.
+    reversed: bool = False
 
 
 #: The kind of a task. Only what ``WholeTask``, ``FinishTask``, and all ``SliceTask`` of a record together write is part of the
@@ -366,23 +368,23 @@ _FRAGMENTS = (1 << _BITS + 1) - 1
 #: Output that is only compared with results.
 _COMPARE = _FRAGMENTS
 
-#: The same, from a tool that found the outputs' earlier content.
-_COMPARE_OVER = _COMPARE - 1
+#: The same, from a tool that found the outputs' earlier content, and of batches in the opposite order.
+_COMPARE_OVER, _COMPARE_REVERSED = _COMPARE - 1, _COMPARE - 2
 
 
 def encode_task_kind(kind: TaskKind) -> int:
     """Return the number of blocks from tasks of this kind.
 
-    >>> [encode_task_kind(kind) for kind in (WholeTask(), FinishTask(), SearchTask(7), CompareTask(), CompareTask(over=True), SliceTask(0, 2), RankTask(1, 2))]
-    [0, 0, 7, 65535, 65534, 131072, 163841]
+    >>> [encode_task_kind(kind) for kind in (WholeTask(), FinishTask(), SearchTask(7), CompareTask(), CompareTask(over=True), CompareTask(reversed=True), SliceTask(0, 2), RankTask(1, 2))]
+    [0, 0, 7, 65535, 65534, 65533, 131072, 163841]
     """
     match kind:
         case WholeTask() | FinishTask():
             return 0
         case SearchTask(fragment):
             return fragment
-        case CompareTask(over):
-            return _COMPARE_OVER if over else _COMPARE
+        case CompareTask(over, is_reversed):
+            return _COMPARE_OVER if over else _COMPARE_REVERSED if is_reversed else _COMPARE
         case SliceTask(number, of):
             return of << _BITS + 1 | number
         case RankTask(number, of):
@@ -392,14 +394,14 @@ def encode_task_kind(kind: TaskKind) -> int:
 def decode_task_kind(number: int) -> TaskKind:
     """Return the kind of task that wrote a block; ``WholeTask`` for a part of the output by itself.
 
-    >>> [decode_task_kind(number) for number in (0, 7, 65535, 65534, 131072, 163841)]
-    [WholeTask(), SearchTask(fragment=7), CompareTask(over=False), CompareTask(over=True), SliceTask(number=0, of=2), RankTask(number=1, of=2)]
+    >>> [decode_task_kind(number) for number in (0, 7, 65535, 131072, 163841)]
+    [WholeTask(), SearchTask(fragment=7), CompareTask(over=False, reversed=False), SliceTask(number=0, of=2), RankTask(number=1, of=2)]
     """
     if number == 0:
         return WholeTask()
-    if number in (_COMPARE, _COMPARE_OVER):
-        return CompareTask(over=number == _COMPARE_OVER)
-    if number < _COMPARE_OVER:
+    if _COMPARE_REVERSED <= number <= _COMPARE:
+        return CompareTask(over=number == _COMPARE_OVER, reversed=number == _COMPARE_REVERSED)
+    if number < _COMPARE_REVERSED:
         return SearchTask(number)
     is_share = bool(number >> _BITS & 1)
     return (RankTask if is_share else SliceTask)(number & MAX_SLICES, number >> _BITS + 1)

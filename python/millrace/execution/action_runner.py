@@ -307,7 +307,7 @@ class ActionRunner(msgspec.Struct, dict=True):
         for piece, batch in self.verifier.pop_ready_pieces(self.read_run_clock(), done=self.scheduler.is_done):
             part = self.batches.add_batch(batch)
             self._pieces[part.batch] = piece
-            self.handle_event(VerificationRequested(part, piece.attempt, piece.urgent, piece.over))
+            self.handle_event(VerificationRequested(part, piece.attempt, piece.urgent, piece.kind))
 
     # The slots
 

@@ -73,7 +73,7 @@ class OutputVerifier:
         self._plan, self._spool, self._results, self._before = plan, spool, results, before
         self.decisions = OutputVerification(
             stretches=stretches, earlier=looks, has_outputs=bool(before), is_packed=bool(find_packed_input(plan.use)),
-            is_unknown=is_unknown_tool(plan.use),
+            is_unknown=is_unknown_tool(plan.use), reverses_ends=bool(plan.job.verify) and is_unknown_tool(plan.use),
         )  # fmt: skip
         #: The reason to stop the run.
         self.error: UnverifiedError | None = None
@@ -147,10 +147,9 @@ class OutputVerifier:
     def _build_error(self, action: VerificationStop) -> UnverifiedError:
         tool = get_tool_name(self._plan)
         match action:
-            case ReportMismatch(extent, found, repeatable):
-                packed = find_packed_input(self._plan.use)
+            case ReportMismatch():
                 return build_mismatch_error(
-                    tool, extent, found, repeatable=repeatable, packed=packed, view=self._plan.view
+                    tool, action, packed=find_packed_input(self._plan.use), view=self._plan.view
                 )
             case ReportOverwrite():
                 return build_overwrite_error(tool, self._before)
@@ -216,13 +215,17 @@ def compare_output(number: int, output: OutputUse, then: TaskExtents, now: TaskE
         return None
     raw = [[_read_block_head(output, n, block)[0] for _, n, block in each] for each in (before, after)]
     difference = find_first_difference(was[0], is_now[0])
-    where = (then[0][0][0], then[-1][0][1])
+    where = _span_extents(then)
     if output.join == "concat":
         ends = [
             _locate_offset(difference.offset, each, texts) for each, texts in zip((before, after), raw, strict=True)
         ]
         where = max(first for first, _ in ends), min(last for _, last in ends)
     return MismatchedOutput(output.name, raw[0], raw[1], where, difference)
+
+
+def _span_extents(tasks: TaskExtents) -> RecordExtent:
+    return min(first for (first, _), _ in tasks), max(last for (_, last), _ in tasks)
 
 
 def _select_blocks(number: int, tasks: TaskExtents) -> list[tuple[RecordExtent, int, _core.BlockRef]]:
@@ -261,7 +264,7 @@ def _compare_named_files(
     for name in sorted(files[0].keys() | files[1].keys()):
         was, is_now = files[0].get(name), files[1].get(name)
         if was != is_now:
-            where, before, after = (then[0][0][0], then[-1][0][1]), was[0] if was else b"", is_now[0] if is_now else b""
+            where, before, after = _span_extents(then), was[0] if was else b"", is_now[0] if is_now else b""
             return MismatchedOutput(os.fsdecode(name), [before], [after], where, find_first_difference(before, after))
     return None
 
@@ -276,21 +279,15 @@ def _suggest_unpacking(path: str, compression: str, form: str, other: Difference
 
 
 def build_mismatch_error(
-    tool: str,
-    extent: RecordExtent,
-    found: MismatchedOutput,
-    *,
-    repeatable: bool,
-    packed: InputUse | None = None,
-    view: str = "",
+    tool: str, report: ReportMismatch, *, packed: InputUse | None = None, view: str = ""
 ) -> UnverifiedError:
-    """Build the error for a tool that gave other bytes when the records of ``extent`` were run again.
+    """Build the error for a tool that gave other bytes when records were run again.
 
     Args:
-        repeatable: Whether the tool gives the same bytes when it runs on the same pieces.
         view: Description of the tool's view of the working folder; empty: the folder itself.
         packed: An input that was compressed to other bytes for the second run.
     """
+    extent, found, repeatable = report.extent, report.mismatch, report.repeatable
     look = explain_difference(found.then, found.now, repeatable=repeatable)
     if packed and packed.packed and not repeatable:
         look = _suggest_unpacking(packed.path, packed.packed, packed.format, look)
@@ -300,7 +297,8 @@ def build_mismatch_error(
             f"if it does, work in a folder that millrace doctor finds well; else {look.hint}",
         )
     at, difference = found.records, found.difference
-    how = "in other pieces" if repeatable else "as they were"
+    how = ("in the opposite order" if report.reversed else "in other pieces") if repeatable else "as they were"
+    not_serial = "may not be" if report.reversed else "is not"
     records = f"record {at[0] + 1}" if at[1] == at[0] + 1 else f"records {at[0] + 1} to {at[1]}"
     return UnverifiedError(
         f"verification failed: {tool} gave other bytes for records {extent[0] + 1} to {extent[1]} when they were run "
@@ -309,7 +307,7 @@ def build_mismatch_error(
         f"    committed: {format_line(difference.then)}\n"
         f"    run again: {format_line(difference.now)}\n"
         f"  it looks like: {look.what}",
-        f"{look.hint}; --verify 0 lets the output through as it is, which is not the serial tool's",
+        f"{look.hint}; --verify 0 lets the output through as it is, which {not_serial} the serial tool's",
     )
 
 

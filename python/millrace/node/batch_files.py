@@ -210,12 +210,15 @@ def recut_batches(
 ) -> list[SpooledBatch]:  # fmt: skip
     """Cut the records of adjacent batches into pieces of ``sizes`` records, or about that if records stay together.
 
+    In the opposite order they are one piece, with the records of all of them.
+
     Args:
         start, end: As in ``split_spooled_batch``.
         name: Prefix of the new files.
 
     Returns:
-        The pieces, with files of their own; none if a tool has changed the bytes of its batch.
+        The pieces, with files of their own; none if a tool has changed the bytes of its batch, or other records begin
+        where the batches meet, as behind a last line without an end.
     """
     sources: list[_core.Reader | FileList] = []
     for k, item in enumerate(inputs):
@@ -230,7 +233,7 @@ def recut_batches(
         header = read_header(batches[0].spooled[k], item)
         together.write_bytes(header + b"".join(content[len(header) :] for content in contents))
         sources.append(open_reader([str(together)], item, start, end))
-    pieces, first = list[SpooledBatch](), batches[0].first
+    pieces, first = list[SpooledBatch](), min(batch.first for batch in batches)
     for number, size in enumerate([*sizes[:-1], 0]):
         parts = list[_BatchSide]()
         for k, source in enumerate(sources):
@@ -243,7 +246,7 @@ def recut_batches(
             first = pieces[-1].last
     for k in range(len(inputs)):
         name.with_name(f"{name.name}.{k}.all").unlink(missing_ok=True)
-    return pieces
+    return pieces if first == max(batch.last for batch in batches) else []
 
 
 class _BatchSide(NamedTuple):

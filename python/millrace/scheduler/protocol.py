@@ -16,6 +16,7 @@ import msgspec
 from millrace.core.tasks import (
     BatchId,
     CommittedRecords,
+    CompareTask,
     SlotsChanged,
     SlotTask,
     TaskEnded,
@@ -147,8 +148,7 @@ class VerificationRequested(msgspec.Struct, frozen=True):
     part: BatchExtent
     attempt: int
     urgent: bool
-    #: See ``millrace.core.tasks.CompareTask``.
-    over: bool = False
+    kind: CompareTask = CompareTask()
 
 
 class RunInterrupted(msgspec.Struct, frozen=True):

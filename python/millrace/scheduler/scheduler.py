@@ -252,9 +252,9 @@ class BatchScheduler:
                 self._tasks.pop(task, None)
             case SlotsChanged(slots):
                 self._cutting.slots = slots
-            case VerificationRequested(part, attempt, urgent, over):
+            case VerificationRequested(part, attempt, urgent, kind):
                 self._batches.add_started_batches([part])
-                return [self._submit_order(TaskOrder(part.batch, CompareTask(over), attempt, urgent))]
+                return [self._submit_order(TaskOrder(part.batch, kind, attempt, urgent))]
             case RunInterrupted():
                 return [*self._interruption.handle_signal(now)]
             case TickEnded():

@@ -12,7 +12,7 @@ from typing import NewType
 
 import msgspec
 
-from millrace.core.tasks import CommittedRecords
+from millrace.core.tasks import CommittedRecords, CompareTask
 from millrace.scheduler.output_differences import MismatchedOutput
 from millrace.scheduler.protocol import AttemptResult, TaskFailure
 from millrace.scheduler.verification_stretches import RecordExtent, VerificationStretches, list_variants
@@ -22,12 +22,15 @@ MAX_PIECE_ATTEMPTS = 2
 
 RerunId = NewType("RerunId", int)
 
+#: A rerun of records cut elsewhere.
+RECUT = CompareTask()
+
 
 # Actions
 
 
 class RecutStretch(msgspec.Struct, frozen=True):
-    """Cut the records of ``batches`` into pieces of about ``sizes`` records, then report ``add_pieces``."""
+    """Cut the records of ``batches``, in that order, into pieces of about ``sizes`` records, then report ``add_pieces``."""
 
     rerun: RerunId
     batches: tuple[RecordExtent, ...]
@@ -55,6 +58,8 @@ class ReportMismatch(msgspec.Struct, frozen=True):
     mismatch: MismatchedOutput
     #: Whether the tool gives the same bytes when it runs on the same pieces.
     repeatable: bool
+    #: Whether its batches were run in the opposite order.
+    reversed: bool = False
 
 
 class ReportOverwrite(msgspec.Struct, frozen=True):
@@ -80,8 +85,7 @@ class RunPiece(msgspec.Struct, frozen=True):
     number: int
     #: Whether it runs before anything else: the start does, so that a wrong run ends soon.
     urgent: bool
-    #: Whether the tool finds the earlier content of its outputs where it writes.
-    over: bool
+    kind: CompareTask
     attempt: int = 1
 
 
@@ -97,6 +101,8 @@ class _VerifiedStretch(msgspec.Struct):
     #: Reruns that gave the same bytes.
     n_equal: int = 0
     mismatch: MismatchedOutput | None = None
+    #: Whether its batches are still to be run in the opposite order, if the other reruns gave the same bytes.
+    to_reverse: bool = False
     #: Whether it failed, or gave other bytes, where its outputs already existed.
     differs_over: bool = False
 
@@ -114,11 +120,15 @@ class _StretchRerun(msgspec.Struct):
     """One rerun of a stretch, at certain boundaries."""
 
     stretch: _VerifiedStretch
-    over: bool
+    kind: CompareTask
     #: The pieces, and the committed task of each; None: it is not done yet, or it failed.
     pieces: Sequence[RecordExtent] = ()
     results: list[CommittedRecords | None] = []
     n_open: int = 0
+
+
+def _order_batches(stretch: _VerifiedStretch, kind: CompareTask) -> tuple[RecordExtent, ...]:
+    return stretch.batches[::-1] if kind.reversed else stretch.batches
 
 
 class OutputVerification(msgspec.Struct, kw_only=True):
@@ -137,6 +147,8 @@ class OutputVerification(msgspec.Struct, kw_only=True):
     is_packed: bool = False
     #: Whether the tool is unknown: it may fail on records because they are together.
     is_unknown: bool = True
+    #: Whether both ends of the input are run in the opposite order, too, which shows what sorts its records.
+    reverses_ends: bool = False
     #: Stretches that were not compared because the second run failed.
     n_failed: int = 0
     _over_is_open: bool = False
@@ -221,10 +233,10 @@ class OutputVerification(msgspec.Struct, kw_only=True):
         """Add the pieces of a rerun: reply to ``RecutStretch``."""
         item = self._reruns[rerun]
         item.pieces = pieces
-        item.results = [None if item.over else self.earlier.get(piece) for piece in pieces]
+        item.results = [self.earlier.get(piece) if item.kind == RECUT else None for piece in pieces]
         urgent = item.stretch.extent[0] == 0 or item.stretch.mismatch is not None
         missing = [number for number, result in enumerate(item.results) if not result]
-        self._queue += [RunPiece(rerun, number, urgent, item.over) for number in missing]
+        self._queue += [RunPiece(rerun, number, urgent, item.kind) for number in missing]
         item.n_open = len(missing)
         return [] if missing else self._end_rerun(rerun)
 
@@ -242,12 +254,19 @@ class OutputVerification(msgspec.Struct, kw_only=True):
         """Record what a comparison has found; None: all bytes are equal. Reply to ``CompareOutputs``."""
         item = self._reruns.pop(rerun)
         stretch = item.stretch
-        if item.over:
+        if item.kind.reversed:
+            stop = ReportMismatch(stretch.extent, mismatch, repeatable=True, reversed=True) if mismatch else None
+            return [*(self._stop_once(stop) if stop else ()), *self._end_stretch(stretch)]
+        if item.kind.over:
             if mismatch:
                 return self._repeat_without_outputs(stretch)
             self._over_is_open = False
             stretch.n_equal += not stretch.variants
             return self._start_next_rerun(stretch)
+        return [*self._judge_comparison(item, mismatch), *self._start_next_rerun(stretch)]
+
+    def _judge_comparison(self, item: _StretchRerun, mismatch: MismatchedOutput | None) -> list[VerificationAction]:
+        stretch = item.stretch
         stop: VerificationStop | None = None
         if stretch.differs_over:  # were the existing outputs the cause?
             self._over_is_open = stretch.differs_over = False
@@ -260,7 +279,7 @@ class OutputVerification(msgspec.Struct, kw_only=True):
             stretch.mismatch = mismatch
             # Other bytes for other pieces: run the same pieces again to see whether the bytes always differ.
             stretch.variants = [stretch.sizes]
-        return [*(self._stop_once(stop) if stop else ()), *self._start_next_rerun(stretch)]
+        return self._stop_once(stop) if stop else []
 
     # Reruns of a stretch
 
@@ -269,22 +288,28 @@ class OutputVerification(msgspec.Struct, kw_only=True):
         at_start, at_end = batches[0][0] == 0, batches[-1][1] == self._total
         variants = list_variants(batches, seconds, at_start=at_start, at_end=at_end, whole=self.stretches.divisible)
         self._n_open += 1
-        stretch = _VerifiedStretch(batches, variants)
+        to_reverse = self.reverses_ends and len(batches) > 1 and self.stretches.divisible and (at_start or at_end)
+        stretch = _VerifiedStretch(batches, variants, to_reverse=to_reverse)
         if not self._over_is_open or self._n_open > 1:
             return self._start_next_rerun(stretch)
         if batches == ((0, self._total),) and not self.is_packed:
             stretch.variants = []  # apart from the existing outputs it was the serial run
-        return self._start_rerun(stretch, stretch.sizes, over=True)
+        return self._start_rerun(stretch, stretch.sizes, CompareTask(over=True))
 
     def _start_next_rerun(self, stretch: _VerifiedStretch) -> list[VerificationAction]:
-        return self._start_rerun(stretch, stretch.variants.pop(0)) if stretch.variants else self._end_stretch(stretch)
+        if stretch.variants:
+            return self._start_rerun(stretch, stretch.variants.pop(0))
+        if stretch.to_reverse and stretch.n_equal and not stretch.mismatch:
+            stretch.to_reverse = False
+            return self._start_rerun(stretch, [sum(stretch.sizes)], CompareTask(reversed=True))
+        return self._end_stretch(stretch)
 
     def _start_rerun(
-        self, stretch: _VerifiedStretch, sizes: list[int], *, over: bool = False
+        self, stretch: _VerifiedStretch, sizes: list[int], kind: CompareTask = RECUT
     ) -> list[VerificationAction]:
         rerun = next(self._ids)
-        self._reruns[rerun] = _StretchRerun(stretch, over)
-        return [RecutStretch(rerun, stretch.batches, sizes)]
+        self._reruns[rerun] = _StretchRerun(stretch, kind)
+        return [RecutStretch(rerun, _order_batches(stretch, kind), sizes)]
 
     def _end_rerun(self, rerun: RerunId) -> list[VerificationAction]:
         """Compare a rerun in which all pieces have succeeded; leave another one uncompared."""
@@ -292,13 +317,13 @@ class OutputVerification(msgspec.Struct, kw_only=True):
         stretch = item.stretch
         actions: list[VerificationAction] = [ReleasePieces(rerun)]
         succeeded = [(piece, result) for piece, result in zip(item.pieces, item.results, strict=True) if result]
-        if len(succeeded) == len(item.pieces) and (item.pieces or item.over or stretch.differs_over):
-            return [*actions, CompareOutputs(rerun, stretch.batches, succeeded)]
+        if len(succeeded) == len(item.pieces) and (item.pieces or item.kind.over or stretch.differs_over):
+            return [*actions, CompareOutputs(rerun, _order_batches(stretch, item.kind), succeeded)]
         del self._reruns[rerun]
         for (first, last), result in zip(item.pieces, item.results, strict=True):
             if not result and self.stretches.has_suspect(first, last):
                 actions += self._stop_once(self._make_joint_failure(first, last))
-        if item.over:
+        if item.kind.over:
             return [*actions, *self._repeat_without_outputs(stretch)]
         if stretch.differs_over:  # it fails on parts, with and without existing outputs
             self._over_is_open = stretch.differs_over = False
