@@ -251,7 +251,8 @@ def locate_in_store(
         return "", ""
     folder = command.cwd / job.store
     if folder.exists() and not os.access(folder, os.W_OK):
-        return "", f"{job.store}: cannot be written, so it is only read"
+        is_readable = os.access(folder, os.R_OK | os.X_OK)
+        return "", f"{job.store}: cannot be written, so it is only read" if is_readable else ""
     if folder.exists() and permissions.find_ownership_problem(folder):
         return "", ""  # a group's, in which another member may run the same command
     if not result_fingerprint.has_all_fingerprints(use, command, fingerprints):

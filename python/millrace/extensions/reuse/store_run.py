@@ -63,7 +63,7 @@ def run_with_store(
         known = _find_known_work(msgspec.structs.replace(plan, job=job), store)
         known = _begin_with_known(known, store, say)
     except (NotPackableError, CorruptError, OSError) as error:
-        say(f"store: not used: {error}")
+        say(f"store: not used: {_describe_problem(error)}")
         return run(plan)
     try:
         finished = run(known.plan)
@@ -96,9 +96,13 @@ def describe_store(plan: RunPlan, folder: Path) -> str:
     try:
         known = _find_known_work(plan, open_store(folder, read_only=True))
     except (NotPackableError, CorruptError, OSError) as error:
-        return f"store: not used: {error}"
+        return f"store: not used: {_describe_problem(error)}"
     kept = known.search.kept if known.search else {}
     return _describe_known_work(known, sum(query in kept for query in known.search.queries) if known.search else 0)
+
+
+def _describe_problem(error: Exception) -> str:
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
 
 
 def _find_known_work(plan: RunPlan, store: SearchStore) -> KnownWork:
