@@ -49,6 +49,24 @@ ALIKE = [
 SLOW_TO_START = "csvgrep"
 
 
+#: Prints the title of each spectrum, its number of peaks, and the charge that stands above all of them.
+SPECTRA = """import sys
+charge, title, peaks = None, None, 0
+for line in open(sys.argv[1]):
+    key, _, value = line.strip().partition("=")
+    if key == "CHARGE" and title is None:
+        charge = value
+    elif key == "BEGIN IONS":
+        title, peaks = "none", 0
+    elif key == "TITLE":
+        title = value
+    elif key == "END IONS":
+        print(title, peaks, charge)
+    elif key[:1].isdigit():
+        peaks += 1
+"""
+
+
 @pytest.fixture
 def tables(shell: Shell) -> Shell:
     make_variants(shell.work / "v.vcf")
@@ -264,3 +282,23 @@ def test_map_refuses_a_file_with_header_except_as_lines(tables: Shell) -> None:
 def test_refused_before_the_start(tables: Shell, options: str, line: str, why: str) -> None:
     ended = tables.run(f"millrace run {options} -- {line}")
     assert ended.code == 2 and why in ended.err, ended.shown
+
+
+@pytest.mark.parametrize("above", ["", "\n", "# made here\nCOM=all\nCHARGE=2+ and 3+\n\n"])
+def test_spectra_have_what_stands_above_the_first(shell: Shell, above: str) -> None:
+    spectra = [
+        f"BEGIN IONS\nTITLE=scan {k}\nPEPMASS={300 + k}.25\n"
+        + "".join(f"{100 + n}.5 {n}\n" for n in range(k % 9))
+        + "END IONS\n\n"
+        for k in range(200)
+    ]
+    (shell.work / "run.mgf").write_text(above + "".join(spectra))
+    shell.tool("titles", f"exec {shlex.quote(sys.executable)} -c {shlex.quote(SPECTRA)} $1")
+    ended = shell.run(
+        "titles run.mgf > serial; millrace run --slots 2 --batch 7 --input run.mgf -- titles run.mgf > ours"
+    )
+    assert ended.code == 0 and "200 records" in ended.err, ended.shown
+    assert (
+        shell.run("cmp serial ours; tail -1 ours").out
+        == f"scan 199 {199 % 9} {'2+ and 3+' if 'CHARGE' in above else None}\n"
+    )

@@ -54,6 +54,7 @@ BELOW_A_HEADER: dict[str, list[bytes]] = {
     "csv+header": [b'a,"b\n",c\n', b"\n", b'"""\n",d\r\n', b"e"],
     "lines+header": [b"a\n", b"\n", b"b\r\n", b"c"],
     "vcf": [b"##fileformat=VCFv4.2\n#CHROM\n", b"1\t2\n", b"1\t#\n"],
+    "mgf": [b"# made\nCHARGE=2+\n\n", b"BEGIN IONS\n1.5 2\nEND IONS\n\n", b"BEGIN IONS\nEND IONS\n"],
 }
 
 

@@ -67,6 +67,12 @@ FORMATS: dict[str, RecordFormat] = {
             has_header=True,
             join="header:^#",
         ),
+        RecordFormat(
+            "mgf",
+            "spectra; a record begins at BEGIN IONS, and each part with the lines before the first",
+            (".mgf",),
+            has_header=True,
+        ),
         RecordFormat("nul", "each record ends with a NUL byte, as find -print0 writes them"),
         RecordFormat("regex", "a record begins or ends at lines that match --record-start or --record-end"),
         RecordFormat("files", "each file is a record"),

@@ -30,6 +30,7 @@ pub enum Format {
     Lines,
     LinesHeader,
     Vcf,
+    Mgf,
     Nul,
     Regex,
 }
@@ -41,11 +42,13 @@ pub(crate) enum Header {
     First,
     /// All that begin with this byte; behind the others, none may.
     Byte(u8),
+    /// What stands before the first one that begins so.
+    Before(&'static [u8]),
 }
 
 impl Format {
     /// All formats, by name.
-    pub const ALL: [(&'static str, Self); 18] = [
+    pub const ALL: [(&'static str, Self); 19] = [
         ("fasta", Self::Fasta),
         ("fastq", Self::Fastq),
         ("mol2", Self::Mol2),
@@ -62,6 +65,7 @@ impl Format {
         ("lines", Self::Lines),
         ("lines+header", Self::LinesHeader),
         ("vcf", Self::Vcf),
+        ("mgf", Self::Mgf),
         ("nul", Self::Nul),
         ("regex", Self::Regex),
     ];
@@ -129,6 +133,7 @@ impl Cutter {
         match self.format {
             Format::CsvHeader | Format::LinesHeader => Some(Header::First),
             Format::Vcf => Some(Header::Byte(b'#')),
+            Format::Mgf => Some(Header::Before(IONS)),
             _ => None,
         }
     }
@@ -140,13 +145,22 @@ impl Cutter {
             blank: Blank::Trails,
             comments,
             items: false,
+            preamble: false,
         };
-        let ends = |end: Which| Rules { start: Which::Never, end, blank: Blank::Leads, comments: false, items: false };
+        let ends = |end: Which| Rules {
+            start: Which::Never,
+            end,
+            blank: Blank::Leads,
+            comments: false,
+            items: false,
+            preamble: false,
+        };
         let regex = |pattern: &Option<Regex>| pattern.clone().map_or(Which::Never, Which::Regex);
         match self.format {
             // DOCK puts "########## Name:" before the molecule; Open Babel reads it there (-ac).
             Format::Mol2 => starts(MOL2, true),
             Format::Genbank => starts(LOCUS, false),
+            Format::Mgf => Rules { preamble: true, ..starts(IONS, false) },
             // The filter profile behind a model belongs to it.
             Format::Cm => starts(INFERNAL, false),
             Format::Sdf => Rules { items: true, ..ends(Which::Prefix(b"$$$$")) },
@@ -175,7 +189,7 @@ impl Cutter {
             // A blank line anywhere in the first SMILES file would hide the second; a quote that is still open, a table.
             Format::Smiles | Format::Csv | Format::Nul | Format::Regex => false,
             // A header stands once in a file.
-            Format::CsvHeader | Format::LinesHeader | Format::Vcf => false,
+            Format::CsvHeader | Format::LinesHeader | Format::Vcf | Format::Mgf => false,
         }
     }
 
@@ -195,6 +209,7 @@ impl Cutter {
 
 const MOL2: &[u8] = b"@<TRIPOS>MOLECULE";
 const LOCUS: &[u8] = b"LOCUS ";
+const IONS: &[u8] = b"BEGIN IONS";
 const INFERNAL: &[u8] = b"INFERNAL1/";
 
 fn compile(name: &str, pattern: Option<&str>) -> Result<Option<Regex>, Error> {

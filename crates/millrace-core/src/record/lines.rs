@@ -1,4 +1,4 @@
-//! Records that begin or end at lines of a certain look: MOL2, SDF, HMM, CM, Stockholm, GenBank, PDBQT, SMILES, regex.
+//! Records that begin or end at lines of a certain look: MOL2, SDF, HMM, CM, Stockholm, GenBank, PDBQT, SMILES, MGF, regex.
 
 use memchr::memchr;
 use regex::bytes::Regex;
@@ -48,6 +48,8 @@ pub(crate) struct Rules {
     pub(crate) comments: bool,
     /// Behind the molecule stand data items, each up to a blank line (SDF).
     pub(crate) items: bool,
+    /// Lines before the first start are no part of its record.
+    pub(crate) preamble: bool,
 }
 
 /// Scans line by line; the cost is the bytes.
@@ -55,6 +57,8 @@ pub(crate) struct Lines {
     rules: Rules,
     /// A start line was seen in the record at hand.
     has_start: bool,
+    /// A line was seen in it.
+    begun: bool,
     /// A line that is not blank was seen in it.
     filled: bool,
     /// The end line was seen; the record goes on only with blank lines.
@@ -84,6 +88,7 @@ impl Lines {
         Self {
             rules,
             has_start: false,
+            begun: false,
             filled: false,
             ended: false,
             mid_line: false,
@@ -95,7 +100,7 @@ impl Lines {
 
     fn next_record(&mut self) {
         self.place = Place::default();
-        (self.has_start, self.filled) = (false, false);
+        (self.has_start, self.begun, self.filled) = (false, false, false);
         (self.ended, self.mid_line, self.ending) = (false, false, false);
     }
 
@@ -145,7 +150,7 @@ impl Lines {
     /// Judges a line: does the record at hand end before it, or may it belong to what follows?
     fn judge(&mut self, line: &[u8]) -> Verdict {
         if self.matches(&self.rules.start, line) {
-            if self.has_start || self.ended {
+            if self.has_start || self.ended || (self.rules.preamble && self.begun) {
                 return Verdict::Boundary;
             }
             self.has_start = true;
@@ -227,6 +232,7 @@ impl Scanner for Lines {
             }
             self.follow_items(line);
             // Where a blank line ends a record, a second one does not make a record of nothing.
+            self.begun = true;
             self.filled |= !is_blank_head(line);
             self.ending = self.filled && self.place != Place::Item && self.matches(&self.rules.end, line);
             self.mid_line = newline.is_none();

@@ -459,6 +459,11 @@ impl Reader {
             let goes_on = match rule {
                 Header::First => found.is_empty(),
                 Header::Byte(byte) => data.first() == Some(&byte),
+                Header::Before(start) if is_whole && data.len() < start.len() && !self.drained => {
+                    self.fill()?;
+                    continue;
+                }
+                Header::Before(start) => !data.starts_with(start),
             };
             if is_whole && (data.is_empty() || !goes_on) {
                 break;

@@ -56,6 +56,9 @@ fn guess(head: &[u8], is_all: bool) -> Option<Format> {
     if starts(b"##fileformat=VCF") {
         return Some(Format::Vcf);
     }
+    if has(b"BEGIN IONS") && has(b"END IONS") {
+        return Some(Format::Mgf);
+    }
     if starts(b"# STOCKHOLM") {
         return Some(Format::Stockholm);
     }

@@ -281,6 +281,9 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
         "ENDMDL\n",
         "LOCUS ",
         "LOCUS",
+        "BEGIN IONS\n",
+        "BEGIN IONS",
+        "BEGIN ",
         "{\"a\":1}\n",
         ",\"b\nc\",",
         " ",
@@ -338,7 +341,7 @@ proptest! {
 proptest! {
     #[test]
     fn every_batch_begins_with_the_header(
-        input in texts(), format in prop::sample::select(vec![Format::CsvHeader, Format::LinesHeader, Format::Vcf]),
+        input in texts(), format in prop::sample::select(vec![Format::CsvHeader, Format::LinesHeader, Format::Vcf, Format::Mgf]),
         buffer in 1..64_usize, number in 0..4_u64, bytes in 0..60_u64,
     ) {
         let dir = tempfile::tempdir().unwrap();
@@ -348,7 +351,11 @@ proptest! {
         prop_assume!(rows.is_ok());
         let rows: Vec<Vec<u8>> = rows.unwrap().into_iter().map(|(row, _)| row).collect();
         let is_name = |row: &Vec<u8>| row.starts_with(b"#");
-        let names = if format == Format::Vcf { rows.iter().take_while(|row| is_name(row)).count() } else { rows.len().min(1) };
+        let names = match format {
+            Format::Vcf => rows.iter().take_while(|row| is_name(row)).count(),
+            Format::Mgf => rows.iter().take_while(|row| !row.starts_with(b"BEGIN IONS")).count(),
+            _ => rows.len().min(1),
+        };
         let good = rows[names..].iter().position(|row| format == Format::Vcf && is_name(row)).map_or(rows.len(), |at| names + at);
         let header = rows[..names].concat();
 
