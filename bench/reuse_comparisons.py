@@ -3,8 +3,8 @@
     python -m bench.reuse_comparisons --seeds 3 --tools DIR/sid/bin
 
 Each history has one store. In each of its steps the database changes (entries are added, removed, changed, copied or put into
-another order, volumes and ids come and go), and so do the queries; then three commands run, of which the second has other
-options, and the third is the first again. The first steps use the installed tools, the next ones those of ``--tools``, the last one the
+another order, volumes and ids come and go), and so do the queries; then four commands run: the second has other options, the third is
+the first again, and so is the fourth, with other queries. The first steps use the installed tools, the next ones those of ``--tools``, the last one the
 installed ones again. Databases have ties: copies, and entries that differ only beyond their alignments. A query is one
 comparison: of all bytes of its run. The same seeds make the same databases.
 """
@@ -182,6 +182,8 @@ class ChangingSearch:
         first, other = ([*shlex.split(fixed), *self._choose_options(fixed)] for _ in range(2))
         for options in (first, other, first):
             yield self._fill_words(options)
+        self._change_queries(self._choose.choice(QUERY_CHANGES))
+        yield self._fill_words(first)
 
     def _choose_options(self, fixed: str) -> Iterator[str]:
         for options in self.about.options:
