@@ -78,6 +78,11 @@ def test_equal_queries_have_results_in_each_format(outfmt: str, folder: Path) ->
 
 
 @pytest.mark.slow
+def test_equal_queries_of_psiblast_are_searched_once(folder: Path) -> None:
+    assert "each is searched once" in _check(folder, ["psiblast", *_search("0")[1:]])
+
+
+@pytest.mark.slow
 def test_equal_nucleotide_queries_are_searched_once(folder: Path, data: Path) -> None:
     command = ["makeblastdb", "-in", data / "genes_db.fna", "-dbtype", "nucl", "-out", folder / "db"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

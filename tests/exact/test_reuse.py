@@ -15,8 +15,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from changed_databases import CHANGES, SequenceMaker, make_database, write_records
+from changed_databases import CHANGES, GeneMaker, SequenceMaker, make_database, write_records
 from hidden_candidates import hide_candidates
+from stored_runs import count_known, read_without_date
 from tool_batches import cut, need
 
 from millrace.extensions.reuse.store_seals import ChecksumSeal, find_seal
@@ -46,8 +47,7 @@ class StoreFolder:
         told = self.run(*command, "-out", "ours")
         subprocess.run([need(command[0]), *command[1:], "-out", "serial"], cwd=self.folder, check=True)
         assert (self.folder / "ours").read_bytes() == (self.folder / "serial").read_bytes()
-        found = re.search(r"store: ([\d,]+) of", told)
-        assert known is None or int(found[1] if found else 0) == known, told
+        assert known is None or sum(count_known(told)) == known, told
         assert not list(self.folder.glob("*.millrace"))
         return told
 
@@ -106,9 +106,18 @@ def test_search_that_is_not_kept_says_why_and_is_right(made: StoreFolder) -> Non
     for outfmt in "67":
         told = made.check("blastp", "-query", "q.faa", "-db", "march", "-dbsize", "90000", "-outfmt", outfmt, known=0)
         assert "store: " not in told
-    made.check("psiblast", "-query", "q.faa", "-db", "march", "-outfmt", "6")
-    told = made.check("psiblast", "-query", "q.faa", "-db", "march", "-outfmt", "6", known=10)
-    assert "store: 10 of 10 records known" in told
+    genes = [GeneMaker(7).make_relative() for _ in range(3)]
+    for n in (2, 3):
+        write_records(made.folder / "genes.fna", genes[:n], "g")
+        told = made.check("blastx", "-query", "genes.fna", "-db", "march", "-outfmt", "6")
+    assert "store: not used" not in told
+    plan = [sys.executable, "-m", "millrace", "plan", "--store", "store", "--", "blastx", "-query", "genes.fna"]
+    told = subprocess.run([*plan, "-db", "march"], cwd=made.folder, capture_output=True, text=True, check=True).stdout
+    assert "candidates are not kept: blastx judges sums of hits" in told
+    for words in ((), ("-sum_stats", "true")):
+        made.check("psiblast", "-query", "q.faa", "-db", "march", *words)
+        told = made.check("psiblast", "-query", "q.faa", "-db", "april", *words)
+        assert ("store: 9 of 10 queries known, 116 of 124 entries known" in told) == (not words)
 
 
 def test_kept_candidates_do_not_get_deeper_by_use(made: StoreFolder) -> None:
@@ -174,9 +183,9 @@ def test_results_of_whole_batches_are_known(tool: str, made: StoreFolder, data: 
 
     def check(known: str) -> None:
         told = made.run(*command)
-        outputs = {name: _read_without_date(folder / name) for name in ("report", "table") if name in command}
+        outputs = {name: read_without_date(folder / name) for name in ("report", "table") if name in command}
         subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        assert {name: _read_without_date(folder / name) for name in outputs} == outputs
+        assert {name: read_without_date(folder / name) for name in outputs} == outputs
         assert (re.findall(r"store: (.*) records known", told) or [""])[0] == known
 
     check("")
@@ -202,9 +211,9 @@ def test_changed_models_alone_are_searched_again(made: StoreFolder, data: Path) 
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert (re.findall(r"store: (.*) records known", done.stderr) or [""])[0] == known
-        ours = [_read_without_date(folder / name) for name in ("report", "table")]
+        ours = [read_without_date(folder / name) for name in ("report", "table")]
         subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        assert [_read_without_date(folder / name) for name in ("report", "table")] == ours
+        assert [read_without_date(folder / name) for name in ("report", "table")] == ours
 
 
 def _make_tool_database(tool: str, data: Path, folder: Path, n: int) -> None:
@@ -216,10 +225,6 @@ def _make_tool_database(tool: str, data: Path, folder: Path, n: int) -> None:
         (folder / "known.faa").write_bytes(b"".join(cut((data / "proteins_db.faa").read_bytes(), "fasta")[: 10 * n]))
         command = ["diamond", "makedb", "--quiet", "--in", "known.faa", "-d", "known"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-
-
-def _read_without_date(path: Path) -> bytes:
-    return re.sub(rb"(?m)^# Date:.*\n|^# CPU time:.*\n|^# Mc/sec:.*\n", b"", path.read_bytes())
 
 
 def test_results_of_an_unknown_program_are_not_kept(made: StoreFolder) -> None:
@@ -457,7 +462,7 @@ def test_changes_of_a_database_give_the_serial_bytes(
 ) -> None:
     """Four changes in a row, each with queries, formats, limits and E-values of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    program, kind = ("blastp", "prot") if seed % 3 else ("blastn", "nucl")
+    program, kind = (("blastn", "nucl"), ("blastp", "prot"), ("psiblast", "prot"))[seed % 3]
     maker = SequenceMaker(seed, kind)
     place, choose = StoreFolder(tmp_path), maker.random.choice
     entries, queries = maker.make_entries(250), [maker.make_relative() for _ in range(12)]

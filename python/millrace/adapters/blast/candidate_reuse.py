@@ -21,6 +21,7 @@ from millrace.adapters.blast import fragments
 from millrace.adapters.blast.database import NotInFragmentsError
 from millrace.adapters.blast.entry_lists import OPTIONS as LISTS
 from millrace.adapters.blast.entry_lists import pack_ranges
+from millrace.adapters.blast.passes import has_summed_hits
 from millrace.adapters.tool_environment import ANY_PROGRAM, BLAST
 from millrace.core.tool_use import BlastDatabase, DatabaseFragment, FragmentPlan, ToolUse, UserCommand
 
@@ -30,6 +31,10 @@ DEEPER = 2.0
 
 #: Bases of each entry of a nucleotide database that may not count in its effective size (``BLAST_ComputeLengthAdjustment``).
 _ADJUSTMENT = 40
+
+#: Programs that judge each hit by itself, unless they are told to sum them, by an E-value that is proportional to the size
+#: of the database.
+_KEPT = frozenset({"blastp", "psiblast", "blastn"})
 
 #: Options with which what a fragment finds is not a question of query, subject and depth alone.
 _REFUSED = {
@@ -56,8 +61,10 @@ def describe_reusable_search(
     Raises:
         NotInFragmentsError: Candidates of such a search are not kept; says why.
     """
-    if program not in ("blastp", "blastn"):
-        raise NotInFragmentsError(f"what {program} finds for a query was not compared over changes of the database")
+    if program not in _KEPT or has_summed_hits(options):
+        raise NotInFragmentsError(
+            f"{program} judges sums of hits, and a sum that is found is not always found in a search that goes deeper"
+        )
     for name, why in _REFUSED.items():
         if name in options:
             raise NotInFragmentsError(f"-{name}: {why}")
@@ -80,7 +87,7 @@ def describe_reusable_search(
 def _count_effective_residues(program: str, about: BlastDatabase) -> int:
     """Return the least number of residues that E-values may be proportional to."""
     entries, residues = about.counted
-    return residues if program == "blastp" else residues - _ADJUSTMENT * entries
+    return residues - _ADJUSTMENT * entries if program == "blastn" else residues
 
 
 def plan_reuse(

@@ -130,7 +130,7 @@ def _find_fixed_rules(
     the statistics of the query that the pass searched last; and a long pass is cut into chunks.
     """
     sizes = read_query_sizes(program, command.environ)
-    together = fmt == ARCHIVE or program in _TOGETHER or "ungapped" in options or _has_summed_hits(options)
+    together = fmt == ARCHIVE or program in _TOGETHER or "ungapped" in options or has_summed_hits(options)
     if not together and program == "blastp":
         lengths = measure_queries(queries) if queries else None
         together = (
@@ -249,7 +249,7 @@ def _find_pass_refusal(
     for what, there in (
         ("-outfmt 11", fmt == ARCHIVE),
         ("-ungapped", "ungapped" in options),
-        ("-sum_stats true", _has_summed_hits(options)),
+        ("-sum_stats true", has_summed_hits(options)),
     ):
         if there:
             return RefusedError(
@@ -274,7 +274,7 @@ def _find_pass_refusal(
     )
 
 
-def _has_summed_hits(options: dict[str, str]) -> bool:
+def has_summed_hits(options: dict[str, str]) -> bool:
     """Tell whether the user asks for sums of hits, which the program does not compute by default."""
     return options.get("sum_stats", "false").lower() not in ("false", "f", "0", "no", "n")
 

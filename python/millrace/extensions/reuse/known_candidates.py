@@ -70,6 +70,8 @@ def _describe_search(plan: RunPlan) -> ReusableSearch:
     search = find_reusing_adapter(plan).describe_reusable_search(plan.use, plan.command.resolved_command)
     if search.why_not:
         raise NotPackableError(search.why_not)
+    if plan.use.inputs[0].pass_residues:
+        raise NotPackableError("what a query finds depends on the others in its pass")
     return search
 
 
@@ -149,8 +151,6 @@ def _cut_database(plan: RunPlan) -> RunPlan:
     use, command = plan.use, plan.command.resolved_command
     if len(use.inputs) != 1 or use.inputs[0].path == "-" or NUL in use.inputs[0].path:
         raise NotPackableError("the queries are not one plain file")
-    if use.inputs[0].pass_residues:
-        raise NotPackableError("what a query finds depends on the others in its pass")
     if plan.job.dask:
         raise NotPackableError("the workers of a Dask cluster search the database as a whole")
     if plan.command.growing or (use.fragmented and use.fragmented.volumes):
