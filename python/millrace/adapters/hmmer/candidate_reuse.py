@@ -65,8 +65,8 @@ _DEPTH = 1.0
 #: Most known queries of a batch: each of them is compared with the candidates of all.
 _BATCH_QUERIES = 8
 
-#: Least widths of the columns of a table with the name and the accession of the target.
-_NAME_WIDTH, _ACCESSION_WIDTH = 20, 10
+#: Least widths of the columns with the name and the accession of a target, in tables, and with either in the report.
+_TABLE_NAME, _TABLE_ACCESSION, _REPORT_NAME = 20, 10, 8
 
 
 def describe_reusable_search(use: ToolUse, command: UserCommand, parsed: HmmerCommandLine) -> ReusableSearch:
@@ -159,18 +159,15 @@ def _explain_widths(about: HmmerTargets, parsed: HmmerCommandLine) -> str:
         return "the report shows a filter's threshold with fewer digits than it has"
     if _uses_cutoffs(parsed) or parsed.get_value("T") is not None or parsed.get_value("Z") is not None:
         return ""  # all hits that are kept are reported
-    if about.report is not None:
-        return (
-            "with E-values as thresholds, columns of the report may be as wide as names of models that are not reported;"
-            " with -o /dev/null, -T, --cut_ga or -Z candidates are kept"
-        )
-    name, accession = _core.profile_widths(about.source)
-    if name > _NAME_WIDTH or accession > _ACCESSION_WIDTH:
-        return (
-            f"a model has a name of more than {_NAME_WIDTH} letters, or an accession of more than {_ACCESSION_WIDTH},"
-            " which may widen columns without being reported; with -T, --cut_ga or -Z candidates are kept"
-        )
-    return ""
+    most = (_TABLE_NAME if about.report is None else _REPORT_NAME), _TABLE_ACCESSION
+    if about.report is not None and parsed.get_value("acc") is not None:
+        most = _REPORT_NAME, _REPORT_NAME
+    if all(width <= limit for width, limit in zip(_core.profile_widths(about.source), most, strict=True)):
+        return ""
+    return (
+        f"a model has a name of more than {most[0]} letters, or an accession of more than {most[1]}, which may widen columns"
+        " without being reported, as thresholds are E-values; with -T, --cut_ga or -Z candidates are kept"
+    )
 
 
 def _is_printed_short(value: str | None) -> bool:
