@@ -50,7 +50,7 @@ def prepare_profiles(
     """Make a pressed database ``fragment-N`` for each cut, and one for ``new``; ``path`` is that of the whole, without suffix."""
 
 def target_digests(path: str | PathLike[str], *, pressed: bool) -> bytes:
-    """Digests of all targets of HMMER: of the residues of sequences, or of all that a search reads of pressed profiles.
+    """Digests of all targets of HMMER: of the residues of sequences, or of pressed profiles without names and descriptions.
 
     Each of several copies has a digest of its own.
 

@@ -128,7 +128,8 @@ def test_next_release_of_models_is_searched_where_new(made: TargetFolder) -> Non
     scan = ("hmmscan", *NO_REPORT)
     made.write_models(made.models[:26])
     made.check(*scan, "models.hmm", "q.faa", known=0)
-    later = [*made.models[1:9], change_model(made.models[9]), *made.models[10:]][::-1]
+    renamed = re.sub(rb"(?m)^NAME .*$", b"NAME  renamed\nACC   X1.3\nDESC  more than before", made.models[7])
+    later = [*made.models[1:7], renamed, made.models[8], change_model(made.models[9]), *made.models[10:]][::-1]
     made.write_models(later)
     told = made.check(*scan, "models.hmm", "q.faa", known=11)
     assert "11 of 12 queries known, 24 of 29 entries known" in told
@@ -304,6 +305,10 @@ def test_pressed_models_are_known_wherever_they_stand(made: TargetFolder) -> Non
     first = digest(made.models[:9])
     assert len(set(first)) == 9
     assert digest(made.models[:9][::-1]) == first[::-1]
+    renamed = re.sub(rb"(?m)^NAME .*$", b"NAME  other\nDESC  of another name", made.models[1])
+    renamed = re.sub(rb"(?m)^DATE .*$", b"DATE  today", renamed)
+    described = re.sub(rb"(?m)^ACC .*$", b"ACC   PF00005.3\nDESC  x", made.models[5])
+    assert digest([described, renamed]) == [first[5], first[1]]
     changed = digest(
         [made.models[0], change_model(made.models[1]), re.sub(rb"25.00", b"26.00", made.models[3], count=1)]
     )

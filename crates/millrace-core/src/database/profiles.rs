@@ -199,37 +199,60 @@ pub fn profile_candidates(
     link_rest(whole.path, dest)
 }
 
-/// Digests of all that `hmmscan` reads of each profile of the pressed database `path` (without suffix), in order.
+/// Bytes of a profile before the length of its name, in both files.
+const BEFORE_NAME: u64 = 12;
+
+/// Digests of all that `hmmscan` computes with of each profile of the pressed database `path` (without suffix), in order:
+/// what names or describes it does not count.
 ///
 /// # Errors
 /// [`Error::Data`] if it is laid out in another way.
 pub(super) fn digest(path: &Path) -> Result<Vec<[u8; DIGEST]>, Error> {
     let (filters, rest) = (with_suffix(path, "h3f"), with_suffix(path, "h3p"));
-    let entries = list_rests(&filters, &rest)?;
     let (first, second) = (open(&filters)?, open(&rest)?);
     let mut digests = Vec::new();
-    for (place, of_rest) in entries {
+    for (place, of_rest, n_name) in list_rests(&filters, &rest)? {
         let mut hasher = blake3::Hasher::new();
         // Offsets change with the profiles around.
-        let offsets = place.length - (OFFSETS + COMPOSITION + 4) as u64;
-        let after = offsets + OFFSETS as u64;
-        hash_part(&filters, &first, place.offset, offsets, &mut hasher)?;
-        hash_part(&filters, &first, place.offset + after, place.length - after, &mut hasher)?;
-        hash_part(&rest, &second, of_rest.offset, of_rest.length, &mut hasher)?;
+        let (name_end, offsets) = (n_name + HEAD as u64 + 1, place.length - (OFFSETS + COMPOSITION + 4) as u64);
+        let text_end = find_text_end(&rest, &second, of_rest.offset + name_end)? - of_rest.offset;
+        let mut hash = |path: &Path, file: &File, place: Place, first: u64, last: u64| {
+            hash_part(path, file, place.offset + first, last.saturating_sub(first), &mut hasher)
+        };
+        hash(&filters, &first, place, 0, BEFORE_NAME)?;
+        hash(&filters, &first, place, name_end, offsets)?;
+        hash(&filters, &first, place, offsets + OFFSETS as u64, place.length)?;
+        hash(&rest, &second, of_rest, 0, BEFORE_NAME)?;
+        hash(&rest, &second, of_rest, text_end, of_rest.length)?;
         digests.push(shorten(&hasher));
     }
     Ok(digests)
 }
 
-/// The place of each profile in `.h3f`, and in `.h3p`.
-fn list_rests(filters: &Path, rest: &Path) -> Result<Vec<(Place, Place)>, Error> {
+/// Where accession and description end, which begin at `at` in `.h3p`: each is a length, and if it is not zero, text and a zero.
+fn find_text_end(path: &Path, file: &File, mut at: u64) -> Result<u64, Error> {
+    for _ in 0..2 {
+        let length = read_length(path, file, at)?;
+        at += 4 + if length > 0 { length + 1 } else { 0 };
+    }
+    Ok(at)
+}
+
+fn read_length(path: &Path, file: &File, at: u64) -> Result<u64, Error> {
+    let mut bytes = [0; 4];
+    file.read_exact_at(&mut bytes, at).map_err(Error::io(path))?;
+    Ok(u64::from(u32::from_le_bytes(bytes)))
+}
+
+/// The place of each profile in `.h3f`, that in `.h3p`, and the length of its name.
+fn list_rests(filters: &Path, rest: &Path) -> Result<Vec<(Place, Place, u64)>, Error> {
     let mut entries = Vec::new();
     read(filters, |entry| {
-        entries.push((entry.place, Place { offset: entry.rest, ..entry.place }));
+        entries.push((entry.place, Place { offset: entry.rest, ..entry.place }, entry.name.len() as u64));
         Ok(())
     })?;
     let mut end = fs::metadata(rest).map_err(Error::io(rest))?.len();
-    for (_, of_rest) in entries.iter_mut().rev() {
+    for (_, of_rest, _) in entries.iter_mut().rev() {
         of_rest.length = end
             .checked_sub(of_rest.offset)
             .filter(|length| *length > 0)
@@ -249,11 +272,9 @@ pub fn profile_widths(path: &Path) -> Result<(u64, u64), Error> {
     let (mut name, mut accession) = (0, 0);
     read(&filters, |entry| {
         name = name.max(entry.name.len() as u64);
-        let mut bytes = [0; 4];
         // Magic, M, alphabet, length of the name, name and a zero, length of the accession.
         let at = entry.rest + (HEAD + entry.name.len() + 1) as u64;
-        file.read_exact_at(&mut bytes, at).map_err(Error::io(&rest))?;
-        accession = accession.max(u64::from(u32::from_le_bytes(bytes)));
+        accession = accession.max(read_length(&rest, &file, at)?);
         Ok(())
     })?;
     Ok((name, accession))

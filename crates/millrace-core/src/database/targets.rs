@@ -15,8 +15,8 @@ pub(super) fn shorten(hasher: &blake3::Hasher) -> [u8; DIGEST] {
     digest
 }
 
-/// Digests of the targets in `path`, one after the other: of the residues of a sequence, or of all that a search reads of
-/// a pressed profile. A copy of an earlier target has a digest of its own, by its number among the copies: so each
+/// Digests of the targets in `path`, one after the other: of the residues of a sequence, or of all that a search computes
+/// with of a pressed profile. A copy of an earlier target has a digest of its own, by its number among the copies: so each
 /// target counts as often as it is there.
 ///
 /// # Errors
