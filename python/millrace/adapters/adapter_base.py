@@ -111,8 +111,8 @@ class ReusableSearch(FrozenValue, frozen=True, kw_only=True):
     needed_depth: float = 0.0
     #: Whether the output shows what was counted in all entries, so that none of those that were searched may be gone.
     needs_counts: bool = False
-    #: Most known queries of a batch.
-    batch_queries: int = 200
+    #: Most comparisons of known queries with the candidates of all in their batch; 0: any number.
+    batch_comparisons: int = 0
     #: Why candidates are not kept, in words; empty: they are.
     why_not: str = ""
 

@@ -62,8 +62,8 @@ _WITHOUT_EFFECT = frozenset(split_words("cpu qformat tformat"))
 #: Depth of all searches: they find all that passes the filters.
 _DEPTH = 1.0
 
-#: Most known queries of a batch: each of them is compared with the candidates of all.
-_BATCH_QUERIES = 8
+#: Comparisons of queries with candidates that take about as long as the start of a task.
+_BATCH_COMPARISONS = 500
 
 #: Least widths of the columns with the name and the accession of a target, in tables, and with either in the report.
 _TABLE_NAME, _TABLE_ACCESSION, _REPORT_NAME = 20, 10, 8
@@ -86,7 +86,7 @@ def describe_reusable_search(use: ToolUse, command: UserCommand, parsed: HmmerCo
         key=json.dumps([command.tool, use.version, platform.machine(), words, {}]),
         needed_depth=_DEPTH,
         needs_counts=about.report is not None,
-        batch_queries=_BATCH_QUERIES,
+        batch_comparisons=_BATCH_COMPARISONS,
     )
 
 

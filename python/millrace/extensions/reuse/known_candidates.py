@@ -36,8 +36,8 @@ SAMPLE_SHARE = 0.01
 #: Share of new entries above which a query is searched whole: there is little to gain.
 MAX_NEW_SHARE = 0.5
 
-#: Batches of known queries for each slot at least.
-MIN_SLOT_BATCHES = 4
+#: Most queries of a batch that is known, and batches of each slot at least.
+MAX_BATCH_QUERIES, MIN_SLOT_BATCHES = 200, 4
 
 
 class KnownSearch(NamedTuple):
@@ -201,13 +201,18 @@ def cut_known_batches(
     item, path, n = plan.use.inputs[0], plan.command.resolved_command.cwd / plan.use.inputs[0].path, len(known.queries)
     here = searched or [True] * n
     kinds = [here[at] + (here[at] and query in kept) for at, query in enumerate(known.queries)]
-    most = max(1, min(known.search.batch_queries, n // (MIN_SLOT_BATCHES * max(1, plan.slots))))
+    most = max(1, min(MAX_BATCH_QUERIES, n // (MIN_SLOT_BATCHES * max(1, plan.slots))))
+    n_found = [len(kept[query].entries) if kinds[at] == 2 else 0 for at, query in enumerate(known.queries)]
+    n_compared = known.search.batch_comparisons or math.inf
     adapter, at = find_reusing_adapter(plan), 0
 
     def choose_sizes() -> Iterator[int]:
         while at < n:
-            end = at + 1
+            end, found = at + 1, n_found[at]
             while end < min(at + most, n) and kinds[end] == kinds[at]:
+                found += n_found[end]
+                if found * (end + 1 - at) > n_compared:
+                    break
                 end += 1
             yield end - at
 
