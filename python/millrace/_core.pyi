@@ -29,46 +29,94 @@ def profile_nodes(path: str | PathLike[str]) -> list[int]:
         ValueError: It is laid out in another way.
     """
 
-def prepare_sequences(path: str | PathLike[str], cuts: list[int], folder: str | PathLike[str]) -> None:
-    """Write ``starts.ssi`` and the places of all names; ``cuts``: first ordinals, and the number of sequences."""
-
-def prepare_profiles(path: str | PathLike[str], cuts: list[int], folder: str | PathLike[str]) -> None:
-    """Make a pressed database ``fragment-N`` for each cut; ``path`` is that of the whole, without suffix."""
-
-def sequence_candidates(
+def prepare_sequences(
     path: str | PathLike[str],
-    prepared: str | PathLike[str],
     cuts: list[int],
-    found: Sequence[bytes | memoryview],
-    dest: str | PathLike[str],
-    side: str | PathLike[str],
+    folder: str | PathLike[str],
+    new: Sequence[tuple[int, int]] | None = None,
 ) -> None:
-    """Write the FASTA file ``dest`` in which all but the candidates have no residues.
+    """Write ``starts.ssi`` and the places of all names; ``cuts``: first ordinals, and the number of sequences.
 
-    ``found`` are the reports of all fragments; ``side`` gets the sums of what the pipeline counted.
-
-    Raises:
-        ValueError: A report that is not understood, or of other targets.
+    ``new``: ranges of those that are searched by themselves, for which ``new.fasta`` is written, while what is known of the
+    others is known by ordinal; None: nothing is known.
     """
 
-def sequence_ranges(
-    prepared: str | PathLike[str], cuts: list[int], found: Sequence[bytes | memoryview], side: str | PathLike[str]
-) -> list[tuple[int, int]]:
-    """Half-open ranges of the FASTA file that hold the candidates, as `sequence_candidates` reads them; ``side`` as there.
+def prepare_profiles(
+    path: str | PathLike[str],
+    cuts: list[int],
+    folder: str | PathLike[str],
+    new: Sequence[tuple[int, int]] | None = None,
+) -> None:
+    """Make a pressed database ``fragment-N`` for each cut, and one for ``new``; ``path`` is that of the whole, without suffix."""
+
+def target_digests(path: str | PathLike[str], *, pressed: bool) -> bytes:
+    """Digests of all targets of HMMER: of the residues of sequences, or of pressed profiles without names and descriptions.
+
+    Each of several copies has a digest of its own.
 
     Raises:
-        ValueError: A report is not understood.
+        ValueError: The file is not understood.
     """
 
-def profile_candidates(
-    path: str | PathLike[str],
-    prepared: str | PathLike[str],
-    cuts: list[int],
-    found: Sequence[bytes | memoryview],
-    dest: str | PathLike[str],
-    side: str | PathLike[str],
-) -> None:
-    """As `sequence_candidates`, for pressed profiles; all but the candidates never pass the first filter."""
+def profile_widths(path: str | PathLike[str]) -> tuple[int, int]:
+    """Lengths of the longest name and the longest accession of a pressed profile database.
+
+    Raises:
+        ValueError: It is laid out in another way.
+    """
+
+@final
+class TargetNames:
+    """The names of all targets of HMMER."""
+
+    def __new__(cls, path: str | PathLike[str], *, pressed: bool) -> Self:
+        """Read the names.
+
+        Raises:
+            ValueError: The file is not understood.
+        """
+
+    def find_queries(self, text: bytes) -> list[tuple[list[int] | None, list[int]]]:
+        """Ordinals of the targets that each query has found, and its six counts of the pipeline, empty if not known.
+
+        ``text`` is a report, or what is known from earlier searches. None: a name is that of several targets, or of none.
+
+        Raises:
+            ValueError: It is not understood.
+        """
+
+@final
+class PreparedTargets:
+    """A target database of HMMER that was prepared; ``n_new``: number of the targets that are searched by themselves."""
+
+    def __new__(
+        cls, path: str | PathLike[str], prepared: str | PathLike[str], cuts: list[int], n_new: int = 0
+    ) -> Self: ...
+    def write_sequences(
+        self, found: Sequence[bytes | memoryview], dest: str | PathLike[str], side: str | PathLike[str]
+    ) -> None:
+        """Write the FASTA file ``dest`` in which all but the candidates have no residues.
+
+        ``found`` are the reports of all fragments; ``side`` gets the sums of what the pipeline counted, if it is known.
+
+        Raises:
+            ValueError: A report that is not understood, or of other targets.
+        """
+
+    def list_ranges(self, found: Sequence[bytes | memoryview], side: str | PathLike[str]) -> list[tuple[int, int]]:
+        """Half-open ranges of the FASTA file that hold the candidates, as ``write_sequences`` reads them.
+
+        Raises:
+            ValueError: A report is not understood.
+        """
+
+    def write_profiles(
+        self, found: Sequence[bytes | memoryview], dest: str | PathLike[str], side: str | PathLike[str], *, alone: bool
+    ) -> None:
+        """As ``write_sequences``, for pressed profiles; all but the candidates never pass the first filter.
+
+        If the candidates are ``alone``, there is only one such profile, before them.
+        """
 
 class DiskFull(OSError):
     """No space left, or a quota is exhausted."""

@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.adapters.blast.entry_lists import ListedEntries, group_ranges, invert_ranges, pack_ranges, unpack_ranges
+from millrace.adapters.blast.entry_lists import ListedEntries, group_ranges, invert_ranges
+from millrace.core.entry_ranges import pack_ranges, unpack_ranges
 
 ORDINALS = st.sets(st.integers(0, 60), min_size=1).map(sorted)
 

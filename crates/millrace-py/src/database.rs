@@ -4,6 +4,7 @@ use millrace_core::database as core;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::errors::io_error;
 
@@ -22,57 +23,114 @@ fn profile_nodes(py: Python<'_>, path: PathBuf) -> PyResult<Vec<u64>> {
 
 /// Makes what the fragments of a FASTA file need.
 #[pyfunction]
-fn prepare_sequences(py: Python<'_>, path: PathBuf, cuts: Vec<u64>, folder: PathBuf) -> PyResult<()> {
-    py.detach(|| core::prepare_sequences(&path, &cuts, &folder)).map_err(to_python)
+#[pyo3(signature = (path, cuts, folder, new=None))]
+fn prepare_sequences(
+    py: Python<'_>,
+    path: PathBuf,
+    cuts: Vec<u64>,
+    folder: PathBuf,
+    new: Option<Vec<(u64, u64)>>,
+) -> PyResult<()> {
+    py.detach(|| core::prepare_sequences(&path, &cuts, core::New(new.as_deref()), &folder)).map_err(to_python)
 }
 
 /// Makes what the fragments of a pressed profile database need.
 #[pyfunction]
-fn prepare_profiles(py: Python<'_>, path: PathBuf, cuts: Vec<u64>, folder: PathBuf) -> PyResult<()> {
-    py.detach(|| core::prepare_profiles(&path, &cuts, &folder)).map_err(to_python)
+#[pyo3(signature = (path, cuts, folder, new=None))]
+fn prepare_profiles(
+    py: Python<'_>,
+    path: PathBuf,
+    cuts: Vec<u64>,
+    folder: PathBuf,
+    new: Option<Vec<(u64, u64)>>,
+) -> PyResult<()> {
+    py.detach(|| core::prepare_profiles(&path, &cuts, core::New(new.as_deref()), &folder)).map_err(to_python)
 }
 
-/// Writes the FASTA file `dest` of the candidates.
-#[pyfunction]
-fn sequence_candidates(
-    py: Python<'_>,
+/// A target database that was prepared, as the candidates of a batch are made of it.
+#[pyclass(frozen)]
+struct PreparedTargets {
     path: PathBuf,
     prepared: PathBuf,
     cuts: Vec<u64>,
-    found: Vec<PyBuffer<u8>>,
-    dest: PathBuf,
-    side: PathBuf,
-) -> PyResult<()> {
-    let found = found.iter().map(slice).collect::<PyResult<Vec<_>>>()?;
-    py.detach(|| core::sequence_candidates(&path, &prepared, &cuts, &found, &dest, &side)).map_err(to_python)
+    n_new: u64,
 }
 
-/// Half-open ranges of the FASTA file that hold the candidates, in order.
-#[pyfunction]
-fn sequence_ranges(
-    py: Python<'_>,
-    prepared: PathBuf,
-    cuts: Vec<u64>,
-    found: Vec<PyBuffer<u8>>,
-    side: PathBuf,
-) -> PyResult<Vec<(u64, u64)>> {
-    let found = found.iter().map(slice).collect::<PyResult<Vec<_>>>()?;
-    py.detach(|| core::sequence_ranges(&prepared, &cuts, &found, &side)).map_err(to_python)
+impl PreparedTargets {
+    fn whole(&self) -> core::Whole<'_> {
+        core::Whole { path: &self.path, prepared: &self.prepared, cuts: &self.cuts, n_new: self.n_new }
+    }
 }
 
-/// Writes the pressed profile database `dest` of the candidates.
+#[pymethods]
+impl PreparedTargets {
+    #[new]
+    #[pyo3(signature = (path, prepared, cuts, n_new=0))]
+    fn new(path: PathBuf, prepared: PathBuf, cuts: Vec<u64>, n_new: u64) -> Self {
+        Self { path, prepared, cuts, n_new }
+    }
+
+    /// Writes the FASTA file `dest` of the candidates.
+    fn write_sequences(&self, py: Python<'_>, found: Vec<PyBuffer<u8>>, dest: PathBuf, side: PathBuf) -> PyResult<()> {
+        let found = found.iter().map(slice).collect::<PyResult<Vec<_>>>()?;
+        py.detach(|| core::sequence_candidates(&self.whole(), &found, &dest, &side)).map_err(to_python)
+    }
+
+    /// Half-open ranges of the FASTA file that hold the candidates, in order.
+    fn list_ranges(&self, py: Python<'_>, found: Vec<PyBuffer<u8>>, side: PathBuf) -> PyResult<Vec<(u64, u64)>> {
+        let found = found.iter().map(slice).collect::<PyResult<Vec<_>>>()?;
+        py.detach(|| core::sequence_ranges(&self.whole(), &found, &side)).map_err(to_python)
+    }
+
+    /// Writes the pressed profile database `dest` of the candidates.
+    #[pyo3(signature = (found, dest, side, *, alone))]
+    fn write_profiles(
+        &self,
+        py: Python<'_>,
+        found: Vec<PyBuffer<u8>>,
+        dest: PathBuf,
+        side: PathBuf,
+        alone: bool,
+    ) -> PyResult<()> {
+        let found = found.iter().map(slice).collect::<PyResult<Vec<_>>>()?;
+        py.detach(|| core::profile_candidates(&self.whole(), &found, &dest, &side, alone)).map_err(to_python)
+    }
+}
+
+/// Digests of all targets, one after the other.
 #[pyfunction]
-fn profile_candidates(
-    py: Python<'_>,
-    path: PathBuf,
-    prepared: PathBuf,
-    cuts: Vec<u64>,
-    found: Vec<PyBuffer<u8>>,
-    dest: PathBuf,
-    side: PathBuf,
-) -> PyResult<()> {
-    let found = found.iter().map(slice).collect::<PyResult<Vec<_>>>()?;
-    py.detach(|| core::profile_candidates(&path, &prepared, &cuts, &found, &dest, &side)).map_err(to_python)
+#[pyo3(signature = (path, *, pressed))]
+fn target_digests<'py>(py: Python<'py>, path: PathBuf, pressed: bool) -> PyResult<Bound<'py, PyBytes>> {
+    let digests = py.detach(|| core::target_digests(&path, pressed)).map_err(to_python)?;
+    Ok(PyBytes::new(py, &digests))
+}
+
+/// Lengths of the longest name and the longest accession of a pressed profile database.
+#[pyfunction]
+fn profile_widths(py: Python<'_>, path: PathBuf) -> PyResult<(u64, u64)> {
+    py.detach(|| core::profile_widths(&path)).map_err(to_python)
+}
+
+/// Ordinals of the targets that a query has found, none if a name is not certain, and its counts.
+type QueryTargets = (Option<Vec<u64>>, Vec<u64>);
+
+/// The names of all targets; see `millrace_core::database::TargetNames`.
+#[pyclass(frozen)]
+struct TargetNames(core::TargetNames);
+
+#[pymethods]
+impl TargetNames {
+    #[new]
+    #[pyo3(signature = (path, *, pressed))]
+    fn new(py: Python<'_>, path: PathBuf, pressed: bool) -> PyResult<Self> {
+        py.detach(|| core::TargetNames::read(&path, pressed)).map(Self).map_err(to_python)
+    }
+
+    /// What each query has found.
+    fn find_queries(&self, py: Python<'_>, text: &[u8]) -> PyResult<Vec<QueryTargets>> {
+        let found = py.detach(|| self.0.find_queries(text)).map_err(to_python)?;
+        Ok(found.into_iter().map(|query| (query.ordinals, query.counts)).collect())
+    }
 }
 
 /// The bytes of `buffer`, without a copy.
@@ -102,7 +160,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(profile_nodes, module)?)?;
     module.add_function(wrap_pyfunction!(prepare_sequences, module)?)?;
     module.add_function(wrap_pyfunction!(prepare_profiles, module)?)?;
-    module.add_function(wrap_pyfunction!(sequence_candidates, module)?)?;
-    module.add_function(wrap_pyfunction!(sequence_ranges, module)?)?;
-    module.add_function(wrap_pyfunction!(profile_candidates, module)?)
+    module.add_function(wrap_pyfunction!(profile_widths, module)?)?;
+    module.add_function(wrap_pyfunction!(target_digests, module)?)?;
+    module.add_class::<PreparedTargets>()?;
+    module.add_class::<TargetNames>()
 }

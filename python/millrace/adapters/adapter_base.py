@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import FetchedFile, FrozenValue, OutputUse, ToolUse, UserCommand
@@ -87,6 +87,21 @@ class FragmentingAdapter(Protocol):
         ...
 
 
+class QueryCandidates(NamedTuple):
+    """What is known of one query: a superset of the entries that the search of a database could report."""
+
+    #: Ordinals of the entries, ascending.
+    entries: Sequence[int]
+    #: What else the search counted in all entries of the database; empty: nothing, or it is not known.
+    counts: tuple[int, ...] = ()
+    #: The same of the entries that were not new, where a run has searched these again; empty: it has not.
+    old_counts: tuple[int, ...] = ()
+
+
+#: Reads what the searches of all fragments found for the queries of one batch; None for a query whose list may be incomplete.
+CandidateListReader = Callable[[Sequence[bytes]], Sequence[QueryCandidates | None]]
+
+
 class ReusableSearch(FrozenValue, frozen=True, kw_only=True):
     """What a search in fragments is known by, so that its candidates can be kept for searches of other databases."""
 
@@ -94,8 +109,10 @@ class ReusableSearch(FrozenValue, frozen=True, kw_only=True):
     key: str = ""
     #: Depth down to which this search needs candidates: greater is deeper.
     needed_depth: float = 0.0
-    #: From this number of subjects of one query in one fragment on, its list may be incomplete.
-    subject_limit: int = 0
+    #: Whether the output shows what was counted in all entries, so that none of those that were searched may be gone.
+    needs_counts: bool = False
+    #: Most comparisons of known queries with the candidates of all in their batch; 0: any number.
+    batch_comparisons: int = 0
     #: Why candidates are not kept, in words; empty: they are.
     why_not: str = ""
 
@@ -103,6 +120,9 @@ class ReusableSearch(FrozenValue, frozen=True, kw_only=True):
 @runtime_checkable
 class ReusingAdapter(FragmentingAdapter, Protocol):
     """Protocol of an adapter whose candidates can be kept and used again with another database."""
+
+    #: Whether equal queries of one input are searched once.
+    shares_equal_queries: bool
 
     def describe_reusable_search(self, use: ToolUse, command: UserCommand) -> ReusableSearch:
         """Describe the search of ``use``, which is in fragments."""
@@ -119,6 +139,14 @@ class ReusingAdapter(FragmentingAdapter, Protocol):
             known_depth: Depth down to which the candidates that are known are all there, ``ReusableSearch.needed_depth`` or more;
                 infinite: none are known.
         """
+        ...
+
+    def format_candidates(self, queries: Sequence[QueryCandidates]) -> bytes:
+        """Format what is known of the queries of a batch as its search would write it, for ``DatabaseBackend.make_candidates``."""
+        ...
+
+    def make_list_reader(self, use: ToolUse, command: UserCommand) -> CandidateListReader:
+        """Return the reader of what a run has found, which is searched as ``use``."""
         ...
 
 

@@ -177,7 +177,7 @@ class DatabaseFragment(FrozenValue, frozen=True):
     size: int
     #: Program and arguments of its search; the backend of ``FragmentPlan.about`` reads its output ``found``.
     argv: tuple[ArgumentToken, ...]
-    #: The entries of that run that it has, by ``millrace.adapters.blast.entry_lists.pack_ranges``; empty: all.
+    #: The entries of that run that it has, by ``millrace.core.entry_ranges.pack_ranges``; empty: all.
     only: str = ""
 
 
@@ -268,7 +268,7 @@ class BlastDatabase(FrozenValue, tag="blast", frozen=True):
     volumes: tuple[tuple[str, int], ...]
     #: From this number of subjects of one query in one fragment on, its list may be incomplete.
     limit: int
-    #: The entries that the search's list leaves, by ``millrace.adapters.blast.entry_lists.pack_ranges``; empty: there is no list.
+    #: The entries that the search's list leaves, by ``millrace.core.entry_ranges.pack_ranges``; empty: there is no list.
     listed: str = ""
     #: Length of the shortest entry that the list leaves.
     shortest: int = 0
@@ -292,6 +292,12 @@ class HmmerTargets(FrozenValue, tag="hmmer", frozen=True):
     parts: str = ""
     #: Folder with the positions of all names, which the coordinator makes; empty: each node makes its own.
     names: str = ""
+    #: Whether the finish searches the candidates alone; else it searches all targets, of which the others are fillers.
+    alone: bool = False
+    #: Option that is added to the finish; empty: none.
+    added: str = ""
+    #: Indexes of the tables that show this option.
+    tables: tuple[int, ...] = ()
 
 
 class VolumeIndex(FrozenValue, frozen=True):

@@ -420,7 +420,12 @@ def plan_fragments(
 
 def has_equal_queries(job: JobSpec, use: ToolUse, command: UserCommand, adapter: ToolAdapter) -> bool:
     """Tell whether a run is faster if equal queries are searched once, and then finished one by one."""
-    if not isinstance(adapter, ReusingAdapter) or len(use.inputs) != 1 or use.inputs[0].pass_residues:
+    if (
+        not isinstance(adapter, ReusingAdapter)
+        or not adapter.shares_equal_queries
+        or len(use.inputs) != 1
+        or use.inputs[0].pass_residues
+    ):
         return False
     path = command.cwd / use.inputs[0].path
     if job.fragments != "auto" or job.fresh or job.dask or command.view or command.growing or not path.is_file():

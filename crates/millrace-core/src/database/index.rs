@@ -1,18 +1,22 @@
-//! Where the entries of a name are: a file of sorted hashes for each fragment, read by bisection.
+//! Where entries are: by name, a file of sorted hashes for each fragment, read by bisection; by ordinal, a file of places.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{Error, Place};
+use super::{Error, New, Place};
 
 /// Bytes of one line of an index: hash, ordinal, offset, length.
 const LINE: u64 = 32;
 
+/// Name of the file with offset and length of each entry, in order, and bytes of one of its lines.
+const PLACES: &str = "places";
+const PLACE: u64 = 16;
+
 /// Keyless, so the same for each process of this program.
-fn hash(name: &[u8]) -> u64 {
+pub(super) fn hash(name: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(name);
     hasher.finish()
@@ -29,11 +33,20 @@ pub(super) struct Writer<'a> {
     cuts: &'a [u64],
     fragment: usize,
     lines: Vec<[u64; 4]>,
+    /// File of the places of all entries, if they are wanted.
+    places: Option<(PathBuf, BufWriter<File>)>,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(folder: &'a Path, cuts: &'a [u64]) -> Self {
-        Self { folder, cuts, fragment: 0, lines: Vec::new() }
+    pub(super) fn new(folder: &'a Path, cuts: &'a [u64], new: New<'_>) -> Result<Self, Error> {
+        let places = if new.0.is_some() {
+            let path = folder.join(PLACES);
+            let file = File::create(&path).map_err(Error::io(&path))?;
+            Some((path, BufWriter::with_capacity(1 << 18, file)))
+        } else {
+            None
+        };
+        Ok(Self { folder, cuts, fragment: 0, lines: Vec::new(), places })
     }
 
     /// Whether an entry with this ordinal is the first of a fragment.
@@ -47,6 +60,10 @@ impl<'a> Writer<'a> {
             self.write()?;
         }
         self.lines.push([hash(name), place.ordinal, place.offset, place.length]);
+        if let Some((path, file)) = &mut self.places {
+            let line = [place.offset.to_le_bytes(), place.length.to_le_bytes()].concat();
+            file.write_all(&line).map_err(Error::io(path))?;
+        }
         Ok(())
     }
 
@@ -59,7 +76,10 @@ impl<'a> Writer<'a> {
         while self.fragment + 1 < self.cuts.len() {
             self.write()?;
         }
-        Ok(())
+        match &mut self.places {
+            Some((path, file)) => file.flush().map_err(Error::io(path)),
+            None => Ok(()),
+        }
     }
 
     fn write(&mut self) -> Result<(), Error> {
@@ -92,13 +112,7 @@ impl Index {
     }
 
     fn line(&self, at: u64) -> Result<[u64; 4], Error> {
-        let mut bytes = [0; LINE as usize];
-        self.file.read_exact_at(&mut bytes, at * LINE).map_err(Error::io(&self.path))?;
-        let mut values = [0; 4];
-        for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(8)) {
-            *value = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
-        }
-        Ok(values)
+        read_words(&self.file, at * LINE).map_err(Error::io(&self.path))
     }
 
     /// Adds to `places` all entries that are called `name`, and perhaps others; returns whether there are any.
@@ -124,4 +138,26 @@ impl Index {
         }
         Ok(places.len() > before)
     }
+}
+
+fn read_words<const N: usize>(file: &File, at: u64) -> io::Result<[u64; N]> {
+    let mut bytes = [0; LINE as usize];
+    let bytes = &mut bytes[..N * 8];
+    file.read_exact_at(bytes, at)?;
+    let mut values = [0; N];
+    for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(8)) {
+        *value = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+    }
+    Ok(values)
+}
+
+/// Adds the places of the entries with these ordinals to `places`.
+pub(super) fn find_places(folder: &Path, ordinals: &[u64], places: &mut Vec<Place>) -> Result<(), Error> {
+    let path = folder.join(PLACES);
+    let file = File::open(&path).map_err(Error::io(&path))?;
+    for &ordinal in ordinals {
+        let [offset, length] = read_words(&file, ordinal * PLACE).map_err(Error::io(&path))?;
+        places.push(Place { ordinal, offset, length });
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ mod index;
 mod profiles;
 mod report;
 mod sequences;
+mod targets;
 #[cfg(test)]
 mod tests;
 
@@ -18,8 +19,9 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub use profiles::{prepare_profiles, profile_candidates, profile_nodes};
+pub use profiles::{prepare_profiles, profile_candidates, profile_nodes, profile_widths};
 pub use sequences::{Mark, prepare_sequences, sequence_candidates, sequence_marks, sequence_ranges};
+pub use targets::{QueryTargets, TargetNames, target_digests};
 
 /// What can fail here.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,65 @@ struct Place {
     ordinal: u64,
     offset: u64,
     length: u64,
+}
+
+/// A database, and what was prepared for its fragments.
+#[derive(Debug, Clone, Copy)]
+pub struct Whole<'a> {
+    /// A FASTA file, or a pressed database without suffix.
+    pub path: &'a Path,
+    /// Folder that was prepared.
+    pub prepared: &'a Path,
+    /// Ordinals at which fragments begin, and the number of all entries.
+    pub cuts: &'a [u64],
+    /// Number of entries that are searched by themselves, as they are new since an earlier search.
+    pub n_new: u64,
+}
+
+impl Whole<'_> {
+    fn n_entries(&self) -> u64 {
+        self.cuts.last().copied().unwrap_or(0)
+    }
+}
+
+/// Half-open ranges of the entries that are new since an earlier search, whose candidates are known by ordinal. If there
+/// are any, they are a fragment of their own behind all others. None: nothing is known.
+#[derive(Debug, Clone, Copy)]
+pub struct New<'a>(pub Option<&'a [(u64, u64)]>);
+
+impl<'a> New<'a> {
+    fn is_searched(self) -> bool {
+        self.0.is_some_and(|ranges| !ranges.is_empty())
+    }
+
+    fn select(self) -> Selection<'a> {
+        Selection { ranges: self.0.unwrap_or_default(), places: Vec::new() }
+    }
+}
+
+/// Gathers the places of the entries in ranges, as all entries are read in order.
+struct Selection<'a> {
+    ranges: &'a [(u64, u64)],
+    places: Vec<Place>,
+}
+
+impl Selection<'_> {
+    fn offer(&mut self, place: Place) {
+        while self.ranges.first().is_some_and(|range| range.1 <= place.ordinal) {
+            self.ranges = &self.ranges[1..];
+        }
+        if self.ranges.first().is_some_and(|range| range.0 <= place.ordinal) {
+            self.places.push(place);
+        }
+    }
+}
+
+/// Writes the entries at `places` of `source` to `dest`, each with `end` behind it if it does not end so.
+fn write_entries(source: &Path, places: &[Place], end: &'static [u8], dest: &Path) -> Result<(), Error> {
+    let alone: Vec<Place> = (0..).zip(places).map(|(ordinal, place)| Place { ordinal, ..*place }).collect();
+    // There is no place for a filler.
+    let filler = Filler { entry: vec![0], end };
+    write_candidates(source, &alone, alone.len() as u64, &filler, dest)
 }
 
 /// What stands for an entry that is no candidate.

@@ -10,7 +10,11 @@ use std::path::Path;
 use memchr::memchr;
 
 use super::index::Writer;
-use super::{Error, Filler, Place, report, write_candidates};
+use super::targets::{DIGEST, shorten};
+use super::{Error, Filler, New, Place, Whole, report, write_candidates, write_entries};
+
+/// What a sequence must end with.
+const END: &[u8] = b"\n";
 
 /// How far a database was read at the end of some entry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,6 +33,8 @@ struct Entry {
     name: Vec<u8>,
     place: Place,
     residues: u64,
+    /// Of the residues, if they are digested.
+    digest: [u8; DIGEST],
 }
 
 /// What the next byte of a FASTA file belongs to.
@@ -51,11 +57,13 @@ struct Scanner<'a> {
     /// Bytes taken, and the last of them.
     at: u64,
     last: u8,
+    /// Digests the residues of the sequence at hand, if that is wanted.
+    hasher: Option<blake3::Hasher>,
 }
 
 impl<'a> Scanner<'a> {
     fn new(path: &'a Path) -> Self {
-        Self { path, part: Part::Residues, n_begun: 0, entry: Entry::default(), at: 0, last: b'\n' }
+        Self { path, part: Part::Residues, n_begun: 0, entry: Entry::default(), at: 0, last: b'\n', hasher: None }
     }
 
     /// Takes a part of `bytes`, at least one, and gives a sequence that ends there to `each`.
@@ -89,6 +97,11 @@ impl<'a> Scanner<'a> {
             return Err(Error::data(self.path, "does not begin as FASTA"));
         }
         self.entry.residues += count;
+        if let Some(hasher) = &mut self.hasher {
+            for part in letters.split(|byte| *byte <= b' ') {
+                hasher.update(part);
+            }
+        }
         Ok(())
     }
 
@@ -117,6 +130,10 @@ impl<'a> Scanner<'a> {
             return Ok(());
         }
         self.entry.place.length = offset - self.entry.place.offset;
+        if let Some(hasher) = &mut self.hasher {
+            self.entry.digest = shorten(hasher);
+            hasher.reset();
+        }
         each(&self.entry)
     }
 
@@ -138,12 +155,19 @@ fn read(path: &Path, each: impl FnMut(&Entry) -> Result<(), Error>) -> Result<u6
 }
 
 /// As [`read`], `buffer` bytes at a time.
-fn read_by(path: &Path, buffer: usize, mut each: impl FnMut(&Entry) -> Result<(), Error>) -> Result<u64, Error> {
-    let file = File::open(path).map_err(Error::io(path))?;
+fn read_by(path: &Path, buffer: usize, each: impl FnMut(&Entry) -> Result<(), Error>) -> Result<u64, Error> {
+    scan(Scanner::new(path), buffer, each)
+}
+
+fn scan(
+    mut scanner: Scanner<'_>,
+    buffer: usize,
+    mut each: impl FnMut(&Entry) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    let file = File::open(scanner.path).map_err(Error::io(scanner.path))?;
     let mut input = BufReader::with_capacity(buffer, file);
-    let mut scanner = Scanner::new(path);
     loop {
-        let bytes = input.fill_buf().map_err(Error::io(path))?;
+        let bytes = input.fill_buf().map_err(Error::io(scanner.path))?;
         if bytes.is_empty() {
             break;
         }
@@ -195,20 +219,25 @@ pub fn sequence_marks(path: &Path, most: u64) -> Result<Vec<Mark>, Error> {
 /// Writes what the fragments of the FASTA file `path` need into `folder`: the index `starts.ssi`, with the key
 /// `fragment-N` (five digits, from 0) for each, and the places of all names.
 ///
-/// `cuts`: ordinals at which fragments begin, and the number of all sequences.
+/// `cuts`: ordinals at which fragments begin, and the number of all sequences. `new`: see [`super::New`]; if they are
+/// searched by themselves, `new.fasta` has a copy of them.
 ///
 /// # Errors
 /// [`Error::Data`] if the file has not so many sequences.
-pub fn prepare_sequences(path: &Path, cuts: &[u64], folder: &Path) -> Result<(), Error> {
-    let mut names = Writer::new(folder, cuts);
-    let mut starts = Vec::new();
+pub fn prepare_sequences(path: &Path, cuts: &[u64], new: New<'_>, folder: &Path) -> Result<(), Error> {
+    let mut names = Writer::new(folder, cuts, new)?;
+    let (mut starts, mut chosen) = (Vec::new(), new.select());
     let n_entries = read(path, |entry| {
         if names.begins(entry.place.ordinal).is_some() {
             starts.push(entry.place.offset);
         }
+        chosen.offer(entry.place);
         names.push(&entry.name, entry.place)
     })?;
     names.finish(path, n_entries)?;
+    if new.is_searched() {
+        write_entries(path, &chosen.places, END, &folder.join("new.fasta"))?;
+    }
     let index = folder.join("starts.ssi");
     fs::write(&index, ssi(&starts)).map_err(Error::io(&index))
 }
@@ -257,26 +286,43 @@ fn ssi(starts: &[u64]) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Error::Data`] if a report is not understood.
-pub fn sequence_candidates(
-    path: &Path,
-    prepared: &Path,
-    cuts: &[u64],
-    found: &[&[u8]],
-    dest: &Path,
-    side: &Path,
-) -> Result<(), Error> {
-    let candidates = report::candidates(found, prepared, cuts, side)?;
-    let filler = Filler { entry: b">-\n".to_vec(), end: b"\n" };
-    write_candidates(path, &candidates, cuts.last().copied().unwrap_or(0), &filler, dest)
+pub fn sequence_candidates(whole: &Whole<'_>, found: &[&[u8]], dest: &Path, side: &Path) -> Result<(), Error> {
+    let candidates = report::candidates(found, whole, side)?;
+    let filler = Filler { entry: b">-\n".to_vec(), end: END };
+    write_candidates(whole.path, &candidates, whole.n_entries(), &filler, dest)
 }
 
 /// Bytes of the file that [`sequence_candidates`] reads: half-open, in order.
 ///
 /// # Errors
 /// [`Error::Data`] if a report is not understood.
-pub fn sequence_ranges(prepared: &Path, cuts: &[u64], found: &[&[u8]], side: &Path) -> Result<Vec<(u64, u64)>, Error> {
-    let candidates = report::candidates(found, prepared, cuts, side)?;
+pub fn sequence_ranges(whole: &Whole<'_>, found: &[&[u8]], side: &Path) -> Result<Vec<(u64, u64)>, Error> {
+    let candidates = report::candidates(found, whole, side)?;
     Ok(candidates.iter().map(|place| (place.offset, place.offset + place.length)).collect())
+}
+
+/// Digests of the residues of each sequence of the FASTA file `path`, in order; neither spaces nor ends of lines count.
+///
+/// # Errors
+/// [`Error::Data`] where it is not sure that HMMER reads the same sequences.
+pub(super) fn digest(path: &Path) -> Result<Vec<[u8; DIGEST]>, Error> {
+    let mut digests = Vec::new();
+    let mut scanner = Scanner::new(path);
+    scanner.hasher = Some(blake3::Hasher::new());
+    scan(scanner, 1 << 20, |entry| {
+        digests.push(entry.digest);
+        Ok(())
+    })?;
+    Ok(digests)
+}
+
+/// Gives every name, in order, to `each`.
+pub(super) fn read_names(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
+    read(path, |entry| {
+        each(&entry.name);
+        Ok(())
+    })?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -43,12 +43,24 @@ impl Bench {
 
     /// The candidates of a FASTA file cut at `cuts`, and the counts.
     fn candidates(&self, fasta: &[u8], cuts: &[u64], found: &[Vec<u8>]) -> Result<(String, String), String> {
+        self.candidates_beside(fasta, cuts, None, found)
+    }
+
+    /// The same, where what is not in `new` is known.
+    fn candidates_beside(
+        &self,
+        fasta: &[u8],
+        cuts: &[u64],
+        new: Option<&[(u64, u64)]>,
+        found: &[Vec<u8>],
+    ) -> Result<(String, String), String> {
         let path = self.file("db.faa", fasta);
-        prepare_sequences(&path, cuts, self.folder.path()).map_err(|error| error.to_string())?;
+        prepare_sequences(&path, cuts, New(new), self.folder.path()).map_err(|error| error.to_string())?;
         let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
         let (dest, side) = (self.path("candidates"), self.path("counts"));
-        sequence_candidates(&path, self.folder.path(), cuts, &found, &dest, &side)
-            .map_err(|error| error.to_string())?;
+        let n_new = new.unwrap_or_default().iter().map(|range| range.1 - range.0).sum();
+        let whole = Whole { path: &path, prepared: self.folder.path(), cuts, n_new };
+        sequence_candidates(&whole, &found, &dest, &side).map_err(|error| error.to_string())?;
         Ok((std::fs::read_to_string(dest).unwrap(), std::fs::read_to_string(side).unwrap()))
     }
 }
@@ -60,6 +72,49 @@ fn candidates_keep_their_places_and_all_of_a_name_are_candidates() {
     let (database, counts) = Bench::new().candidates(fasta, &[0, 2, 5], &found).unwrap();
     assert_eq!(database, ">a x\nAC\n>-\n>-\n>c y\nFG\n\n>b\nHI\n");
     assert_eq!(counts, "5 8 18 16 14 12\n");
+}
+
+#[test]
+fn known_targets_and_those_found_among_new_ones_are_candidates() {
+    let (fasta, new) = (b">a\nAC\n>b\nDE\n>c\nFG\n>d\nHI", [(1, 2), (3, 4)]);
+    let known = |line: &str| format!("# known targets\n{line}\n[ok]\n").into_bytes();
+    let made = |found: [Vec<u8>; 2]| {
+        let bench = Bench::new();
+        let made = bench.candidates_beside(fasta, &[0, 4], Some(&new), &found)?;
+        Ok::<_, String>((made, std::fs::read_to_string(bench.path("new.fasta")).unwrap()))
+    };
+    let ((database, counts), copied) = made([known("2 4 1 1 1 1: 2"), report(&["d"], 2, 4)]).unwrap();
+    assert_eq!((database.as_str(), copied.as_str()), (">-\n>-\n>c\nFG\n>d\nHI\n", ">b\nDE\n>d\nHI\n"));
+    assert_eq!(counts, "4 8 10 9 8 7\n");
+    let ((database, counts), _) = made([report(&["a"], 4, 8), report(&[], 2, 4)]).unwrap();
+    assert_eq!((database.as_str(), counts.as_str()), (">a\nAC\n>-\n>-\n>-\n", "4 8 9 8 7 6\n"));
+    let ((_, counts), _) = made([known("-:"), report(&[], 2, 4)]).unwrap();
+    assert_eq!(counts, "");
+    assert!(
+        made([known("1 4 1 1 1 1: 2"), report(&[], 2, 4)]).unwrap_err().contains("read 3 targets where there are 4")
+    );
+    assert!(made([known("-:"), report(&[], 3, 4)]).unwrap_err().contains("read 3 targets where there are 2"));
+    assert!(made([known("2 4: 2"), report(&[], 2, 4)]).unwrap_err().contains("unknown line"));
+    assert!(made([b"# known targets\n-:\n".to_vec(), report(&[], 2, 4)]).unwrap_err().contains("cut off"));
+}
+
+#[test]
+fn targets_are_known_by_residues_and_copies_by_their_number() {
+    let bench = Bench::new();
+    let digests = |fasta: &[u8]| {
+        let all = target_digests(&bench.file("db.faa", fasta), false).unwrap();
+        all.chunks(16).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let first = digests(b">a\nACDE\n>b\nFG\n>c\nAC DE\n>d\n>e\nACDE\n");
+    let again = digests(b">x y\r\nFG\r\n>b\nACD\nE\n>c\nACDE");
+    assert_eq!(again, [first[1].clone(), first[0].clone(), first[2].clone()]);
+    assert_eq!(first.iter().collect::<std::collections::HashSet<_>>().len(), 5);
+    let names = TargetNames::read(&bench.file("db.faa", b">a\nAC\n>b\nDE\n>a\nFG\n"), false).unwrap();
+    let found = names.find_queries(&[report(&["b"], 3, 6)].concat()).unwrap();
+    assert_eq!(found, [QueryTargets { ordinals: Some(vec![1]), counts: vec![3, 6, 9, 8, 7, 6] }]);
+    assert_eq!(names.find_queries(&report(&["a"], 3, 6)).unwrap()[0].ordinals, None);
+    let known = names.find_queries(b"# known targets\n-: 0 2\n[ok]\n").unwrap();
+    assert_eq!(known, [QueryTargets { ordinals: Some(vec![0, 2]), counts: vec![] }]);
 }
 
 #[test]

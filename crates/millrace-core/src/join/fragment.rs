@@ -6,6 +6,8 @@ use super::JoinError;
 
 mod hmmer;
 
+use hmmer::Searched;
+
 /// Copies `block`, an output of the search of the candidates, to `out` as the search of the whole would have written
 /// it. `side` is what the step that chose the candidates has written down for the patch called `kind`.
 ///
@@ -18,7 +20,10 @@ pub fn patch(
     out: &mut dyn Write,
 ) -> Result<(), JoinError> {
     match kind {
-        "hmmer-report" => hmmer::report(side, block, out),
+        "hmmer-report" => hmmer::report(Searched::All, side, block, out),
+        "hmmer-candidates" => hmmer::report(Searched::Candidates, side, block, out),
+        "hmmer-candidates-z" => hmmer::report(Searched::CandidatesWithZ, side, block, out),
+        "hmmer-settings" => hmmer::settings(side, block, out),
         _ => Err(JoinError::Unknown(kind.to_owned())),
     }
 }

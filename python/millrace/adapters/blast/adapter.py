@@ -11,12 +11,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from millrace.adapters.adapter_base import DatabaseFacts, FileNamePatterns, ReusableSearch
+from millrace.adapters.adapter_base import (
+    CandidateListReader,
+    DatabaseFacts,
+    FileNamePatterns,
+    QueryCandidates,
+    ReusableSearch,
+)
 from millrace.adapters.blast import candidate_reuse, fragments, search_path
+from millrace.adapters.blast.backend import format_hit_lists
 from millrace.adapters.blast.command_line import (
     find_query,
     make_usage_refusal,
@@ -105,6 +113,8 @@ NUCLEOTIDE_DATABASE = frozenset({"blastn", "tblastn", "tblastx"})
 class BlastAdapter:
     """Adapter for the search programs of BLAST+, which can search a database in fragments."""
 
+    shares_equal_queries = True
+
     def describe_argument_files(self, argv: Sequence[str], at: int, name: str) -> FileNamePatterns | None:
         """See ``MultiFileAdapter.describe_argument_files``: all files of a database; None for other arguments."""
         return search_path.describe_argument_files(Path(argv[0]).name in NUCLEOTIDE_DATABASE, argv, at, name)
@@ -192,6 +202,15 @@ class BlastAdapter:
         program, options = self._get_program(command), parse_options(command.argv)
         fragmented = candidate_reuse.plan_reuse(use, program, options, use.fragmented, new, known_depth)
         return msgspec.structs.replace(use, fragmented=fragmented)
+
+    def format_candidates(self, queries: Sequence[QueryCandidates]) -> bytes:
+        """See ``ReusingAdapter.format_candidates``."""
+        return format_hit_lists(query.entries for query in queries)
+
+    def make_list_reader(self, use: ToolUse, command: UserCommand) -> CandidateListReader:
+        """See ``ReusingAdapter.make_list_reader``."""
+        assert use.fragmented  # it was searched in fragments
+        return partial(candidate_reuse.read_candidates, use.fragmented, command)
 
     def _get_program(self, command: UserCommand) -> str:
         program = command.exe.name if command.exe.name in FAMILIES["blast"] and not command.known_as else command.tool

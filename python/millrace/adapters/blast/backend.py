@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 
 from millrace._core import Candidates, HitList, Ranking
-from millrace.adapters.blast.entry_lists import unpack_ranges
 from millrace.adapters.blast.volume_files import read_ranges, write_ranges
 from millrace.adapters.blast.volumes import run_blastdbcmd, write_alias, write_masked_aliases
 from millrace.adapters.database_backend import CandidateSlice, FragmentOutput
+from millrace.core.entry_ranges import unpack_ranges
 from millrace.core.errors import MillraceError
 from millrace.core.tasks import RankTask, SliceTask
 from millrace.core.tool_use import BlastDatabase, DatabaseFragment, FragmentPlan

@@ -16,13 +16,15 @@ from itertools import chain, pairwise
 
 import msgspec
 
-from millrace.adapters.adapter_base import ReusableSearch
+from millrace import _core
+from millrace.adapters.adapter_base import QueryCandidates, ReusableSearch
 from millrace.adapters.blast import fragments
+from millrace.adapters.blast.backend import BACKEND
 from millrace.adapters.blast.database import NotInFragmentsError
 from millrace.adapters.blast.entry_lists import OPTIONS as LISTS
-from millrace.adapters.blast.entry_lists import pack_ranges
 from millrace.adapters.blast.passes import has_summed_hits
 from millrace.adapters.tool_environment import ANY_PROGRAM, BLAST
+from millrace.core.entry_ranges import pack_ranges
 from millrace.core.tool_use import BlastDatabase, DatabaseFragment, FragmentPlan, ToolUse, UserCommand
 
 #: Multiple of the limit of a search in fragments down to which searches that are kept go: a database may then shrink
@@ -81,7 +83,7 @@ def describe_reusable_search(
     }  # fmt: skip
     key = json.dumps([program, use.version, about.letter, words, surroundings])
     needed = fragments.compute_deep_limit(program, options) / effective
-    return ReusableSearch(key=key, needed_depth=needed, subject_limit=about.limit)
+    return ReusableSearch(key=key, needed_depth=needed)
 
 
 def _count_effective_residues(program: str, about: BlastDatabase) -> int:
@@ -127,6 +129,28 @@ def plan_reuse(
         msgspec.structs.replace(whole, size=share, only=pack_ranges(new)),
     )
     return msgspec.structs.replace(parts, fragments=cut)
+
+
+def read_candidates(
+    fragmented: FragmentPlan, command: UserCommand, found: Sequence[bytes]
+) -> list[QueryCandidates | None]:
+    """Read what the searches of all fragments found for a batch; see ``ReusingAdapter.make_list_reader``."""
+    about = fragmented.about
+    assert isinstance(about, BlastDatabase)  # it was searched in fragments
+    lists = [_core.subjects_by_query(text) for text in found]
+    if len({len(each) for each in lists}) != 1:
+        return []
+    names = sorted({name for each in lists for _, named in each for name in named})
+    by_name = BACKEND.find_named_ordinals(fragmented, names, command.cwd, command.environ) if names else {}
+    queries: list[QueryCandidates | None] = []
+    for parts in zip(*lists, strict=True):
+        if by_name is None or any(len(entries) + len(named) >= about.limit for entries, named in parts):
+            queries.append(None)
+            continue
+        ordinals = {entry for entries, _ in parts for entry in entries}
+        ordinals.update(by_name[name] for _, named in parts for name in named)
+        queries.append(QueryCandidates(sorted(ordinals)))
+    return queries
 
 
 def _list_gaps(ranges: Sequence[tuple[int, int]], end: int) -> list[tuple[int, int]]:

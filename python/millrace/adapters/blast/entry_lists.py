@@ -11,13 +11,10 @@ Source: ``seqdbimpl.cpp`` (``x_ScanTotals``), ``seqdbalias.cpp`` (``CSeqDB_MinLe
 
 from __future__ import annotations
 
-import base64
 import re
 import shutil
 import subprocess
 import tempfile
-import zlib
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, compress, pairwise
@@ -80,24 +77,6 @@ class ListedEntries(msgspec.Struct, frozen=True):
             for (first, last), (begin, end) in zip(pairwise(places), pairwise(upto), strict=True)
             if first < last
         ]
-
-
-def pack_ranges(runs: Iterable[tuple[int, int]]) -> str:
-    """Encode ranges as a short text, which is sent to all nodes.
-
-    >>> unpack_ranges(pack_ranges([(2, 4), (7, 8)]))
-    [(2, 4), (7, 8)]
-    """
-    edges = chain.from_iterable(runs)
-    steps = array("Q", (after - before for before, after in pairwise(chain([0], edges))))
-    return base64.b85encode(zlib.compress(steps.tobytes(), 1)).decode()
-
-
-def unpack_ranges(text: str) -> list[tuple[int, int]]:
-    """Decode the ranges that ``pack_ranges`` has encoded."""
-    steps = array("Q", zlib.decompress(base64.b85decode(text)))
-    edges = iter(accumulate(steps))
-    return list(zip(edges, edges, strict=True))
 
 
 def read_entry_list(

@@ -23,6 +23,7 @@ from millrace.adapters.blast.passes import may_cut_queries, measure_queries
 from millrace.adapters.blast.search_path import SearchPath, split_names
 from millrace.adapters.blast.volumes import cut_volumes, list_volume_runs
 from millrace.adapters.option_reader import scan_options, split_words
+from millrace.core.entry_ranges import pack_ranges
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import (
     ArgumentToken,
@@ -313,7 +314,7 @@ def _describe_database(
         counted=counted,
         volumes=tuple((str(volume.base), volume.entries) for volume in database.volumes),
         limit=limit,
-        listed=entry_lists.pack_ranges(listed.runs) if listed else "",
+        listed=pack_ranges(listed.runs) if listed else "",
         shortest=listed.shortest if listed else 0,
     )
 

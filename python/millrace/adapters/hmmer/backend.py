@@ -12,15 +12,18 @@ from msgspec.structs import replace
 
 from millrace import _core
 from millrace.adapters.database_backend import FragmentOutput
+from millrace.adapters.hmmer.command_line import read_copied_targets
+from millrace.core.entry_ranges import unpack_ranges
 from millrace.core.errors import CorruptError, MillraceError
 from millrace.core.tasks import RankTask, SliceTask
-from millrace.core.tool_use import ArgumentToken, DatabaseArg, FragmentPlan, HmmerTargets
+from millrace.core.tool_use import FragmentPlan, HmmerTargets
 
-#: Files in the folder of candidates: the database, and the summed pipeline statistics of all fragments.
-DATABASE, COUNTS = "candidates", "counts"
+#: Files in the folder of candidates: the database, the summed pipeline statistics of all fragments, and for each table
+#: the option that is added to the finish.
+DATABASE, COUNTS, ADDED = "candidates", "counts", "added"
 
-#: Index of where the fragments of a file of sequences start.
-INDEX = "starts.ssi"
+#: Index of where the fragments of a file of sequences start, and a copy of the sequences that are searched by themselves.
+INDEX, NEW = "starts.ssi", "new.fasta"
 
 
 class HmmerBackend:
@@ -42,20 +45,21 @@ class HmmerBackend:
         if targets.parts:
             return [str(Path(targets.parts) / f"part{k}" / Path(targets.source).name) for k in range(n)]
         self._prepared.mkdir(parents=True, exist_ok=True)
+        cuts, new = list_cuts(fragmented), _list_new_ranges(fragmented)
         try:
             if targets.profiles:
-                _core.prepare_profiles(targets.source, list_cuts(fragmented), folder)
+                _core.prepare_profiles(targets.source, cuts, folder, new)
                 return [str(folder / f"fragment-{k:05}") for k in range(n)]
             if targets.names:
-                _prepare_shared_index(targets.source, list_cuts(fragmented), self._prepared)
+                _prepare_shared_index(targets.source, cuts, self._prepared)
                 # Tools do not see the run directory, in which the index of all nodes is.
                 folder.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self._prepared / INDEX, folder / INDEX)
             else:
-                _core.prepare_sequences(targets.source, list_cuts(fragmented), folder)
+                _core.prepare_sequences(targets.source, cuts, folder, new)
         except ValueError as error:
             raise CorruptError(str(error), "start again with --fresh, if the database has changed") from error
-        return [str(folder / INDEX)] * n
+        return [str(folder / (NEW if each.only else INDEX)) for each in fragmented.fragments]
 
     def relocate_files(
         self, fragmented: FragmentPlan, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
@@ -68,7 +72,7 @@ class HmmerBackend:
         if name not in in_pieces:
             return replace(fragmented, about=replace(targets, names=str(names)))
         about = replace(targets, source=str(folder / name), parts=str(parts), names=str(names))
-        fragments = tuple(replace(each, argv=_build_piece_arguments(each.argv)) for each in fragmented.fragments)
+        fragments = tuple(replace(each, argv=read_copied_targets(each.argv)) for each in fragmented.fragments)
         return replace(fragmented, about=about, fragments=fragments)
 
     def list_lookup_ranges(
@@ -77,7 +81,7 @@ class HmmerBackend:
         """See ``VolumeBackend.list_lookup_ranges``: the candidates."""
         targets = _get_targets(fragmented)
         if targets.parts:
-            ranges = _core.sequence_ranges(self._prepared, list_cuts(fragmented), found, folder / COUNTS)
+            ranges = self._open_prepared(fragmented).list_ranges(found, folder / COUNTS)
             return ((Path(targets.source).name, *each) for each in ranges)
         return iter(())
 
@@ -94,21 +98,22 @@ class HmmerBackend:
         found: Sequence[FragmentOutput],
         n_records: int,
     ) -> str:
-        """Write a database of all targets, in which targets that no fragment reports are empty."""
-        targets = _get_targets(fragmented)
-        write = _core.profile_candidates if targets.profiles else _core.sequence_candidates
+        """Write a database of the candidates alone, or of all targets, in which those that no fragment reports are empty."""
+        targets, prepared = _get_targets(fragmented), self._open_prepared(fragmented)
         try:
-            write(
-                targets.source,
-                self._prepared,
-                list_cuts(fragmented),
-                found,
-                folder / DATABASE,
-                folder / COUNTS,
-            )
+            if targets.profiles:
+                prepared.write_profiles(found, folder / DATABASE, folder / COUNTS, alone=targets.alone)
+            else:
+                prepared.write_sequences(found, folder / DATABASE, folder / COUNTS)
         except ValueError as error:
             raise MillraceError(str(error), "search without fragments: --fragments 1") from error
+        for table in targets.tables:
+            (folder / f"{ADDED}-{table}").write_text(targets.added)
         return DATABASE
+
+    def _open_prepared(self, fragmented: FragmentPlan) -> _core.PreparedTargets:
+        n_new = sum(last - first for first, last in _list_new_ranges(fragmented) or ())
+        return _core.PreparedTargets(_get_targets(fragmented).source, self._prepared, list_cuts(fragmented), n_new)
 
     def make_slice(
         self, fragmented: FragmentPlan, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[FragmentOutput], part: SliceTask | RankTask,
@@ -116,9 +121,12 @@ class HmmerBackend:
         """See ``DatabaseBackend.make_slice``. Return None: a report is not cut, and its statistics count all targets."""
 
     def list_patches(self, fragmented: FragmentPlan, folder: Path) -> Sequence[tuple[int, str, str]]:
-        """Return the patch of the statistics in the report, if there is a report."""
-        report = _get_targets(fragmented).report
-        return [] if report is None else [(report, "hmmer-report", str(folder / COUNTS))]
+        """Return the patches of the statistics in the report, and of the options in tables where one was added."""
+        targets = _get_targets(fragmented)
+        kind = ("hmmer-candidates-z" if targets.added else "hmmer-candidates") if targets.alone else "hmmer-report"
+        reports = [] if targets.report is None else [(targets.report, kind, str(folder / COUNTS))]
+        # Each patch has a file of its own.
+        return reports + [(table, "hmmer-settings", str(folder / f"{ADDED}-{table}")) for table in targets.tables]
 
 
 def _prepare_shared_index(source: str, begins: list[int], folder: Path) -> None:
@@ -134,20 +142,22 @@ def _prepare_shared_index(source: str, begins: list[int], folder: Path) -> None:
             path.replace(folder / path.name)
 
 
-def _build_piece_arguments(argv: Sequence[ArgumentToken]) -> tuple[ArgumentToken, ...]:
-    """Turn the search of a range of the whole file into the search of a file with only that range."""
-    at = argv.index("--restrictdb_stkey")
-    return (*argv[:at], "--", argv[-2], DatabaseArg())
-
-
 def _get_targets(fragmented: FragmentPlan) -> HmmerTargets:
     assert isinstance(fragmented.about, HmmerTargets)  # by which this backend was found
     return fragmented.about
 
 
 def list_cuts(fragmented: FragmentPlan) -> list[int]:
-    """Return the first ordinal of each fragment, then the number of all targets."""
-    return [fragment.first for fragment in fragmented.fragments] + [fragmented.fragments[-1].last]
+    """Return the first ordinal of each fragment, then the number of all targets; without that of new ones."""
+    parts = [fragment for fragment in fragmented.fragments if not fragment.only]
+    return [fragment.first for fragment in parts] + [parts[-1].last]
+
+
+def _list_new_ranges(fragmented: FragmentPlan) -> list[tuple[int, int]] | None:
+    """Return the ranges of the targets that are searched by themselves; None: candidates are not known by ordinal."""
+    if not fragmented.depth:
+        return None
+    return [each for fragment in fragmented.fragments if fragment.only for each in unpack_ranges(fragment.only)]
 
 
 #: The backend of this family.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,7 +12,7 @@ from millrace.adapters.adapter_base import is_stream_path
 from millrace.adapters.option_reader import CommandWord, OptionErrorTexts, OptionTable, scan_options, split_words
 from millrace.adapters.program_identity import read_checked_help
 from millrace.core.errors import RefusedError
-from millrace.core.tool_use import OutputArg, OutputUse, UserCommand
+from millrace.core.tool_use import ArgumentToken, DatabaseArg, InputArg, OutputArg, OutputUse, ToolUse, UserCommand
 
 
 class HmmerProgram(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +181,9 @@ OUTPUTS = {
     "hmmout": ("hmmout", "concat"),
 }
 
+#: Options that change only the layout of a report.
+LOOKS = frozenset({*OUTPUTS, "acc", "noali", "notextw", "textw"})
+
 #: Lines that differ between two serial runs, by join; ``--hmmout`` by name.
 VOLATILE = {
     "hmmer-report": ("^# CPU time: .*$", "^# Mc/sec: .*$"),
@@ -233,3 +236,20 @@ def _describe_output(option: str, path: str, added: str, *, stdout: bool = False
         join=f"{join}:{added}" if added and join.startswith("hmmer-") else join,
         volatile=VOLATILE.get(name, VOLATILE.get(join, ())),
     )
+
+
+def add_searched_files(
+    options: Sequence[ArgumentToken], command: UserCommand, use: ToolUse, k: int, n_targets: int
+) -> tuple[ArgumentToken, ...]:
+    """Add the files to the ``options`` of the search of fragment ``k``, which has ``n_targets``."""
+    query = "-" if use.inputs[0].stdin else InputArg(index=0)
+    if PROGRAMS[command.tool].scans:
+        return (*options, "--", DatabaseArg(), query)
+    place = ("--restrictdb_stkey", f"fragment-{k:05}", "--restrictdb_n", str(n_targets), "--ssifile", DatabaseArg())
+    return (*options, *place, "--", query, command.argv[-1])
+
+
+def read_copied_targets(argv: Sequence[ArgumentToken]) -> tuple[ArgumentToken, ...]:
+    """Turn the search of a range of the whole file into the search of a file with only its sequences."""
+    at = argv.index("--restrictdb_stkey")
+    return (*argv[:at], "--", argv[-2], DatabaseArg())

@@ -22,13 +22,15 @@ from typing import TypeVar
 import msgspec
 
 from millrace import _core
-from millrace.adapters.adapter_base import DatabaseFacts
+from millrace.adapters.adapter_base import CandidateListReader, DatabaseFacts, QueryCandidates, ReusableSearch
+from millrace.adapters.hmmer import candidate_reuse
 from millrace.adapters.hmmer.adapter import HmmerAdapter
 from millrace.adapters.hmmer.command_line import (
-    OUTPUTS,
+    LOOKS,
     PROGRAMS,
     HmmerCommandLine,
     add_dashes,
+    add_searched_files,
     parse_command_line,
     parse_help_options,
     read_help_page,
@@ -42,7 +44,6 @@ from millrace.core.tool_use import (
     FetchedFile,
     FragmentPlan,
     HmmerTargets,
-    InputArg,
     OutputUse,
     ToolUse,
     UserCommand,
@@ -61,9 +62,6 @@ WHOLE = {
 #: HMMER's own options that restrict a search to a part of the targets.
 RESTRICT = ("restrictdb_stkey", "restrictdb_n", "ssifile")
 
-#: Options that change only the layout of a report.
-LOOKS = frozenset({*OUTPUTS, "acc", "noali", "notextw", "textw"})
-
 #: Places in a file of sequences that are recorded when it is read; fragments begin there.
 MAX_MARKS = 1 << 16
 
@@ -76,6 +74,8 @@ BYTES_A_NODE = 470
 
 class HmmerFragmentingAdapter(HmmerAdapter):
     """Adapter for the HMMER 3 search programs that can search their targets in fragments."""
+
+    shares_equal_queries = False
 
     def examine_database(self, use: ToolUse, command: UserCommand) -> DatabaseFacts:
         """See ``FragmentingAdapter.examine_database``. The targets are read only when ``count`` is called."""
@@ -124,6 +124,25 @@ class HmmerFragmentingAdapter(HmmerAdapter):
                 indices=(VolumeIndex(file=file, pieces=((0, zlib.compress(_read_head(source))),)),) if file else (),
             ),
         )
+
+    def describe_reusable_search(self, use: ToolUse, command: UserCommand) -> ReusableSearch:
+        """See ``ReusingAdapter.describe_reusable_search``."""
+        return candidate_reuse.describe_reusable_search(use, command, _parse_command(command))
+
+    def plan_reuse(
+        self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None, known_depth: float
+    ) -> ToolUse:
+        """See ``ReusingAdapter.plan_reuse``."""
+        return candidate_reuse.plan_reuse(use, command, _parse_command(command), new)
+
+    def format_candidates(self, queries: Sequence[QueryCandidates]) -> bytes:
+        """See ``ReusingAdapter.format_candidates``."""
+        return candidate_reuse.format_candidates(queries)
+
+    def make_list_reader(self, use: ToolUse, command: UserCommand) -> CandidateListReader:
+        """See ``ReusingAdapter.make_list_reader``."""
+        assert use.fragmented  # it was searched in fragments
+        return candidate_reuse.make_list_reader(use.fragmented)
 
 
 def _find_piece_file(source: Path, command: UserCommand) -> FetchedFile | None:
@@ -256,7 +275,6 @@ def _build_search_arguments(
     command: UserCommand, parsed: HmmerCommandLine, use: ToolUse, k: int, first: int, last: int
 ) -> tuple[ArgumentToken, ...]:
     """Build the arguments of the search of fragment ``k``; its report has all candidates and filter counts."""
-    program = PROGRAMS[command.tool]
     argv: list[ArgumentToken] = [command.argv[0]]
     for option in parsed.options:
         if option.name not in LOOKS:
@@ -264,11 +282,7 @@ def _build_search_arguments(
     argv.append("--noali")
     if parsed.get_value("Z") is None:
         argv += ["-Z", str(first + 1)]
-    query = "-" if use.inputs[0].stdin else InputArg(index=0)
-    if program.scans:
-        return (*argv, "--", DatabaseArg(), query)
-    argv += ["--restrictdb_stkey", f"fragment-{k:05}", "--restrictdb_n", str(last - first), "--ssifile", DatabaseArg()]
-    return (*argv, "--", query, command.argv[-1])
+    return add_searched_files(argv, command, use, k, last - first)
 
 
 #: The adapter of this family.

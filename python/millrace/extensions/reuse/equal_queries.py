@@ -18,7 +18,7 @@ import msgspec
 
 from millrace import _core
 from millrace.adapters import registry
-from millrace.adapters.adapter_base import FragmentingAdapter
+from millrace.adapters.adapter_base import QueryCandidates, ReusingAdapter
 from millrace.core.errors import CorruptError, ExitCode, MillraceError
 from millrace.core.text_format import format_count
 from millrace.core.tool_use import InputArg, OutputArg, ToolUse
@@ -81,7 +81,9 @@ def list_distinct_queries(known: KnownSearch, wanted: Sequence[bool]) -> list[in
             first.setdefault(query, at)
     plan, n_wanted = known.plan, sum(wanted)
     adapter, command = registry.find_adapter(plan.command.argv[0]), plan.command.resolved_command
-    assert isinstance(adapter, FragmentingAdapter)  # its search is known
+    assert isinstance(adapter, ReusingAdapter)  # its search is known
+    if not adapter.shares_equal_queries:
+        return []
     size = (command.cwd / plan.use.inputs[0].path).stat().st_size * n_wanted // max(1, len(wanted))
     database = adapter.examine_database(msgspec.structs.replace(plan.use, fragmented=None), command)
     return list(first.values()) if is_distinct_search_faster(len(first), n_wanted, size, database) else []
@@ -89,7 +91,7 @@ def list_distinct_queries(known: KnownSearch, wanted: Sequence[bool]) -> list[in
 
 def search_distinct_queries(
     known: KnownSearch, chosen: Sequence[int], n_wanted: int, say: Callable[[str], None], *, is_kept: bool
-) -> Mapping[bytes, Sequence[int]]:
+) -> Mapping[bytes, QueryCandidates]:
     """Search each sequence of some queries once; return what was found; nothing if the search fails.
 
     Args:

@@ -16,13 +16,12 @@ import msgspec
 
 from millrace import _core
 from millrace.adapters import registry
-from millrace.adapters.adapter_base import NUL, ReusableSearch, ReusingAdapter
-from millrace.adapters.blast.backend import BACKEND, format_hit_lists
+from millrace.adapters.adapter_base import NUL, QueryCandidates, ReusableSearch, ReusingAdapter
 from millrace.core.journal_blocks import map_blocks
 from millrace.core.record_digests import DIGEST_BYTES
 from millrace.core.tasks import SearchTask, decode_task_kind
 from millrace.core.text_format import format_count
-from millrace.core.tool_use import BlastDatabase, ToolUse
+from millrace.core.tool_use import ToolUse
 from millrace.extensions.pack.regeneration_run import treat_as_one_fragment
 from millrace.extensions.pack.result_codec import NotPackableError, QueryBatch, cut_query_batches
 from millrace.extensions.reuse.known_results import KnownResults
@@ -51,14 +50,16 @@ class KnownSearch(NamedTuple):
     queries: Sequence[bytes]
     #: Digests of the entries, in their order.
     entries: bytes
-    #: Ordinals of the candidates of each known query that is searched, and the depth down to which these are all there;
-    #: infinite: no query is known.
-    kept: Mapping[bytes, Sequence[int]]
+    #: Candidates of each known query that is searched, and the depth down to which these are all there; infinite: no
+    #: query is known.
+    kept: Mapping[bytes, QueryCandidates]
     #: Seals of these candidates.
     seals: Mapping[bytes, bytes]
     depth: float
     #: Ranges of the entries in which the known queries were not searched.
     new: Sequence[tuple[int, int]]
+    #: Why what the store has of this search is not used, in words; empty: it is, or there is nothing.
+    why_unknown: str = ""
 
 
 def _describe_search(plan: RunPlan) -> ReusableSearch:
@@ -101,11 +102,10 @@ def find_known_candidates(plan: RunPlan, store: SearchStore, results: KnownResul
     plan = _cut_database(plan)
     search = _describe_search(plan)
     use, command = plan.use, plan.command.resolved_command
-    about = use.fragmented.about if use.fragmented else None
-    assert isinstance(about, BlastDatabase)  # which alone a reusing adapter searches
-    entries = digest_entries(about, command, use.databases, store.digests, save=store.saves_digests)
+    assert use.fragmented and use.fragmented.about  # it is searched in fragments
+    entries = digest_entries(use.fragmented.about, command, use.databases, store.digests, save=store.saves_digests)
     if results:
-        queries = split_query_digests(results.records, results.queries)
+        queries = split_query_digests(use.inputs[0], results.records, results.queries)
     else:
         queries = digest_queries(command.cwd / use.inputs[0].path, use.inputs[0])
     wanted = list(compress(queries, results.list_unknown() if results else repeat(True)))
@@ -116,13 +116,18 @@ def find_known_candidates(plan: RunPlan, store: SearchStore, results: KnownResul
         return unknown
     matched = _core.KnownEntries(before, entries)
     new = matched.new_ranges()
-    if sum(last - first for first, last in new) > MAX_NEW_SHARE * about.entries:
-        return unknown
-    found: dict[bytes, Sequence[int]] = {}
+    n_new, n_entries = sum(last - first for first, last in new), len(entries) // DIGEST_BYTES
+    if n_new > MAX_NEW_SHARE * n_entries:
+        return unknown._replace(why_unknown=f"{n_new:,} of {n_entries:,} entries are new")
+    # Entries of a set with counts are there once each, by their digests.
+    n_gone = len(before) // DIGEST_BYTES - (n_entries - n_new)
+    if search.needs_counts and n_gone:
+        return unknown._replace(why_unknown=f"{format_count(n_gone, 'entry')} gone, and the output has counts of all")
+    found: dict[bytes, QueryCandidates] = {}
     for query, each in kept.items():
         ordinals = matched.ordinals(each.numbers)
-        if ordinals is not None:
-            found[query] = ordinals
+        if ordinals is not None and (each.counts or not search.needs_counts):
+            found[query] = QueryCandidates(ordinals, () if n_gone else each.counts)
     seals = {query: kept[query].seal for query in found}
     return KnownSearch(plan, search, queries, entries, found, seals, min(each.depth for each in kept.values()), new)
 
@@ -174,7 +179,7 @@ def plan_known_search(known: KnownSearch, *, has_known: bool) -> RunPlan:
     return msgspec.structs.replace(plan, use=use)
 
 
-def leave_out_sample(kept: Mapping[bytes, Sequence[int]]) -> Mapping[bytes, Sequence[int]]:
+def leave_out_sample(kept: Mapping[bytes, QueryCandidates]) -> Mapping[bytes, QueryCandidates]:
     """Return what is known without a sample, which is searched again."""
     if len(kept) < 2:
         return kept
@@ -183,7 +188,7 @@ def leave_out_sample(kept: Mapping[bytes, Sequence[int]]) -> Mapping[bytes, Sequ
 
 
 def cut_known_batches(
-    plan: RunPlan, known: KnownSearch, kept: Mapping[bytes, Sequence[int]], searched: Sequence[bool] | None
+    plan: RunPlan, known: KnownSearch, kept: Mapping[bytes, QueryCandidates], searched: Sequence[bool] | None
 ) -> Iterator[tuple[QueryBatch, bytes]]:
     """Yield the batches of queries that are all known, with what was found for them among the old entries.
 
@@ -197,12 +202,17 @@ def cut_known_batches(
     here = searched or [True] * n
     kinds = [here[at] + (here[at] and query in kept) for at, query in enumerate(known.queries)]
     most = max(1, min(MAX_BATCH_QUERIES, n // (MIN_SLOT_BATCHES * max(1, plan.slots))))
-    at = 0
+    n_found = [len(kept[query].entries) if kinds[at] == 2 else 0 for at, query in enumerate(known.queries)]
+    n_compared = known.search.batch_comparisons or math.inf
+    adapter, at = find_reusing_adapter(plan), 0
 
     def choose_sizes() -> Iterator[int]:
         while at < n:
-            end = at + 1
+            end, found = at + 1, n_found[at]
             while end < min(at + most, n) and kinds[end] == kinds[at]:
+                found += n_found[end]
+                if found * (end + 1 - at) > n_compared:
+                    break
                 end += 1
             yield end - at
 
@@ -210,7 +220,7 @@ def cut_known_batches(
     for batch in cut_query_batches(path, item, choose_sizes(), scratch):
         at = batch.last
         if batch.last <= n and all(kind == 2 for kind in kinds[batch.first : batch.last]):
-            yield batch, format_hit_lists(kept[query] for query in known.queries[batch.first : batch.last])
+            yield batch, adapter.format_candidates([kept[query] for query in known.queries[batch.first : batch.last]])
     scratch.unlink(missing_ok=True)
     if at != n:
         raise NotPackableError("the queries have changed meanwhile")
@@ -245,11 +255,11 @@ def keep_found_candidates(plan: RunPlan, known: KnownSearch, store: SearchStore)
         return b""  # an earlier start, without the store, has begun the run
     entries = _core.sort_digests(known.entries)
     numbered = _core.KnownEntries(entries, known.entries)
-    found: dict[bytes, Sequence[int]] = {}
-    for query, ordinals in read_found_candidates(plan, known):
-        numbers = numbered.numbers(ordinals)
+    found: dict[bytes, QueryCandidates] = {}
+    for query, each in read_found_candidates(plan, known):
+        numbers = numbered.numbers(list(each.entries))
         if numbers is not None:
-            found[query] = numbers
+            found[query] = each._replace(entries=numbers)
     if depth <= known.depth and (query := _find_lost_candidates(known, found, numbered)):
         return known.seals[query]
     if not store.read_only:
@@ -268,20 +278,24 @@ def get_depth(use: ToolUse) -> float:
 
 
 def _find_lost_candidates(
-    known: KnownSearch, found: Mapping[bytes, Sequence[int]], numbered: _core.KnownEntries
+    known: KnownSearch, found: Mapping[bytes, QueryCandidates], numbered: _core.KnownEntries
 ) -> bytes:
-    """Return a query of which what was kept lacks old entries that the run has found; empty: there is none."""
+    """Return a query of which what was kept lacks old entries that the run has found, or has other counts; empty: there is none."""
     edges = list(chain.from_iterable(known.new))
     for query, kept in known.kept.items():
-        ordinals = numbered.ordinals(found.get(query, ())) or ()
+        if query not in found:
+            continue
+        ordinals = numbered.ordinals(list(found[query].entries)) or ()
         # Behind an odd number of edges an entry is within a range of new ones.
-        if {entry for entry in ordinals if bisect_right(edges, entry) % 2 == 0} - set(kept):
+        if {entry for entry in ordinals if bisect_right(edges, entry) % 2 == 0} - set(kept.entries):
+            return query
+        if kept.counts and found[query].old_counts not in ((), kept.counts):
             return query
     return b""
 
 
-def read_found_candidates(plan: RunPlan, known: KnownSearch) -> Iterator[tuple[bytes, Sequence[int]]]:
-    """Yield the ordinals of all candidates of each query, where no list may be incomplete."""
+def read_found_candidates(plan: RunPlan, known: KnownSearch) -> Iterator[tuple[bytes, QueryCandidates]]:
+    """Yield all candidates of each query, where no list may be incomplete."""
     rundir = RunDir(plan.run_dir)
     use = rundir.read_manifest().use
     fragments = range(1, use.n_fragments + 1)
@@ -291,32 +305,12 @@ def read_found_candidates(plan: RunPlan, known: KnownSearch) -> Iterator[tuple[b
             kind = decode_task_kind(task.fragment)
             if isinstance(kind, SearchTask):
                 blocks.setdefault((task.first, task.last), {}).setdefault(kind.fragment, task.blocks[0])
+    read_lists = find_reusing_adapter(plan).make_list_reader(use, plan.command.resolved_command)
     for (first, last), searched in blocks.items():
         if any(fragment not in searched for fragment in fragments):
             continue
         with map_blocks([searched[fragment] for fragment in fragments]) as texts:
-            lists = [_core.subjects_by_query(bytes(text)) for text in texts]
+            found = read_lists([bytes(text) for text in texts])
         queries = known.queries[first:last]
-        if any(len(each) != len(queries) for each in lists):
-            continue
-        yield from _combine_lists(use, plan, known, queries, lists)
-
-
-def _combine_lists(
-    use: ToolUse, plan: RunPlan, known: KnownSearch, queries: Sequence[bytes],
-    lists: Sequence[Sequence[tuple[list[int], list[bytes]]]],
-) -> Iterator[tuple[bytes, Sequence[int]]]:  # fmt: skip
-    """Yield the candidates of each query of a batch from the lists of all fragments."""
-    command = plan.command.resolved_command
-    assert use.fragmented  # it was searched in fragments
-    names = sorted({name for each in lists for _, named in each for name in named})
-    by_name = BACKEND.find_named_ordinals(use.fragmented, names, command.cwd, command.environ) if names else {}
-    if by_name is None:
-        return
-    for at, query in enumerate(queries):
-        parts = [each[at] for each in lists]
-        if any(len(entries) + len(named) >= known.search.subject_limit for entries, named in parts):
-            continue
-        found = {entry for entries, _ in parts for entry in entries}
-        found.update(by_name[name] for _, named in parts for name in named)
-        yield query, sorted(found)
+        if len(found) == len(queries):
+            yield from ((query, each) for query, each in zip(queries, found, strict=True) if each)

@@ -17,10 +17,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from millrace.adapters.adapter_base import QueryCandidates
 from millrace.core.errors import CorruptError, RefusedError
 from millrace.extensions.pack.hits import decode_numbers, encode_numbers
 from millrace.extensions.reuse.store_seals import ChecksumSeal, RowSeal
@@ -28,7 +30,7 @@ from millrace.host import permissions
 from millrace.host.permissions import replace_file
 
 #: Version of the tables; a store of another version is refused.
-VERSION = 1
+VERSION = 2
 
 #: Seconds for which a writer waits for another.
 WAIT_SECONDS = 60.0
@@ -70,6 +72,8 @@ class KeptCandidates(NamedTuple):
     entries: bytes
     #: Numbers among the sorted digests of that set, ascending.
     numbers: tuple[int, ...]
+    #: What else was counted in all of the set.
+    counts: tuple[int, ...]
     depth: float
     seal: bytes
 
@@ -205,12 +209,12 @@ class SearchStore:
             return None
         return content if name_entries(content) == name else None
 
-    def keep_candidates(self, key: str, entries: bytes, depth: float, found: Mapping[bytes, Sequence[int]]) -> None:
+    def keep_candidates(self, key: str, entries: bytes, depth: float, found: Mapping[bytes, QueryCandidates]) -> None:
         """Keep the candidates of queries, in place of what was kept of them.
 
         Args:
             entries: Sorted digests of all entries that were searched.
-            found: Numbers among these, ascending, by query.
+            found: What was found, by query, with numbers among these in the place of ordinals.
         """
         name = name_entries(entries)
         if not (self._sets / name.hex()).exists():
@@ -219,8 +223,8 @@ class SearchStore:
             search, now = _add_search(tables, key), time.time()
             tables.executemany(
                 "INSERT OR REPLACE INTO candidates VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((search, query, name, depth, (packed := encode_steps(numbers)), self.seal.make(format_candidates(key, query, name, depth, packed)), now)
-                 for query, numbers in found.items()),
+                ((search, query, name, depth, (packed := encode_candidates(each)), self.seal.make(format_candidates(key, query, name, depth, packed)), now)
+                 for query, each in found.items()),
             )  # fmt: skip
 
     def list_results(self, key: str) -> list[tuple[bytes, int, bytes]]:
@@ -361,7 +365,8 @@ def _decode_rows(key: str, rows: Iterable[Sequence[object]], seal: RowSeal) -> d
             and isinstance(checksum, bytes) and seal.is_valid(format_candidates(key, query, entries, depth, packed), checksum)
         ):  # fmt: skip
             continue
-        found[query] = KeptCandidates(entries, decode_steps(packed), depth, checksum)
+        numbers, counts = decode_candidates(packed)
+        found[query] = KeptCandidates(entries, numbers, counts, depth, checksum)
     return found
 
 
@@ -382,19 +387,18 @@ def _format_result(key: str, kept: KeptResult) -> bytes:
     return text + b"\0" + kept.blocks
 
 
-def encode_steps(numbers: Sequence[int]) -> bytes:
-    """Encode ascending numbers by their distances.
+def encode_candidates(found: QueryCandidates) -> bytes:
+    """Encode ascending numbers by their distances, behind what was counted.
 
-    >>> decode_steps(encode_steps([0, 3, 300]))
-    (0, 3, 300)
+    >>> decode_candidates(encode_candidates(QueryCandidates([0, 3, 300], (7,))))
+    ((0, 3, 300), (7,))
     """
-    return encode_numbers([after - before for before, after in zip([0, *numbers], numbers, strict=False)])
+    numbers = found.entries
+    steps = [after - before for before, after in zip([0, *numbers], numbers, strict=False)]
+    return encode_numbers([len(found.counts), *found.counts, *steps])
 
 
-def decode_steps(packed: bytes) -> tuple[int, ...]:
-    """Decode what ``encode_steps`` has encoded."""
-    found, last = [], 0
-    for step in decode_numbers(packed):
-        last += step
-        found.append(last)
-    return tuple(found)
+def decode_candidates(packed: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the numbers and the counts that ``encode_candidates`` has encoded."""
+    n_counts, *rest = decode_numbers(packed) or [0]
+    return tuple(accumulate(rest[n_counts:])), tuple(rest[:n_counts])

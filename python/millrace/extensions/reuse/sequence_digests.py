@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from millrace import _core
 from millrace.core.record_digests import DIGEST_BYTES, split_digests
-from millrace.core.tool_use import BlastDatabase, InputUse, UserCommand
+from millrace.core.tool_use import BlastDatabase, HmmerTargets, InputUse, UserCommand
 from millrace.extensions.pack import known_databases
 from millrace.extensions.pack.blast_codec import find_blastdbcmd, read_blastdbcmd_lines
 from millrace.extensions.pack.known_databases import read_file_states, read_unchanged
@@ -29,7 +30,7 @@ def digest_sequence(sequence: bytes) -> bytes:
 
 
 def digest_queries(path: Path, item: InputUse) -> list[bytes]:
-    """Return the digest of each record of a FASTA file: of its sequence as it is written, without its title.
+    """Return the digest of each query of a file; see ``split_query_digests``.
 
     Raises:
         NotPackableError: A record is damaged, or has no title.
@@ -39,24 +40,26 @@ def digest_queries(path: Path, item: InputUse) -> list[bytes]:
         records, queries, _ = open_reader([str(path)], item).digest_records()
     except _core.RecordError as error:
         raise NotPackableError(str(error)) from error
-    return split_query_digests(records, queries)
+    return split_query_digests(item, records, queries)
 
 
-def split_query_digests(records: bytes, queries: bytes) -> list[bytes]:
-    """Split the digests of the sequences of all records.
+def split_query_digests(item: InputUse, records: bytes, queries: bytes) -> list[bytes]:
+    """Split the digests of the queries: of FASTA, of the sequences as they are written, without titles; else of whole records.
 
     Raises:
-        NotPackableError: A record has none.
+        NotPackableError: A sequence has no title.
     """
+    if item.format != "fasta":
+        return split_digests(records)
     if len(queries) != len(records):
         raise NotPackableError("the records of the queries could not be told apart")
     return split_digests(queries)
 
 
 def digest_entries(
-    about: BlastDatabase, command: UserCommand, files: Iterable[Path], cache: Path, *, save: bool = True
+    about: BlastDatabase | HmmerTargets, command: UserCommand, files: Iterable[Path], cache: Path, *, save: bool = True
 ) -> bytes:
-    """Return the digests of all entries of a database, in their order.
+    """Return the digests of all entries of a database, in their order: of their sequences, or of their profiles.
 
     Args:
         files: All files of the database, by which an unchanged one is recognised.
@@ -64,15 +67,25 @@ def digest_entries(
         save: Whether they are written there.
 
     Raises:
-        NotPackableError: ``blastdbcmd`` cannot list the entries.
+        NotPackableError: The entries cannot be listed.
         OSError: The cache cannot be read.
     """
 
-    def read() -> bytes:
-        lines = read_blastdbcmd_lines(about, command, "%s")
+    def read_targets(targets: HmmerTargets) -> bytes:
+        try:
+            return _core.target_digests(targets.source, pressed=targets.profiles)
+        except ValueError as error:
+            raise NotPackableError(str(error)) from error
+
+    def read_database(database: BlastDatabase) -> bytes:
+        lines = read_blastdbcmd_lines(database, command, "%s")
         return b"".join(digest_sequence(line.translate(None, _WHITESPACE)) for line in lines)
 
-    return _get_cached_digests("entries", [find_blastdbcmd(command), *files], cache, read, save=save)
+    if isinstance(about, HmmerTargets):
+        return _get_cached_digests("targets", files, cache, partial(read_targets, about), save=save)
+    return _get_cached_digests(
+        "entries", [find_blastdbcmd(command), *files], cache, partial(read_database, about), save=save
+    )
 
 
 def digest_files(files: Sequence[Path], cache: Path, *, save: bool = True) -> list[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from millrace.adapters.adapter_base import QueryCandidates
 from millrace.core.errors import CorruptError, ExitCode, UnverifiedError
 from millrace.core.text_format import format_count
 from millrace.execution.resume import FinishedRun
@@ -167,7 +168,7 @@ def _begin_with_known(known: KnownWork, store: SearchStore, say: Callable[[str],
         StoppedBySignalError: A signal has stopped the search of equal queries.
     """
     results, search = known.results, known.search
-    kept: Mapping[bytes, Sequence[int]] = {}
+    kept: Mapping[bytes, QueryCandidates] = {}
     n_kept = n_wanted = 0
     #: Queries that are searched for all that are equal to them.
     chosen: list[int] = []
@@ -180,6 +181,8 @@ def _begin_with_known(known: KnownWork, store: SearchStore, say: Callable[[str],
         if not known.plan.job.fresh:
             chosen = equal_queries.list_distinct_queries(search, wanted)
         known = known._replace(plan=known_candidates.plan_known_search(search, has_known=bool(kept or chosen)))
+        if search.why_unknown:
+            say(f"store: what earlier searches found is not used: {search.why_unknown}")
     has_known = bool(kept) or bool(results and results.batches)
     if known.plan.job.fresh or not (has_known or chosen):
         return known
@@ -196,7 +199,7 @@ def _begin_with_known(known: KnownWork, store: SearchStore, say: Callable[[str],
     return known
 
 
-def _write_known_work(known: KnownWork, kept: Mapping[bytes, Sequence[int]], store: SearchStore) -> KnownWork:
+def _write_known_work(known: KnownWork, kept: Mapping[bytes, QueryCandidates], store: SearchStore) -> KnownWork:
     """Write all that is known into the journal of the run; return what was there, without what is damaged."""
     plan, results, search, _ = known
     searched = _list_searched(results)

@@ -7,6 +7,9 @@
 //! Target sequences:                      11531  (4809460 residues searched)
 //! Passed MSV filter:                       351  (0.0304397); expected 230.6 (0.02)
 //! ```
+//!
+//! Where the candidates are searched alone, the numbers that HMMER computes from the number of targets are theirs, too, and
+//! an option `-Z` with the number of all targets may have been added: its traces are taken out again.
 
 use std::io::{BufRead, BufWriter, Write};
 
@@ -30,8 +33,61 @@ struct Counts {
     passed: [u64; 4],
 }
 
+/// Which targets were searched for a report.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Searched {
+    /// All, with fillers in the place of those that are no candidates.
+    All,
+    /// Candidates.
+    Candidates,
+    /// Candidates, with `-Z` added.
+    CandidatesWithZ,
+}
+
+/// The traces of `-Z`: a line of the banner, and what `Z` was set by.
+const BANNER_Z: &[u8] = b"# sequence search space set to:";
+const INITIAL_Z: &[u8] = b"Initial search space (Z):";
+const SET_BY_OPTION: &str = "  [as set by --Z on cmdline]";
+const SET_BY_TARGETS: &str = "  [actual number of targets]";
+
+/// The beginning of the line with all options in the trailer of a table.
+const SETTINGS: &[u8] = b"# Option settings: ";
+
+/// Takes the option that is the only line of `side` out of the trailer of a table.
+pub(super) fn settings(side: &mut dyn BufRead, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    let mut option = String::new();
+    side.read_line(&mut option)?;
+    let text = format!(" {} ", option.trim_end());
+    let mut line = Vec::new();
+    let mut n_changed = 0;
+    while block.read_until(b'\n', &mut line)? != 0 {
+        if line.starts_with(SETTINGS) {
+            let mut found = memchr::memmem::find_iter(&line, text.as_bytes());
+            let (Some(at), None) = (found.next(), found.next()) else {
+                return Err(shape(&format!("the option settings name '{}' not once", text.trim())));
+            };
+            line.drain(at..at + text.len() - 1);
+            n_changed += 1;
+        }
+        out.write_all(&line)?;
+        line.clear();
+    }
+    if n_changed != 1 {
+        return Err(shape("a table has not one line with its option settings"));
+    }
+    out.flush()?;
+    Ok(())
+}
+
 /// Puts the counts of `side`, a line of six numbers for each query, into the statistics of each query.
-pub(super) fn report(side: &mut dyn BufRead, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
+pub(super) fn report(
+    searched: Searched,
+    side: &mut dyn BufRead,
+    block: &mut dyn BufRead,
+    out: &mut dyn Write,
+) -> Result<(), JoinError> {
+    let mut n_banners = usize::from(searched == Searched::CandidatesWithZ);
     let mut out = BufWriter::with_capacity(1 << 16, out);
     let mut line = Vec::new();
     let mut counts: Option<Counts> = None;
@@ -50,7 +106,11 @@ pub(super) fn report(side: &mut dyn BufRead, block: &mut dyn BufRead, out: &mut 
                 counts = None;
                 n_changed = 0;
             }
-            Some(known) => n_changed += usize::from(known.put(&mut line)?),
+            Some(known) => n_changed += usize::from(known.put(searched, &mut line)?),
+            None if n_banners > 0 && line.starts_with(BANNER_Z) => {
+                n_banners -= 1;
+                continue;
+            }
             None => {}
         }
         out.write_all(&line)?;
@@ -58,6 +118,9 @@ pub(super) fn report(side: &mut dyn BufRead, block: &mut dyn BufRead, out: &mut 
     let mut more = String::new();
     if counts.is_some() || side.read_line(&mut more)? != 0 {
         return Err(shape("it has not as many queries as the searches of the fragments"));
+    }
+    if n_banners != 0 {
+        return Err(shape("the banner does not name the option that was added"));
     }
     out.flush()?;
     Ok(())
@@ -78,9 +141,13 @@ fn read_counts(side: &mut dyn BufRead) -> Result<Counts, JoinError> {
 }
 
 impl Counts {
-    /// Changes `line` if it is one of the five; false if it is not.
-    fn put(&self, line: &mut Vec<u8>) -> Result<bool, JoinError> {
+    /// Changes `line` if it shows what the whole search shows otherwise; whether it is one of the five.
+    fn put(&self, searched: Searched, line: &mut Vec<u8>) -> Result<bool, JoinError> {
         let is = |label: &&[u8]| line.starts_with(label);
+        if searched == Searched::CandidatesWithZ && line.starts_with(INITIAL_Z) {
+            *line = String::from_utf8_lossy(line).replace(SET_BY_OPTION, SET_BY_TARGETS).into_bytes();
+            return Ok(false);
+        }
         let text = String::from_utf8_lossy(line);
         let unknown = || shape(&format!("an unknown line '{}'", text.trim_end()));
         let (Some(label), Some((numbers, rest))) =
@@ -89,7 +156,7 @@ impl Counts {
             return Ok(false);
         };
         let changed = if TARGETS.iter().any(is) {
-            if numbers.trim().parse() != Ok(self.n_targets) {
+            if searched == Searched::All && numbers.trim().parse() != Ok(self.n_targets) {
                 return Err(unknown());
             }
             let (_, unit) = rest.split_once(' ').ok_or_else(unknown)?;
@@ -98,6 +165,11 @@ impl Counts {
             let (_, expected) = rest.split_once(')').ok_or_else(unknown)?;
             let passed = self.passed[filter];
             let part = general(passed as f64 / self.n_targets as f64);
+            let expected = if searched == Searched::All {
+                expected.to_owned()
+            } else {
+                self.expect(expected.trim_end()).ok_or_else(unknown)?
+            };
             format!("{label}{passed:WIDTH$}  ({part}){expected}")
         } else {
             return Ok(false);
@@ -105,6 +177,24 @@ impl Counts {
         *line = changed.into_bytes();
         Ok(true)
     }
+
+    /// The end of a filter's line, such as `; expected 230.6 (0.02)`, with the number that all targets let expect.
+    fn expect(&self, line: &str) -> Option<String> {
+        let share = line.strip_prefix("; expected ")?.split_once(" (")?.1.strip_suffix(')')?;
+        let expected = share.parse::<f64>().ok()? * self.n_targets as f64;
+        Some(format!("; expected {} ({share})\n", one_decimal(expected)))
+    }
+}
+
+/// `value` as C's `%.1f` writes it: half to even, of the exact value.
+fn one_decimal(value: f64) -> String {
+    let quarters = value * 4.0;
+    if quarters.fract() == 0.0 && quarters.rem_euclid(2.0) == 1.0 {
+        // Only quarters can lie in the middle: of .25 and .75 the even neighbours are .2 and .8.
+        let down = quarters.rem_euclid(4.0) == 1.0;
+        return format!("{}.{}", value.floor(), if down { 2 } else { 8 });
+    }
+    format!("{value:.1}")
 }
 
 /// `value` as C's `%.6g` writes it.
@@ -145,7 +235,8 @@ mod tests {
 
     fn patched(side: &str, block: &str) -> Result<String, String> {
         let mut out = Vec::new();
-        report(&mut side.as_bytes(), &mut block.as_bytes(), &mut out).map_err(|error| error.to_string())?;
+        report(Searched::All, &mut side.as_bytes(), &mut block.as_bytes(), &mut out)
+            .map_err(|error| error.to_string())?;
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
@@ -165,6 +256,62 @@ mod tests {
         let block = BLOCK.replace(targets, "Target model(s):                       11531  (9657 nodes)");
         let patched = patched("11531 4809460 351 284 37 13\n", &block).unwrap();
         assert!(patched.contains("\nTarget model(s):                       11531  (4809460 nodes)\n"), "{patched}");
+    }
+
+    #[test]
+    fn candidates_alone_have_the_statistics_of_all_targets() {
+        let patched = |searched, block: &str| {
+            let mut out = Vec::new();
+            report(searched, &mut b"1250 90 351 284 37 13\n".as_slice(), &mut block.as_bytes(), &mut out)
+                .map(|()| String::from_utf8_lossy(&out).into_owned())
+                .map_err(|error| error.to_string())
+        };
+        let few =
+            format!("# sequence search space set to:    1250\n{BLOCK}").replace("11531  [actual", " 1250  [actual");
+        let few = few.replace("[actual number of targets]", "[as set by --Z on cmdline]");
+        let whole = patched(Searched::CandidatesWithZ, &few).unwrap();
+        for line in [
+            "Target sequences:                       1250  (90 residues searched)\n",
+            "Passed MSV filter:                       351  (0.2808); expected 25.0 (0.02)\n",
+            "Passed Vit filter:                        37  (0.0296); expected 1.2 (0.001)\n",
+            "Initial search space (Z):               1250  [actual number of targets]\n",
+        ] {
+            assert!(whole.contains(line), "{line} {whole}");
+        }
+        assert!(!whole.contains("set to"));
+        assert!(patched(Searched::Candidates, &few).unwrap().contains("# sequence search space set to:    1250\n"));
+        assert!(patched(Searched::CandidatesWithZ, BLOCK).unwrap_err().contains("the banner"));
+    }
+
+    #[test]
+    fn added_option_is_taken_out_of_the_settings() {
+        let patched = |table: &str| {
+            let mut out = Vec::new();
+            settings(&mut b"-Z 12".as_slice(), &mut table.as_bytes(), &mut out)
+                .map(|()| String::from_utf8_lossy(&out).into_owned())
+                .map_err(|error| error.to_string())
+        };
+        let table = "a b\n#\n# Option settings: hmmscan -o x -Z 12 --cut_ga p q \n# [ok]\n";
+        assert_eq!(patched(table).unwrap(), table.replace(" -Z 12", ""));
+        assert!(patched("a\n# [ok]\n").unwrap_err().contains("not one line"));
+        assert!(patched(&table.replace("12", "13")).unwrap_err().contains("not once"));
+    }
+
+    #[test]
+    fn middles_are_rounded_to_even() {
+        let cases = [
+            (0.25, "0.2"),
+            (0.75, "0.8"),
+            (1.25, "1.2"),
+            (2.0, "2.0"),
+            (1.5, "1.5"),
+            (0.05, "0.1"),
+            (0.15, "0.1"),
+            (399.96, "400.0"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(one_decimal(value), text);
+        }
     }
 
     #[test]
