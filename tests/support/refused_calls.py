@@ -57,8 +57,9 @@ CALLS: dict[str, dict[str, list[str]]] = {
     "mmseqs": {
         "`--num-iterations`, `--exhaustive-search`, `--lca-search`": [f"{MMSEQS} --num-iterations 2", f"{MMSEQS} --exhaustive-search", f"{MMSEQS} --lca-search 1"],
         "`--split`, `--split-mode`, `--split-memory-limit`, `--disk-space-limit`": [f"{MMSEQS} --split 2", f"{MMSEQS} --split-mode 0", f"{MMSEQS} --split-memory-limit 1G", f"{MMSEQS} --disk-space-limit 1G"],
-        "`--format-mode 3`": [f"{MMSEQS} --format-mode 3"],
+        "`--format-mode 1`, `3`": [f"{MMSEQS} --format-mode 1", f"{MMSEQS} --format-mode 3"],
         "`qset`, `tset`, `taxid` and their kin in `--format-output`": [f"{MMSEQS} --format-output query,{each}" for each in ("qset", "qsetid", "tset", "tsetid", "taxid", "taxname", "taxlineage")],
+        "`--gap-open`, `--gap-extend`": [f"{MMSEQS} --gap-open aa:9,nucl:5", f"{MMSEQS} --gap-extend aa:2,nucl:2"],
         "`--taxon-list`": [f"{MMSEQS} --taxon-list 9606"],
         "`--db-output`, `--compressed`": [f"{MMSEQS} --db-output", f"{MMSEQS} --compressed 1"],
         "`--add-self-matches`": [f"{MMSEQS} --add-self-matches"],

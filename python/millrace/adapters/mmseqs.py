@@ -2,11 +2,12 @@
 
 *Exactness.* The output is that of the command with ``--threads 1``: with more threads MMseqs2 writes the queries in the order
 in which they are done. Each query is searched by itself, and E-values depend on the target alone, so tables are
-concatenated, and the header of ``--format-mode 4`` and of SAM is kept once (``tests/exact/test_mmseqs_join.py``).
+concatenated, and the header of ``--format-mode 4`` is kept once (``tests/exact/test_mmseqs.py``).
 
-*Order.* Up to release 15, ``createdb`` deals the queries into 32 parts by turns (``--shuffle 1``), and the rows come part by part:
-first those of queries 0, 32, 64... The records are dealt alike before they are cut (``InputUse.dealt``), and a task has its own
-in order (``--shuffle 0``). From release 16 on, rows are in the order of the input.
+*Order.* ``createdb`` deals the queries into 32 parts by turns (``--shuffle 1``), and the rows come part by part: first those of
+queries 0, 32, 64... The records are dealt alike before they are cut (``InputUse.dealt``), and a task has its own in order
+(``--shuffle 0``). Release 18 passes ``--shuffle 0`` on to ``createdb`` if the user gives ``--shuffle`` at all, also with 1; the releases
+between 15 and 18 were not compared.
 
 *Kind of queries.* MMseqs2 takes queries for nucleotides if the first ten are; the tasks are told what the whole file is
 (``--dbtype``).
@@ -21,9 +22,12 @@ output is that of a machine with enough memory.
 from __future__ import annotations
 
 import re
+import struct
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from millrace import _core
 from millrace.adapters import joins
@@ -40,6 +44,7 @@ from millrace.core.tool_use import (
     InputUse,
     OutputUse,
     PreparedDatabase,
+    RequiredContent,
     ScratchArg,
     ThreadsArg,
     ToolUse,
@@ -57,12 +62,12 @@ INDEX = split_words(
 #: All options that take a value.
 VALUES = INDEX | split_words(
     """s k-score max-seqs exact-kmer-matching min-ungapped-score alignment-mode e min-seq-id min-aln-len seq-id-mode alt-ali c
-    cov-mode max-rejected max-accept score-bias realign-score-bias realign-max-seqs corr-score-weight gap-open gap-extend zdrop
+    cov-mode max-rejected max-accept score-bias realign-score-bias realign-max-seqs corr-score-weight zdrop
     sub-mat format-mode format-output dbtype db-load-mode threads v start-sens sens-steps sort-results"""
 )
 #: Options that are switched over if no value follows, with what they are then.
 SWITCHES = {
-    "a": "1", "diag-score": "0", "realign": "1", "wrapped-scoring": "1", "filter-hits": "1", "shuffle": "0",
+    "a": "1", "diag-score": "0", "realign": "1", "filter-hits": "1", "shuffle": "0",
     "remove-tmp-files": "0", "greedy-best-hits": "1",
 }  # fmt: skip
 #: Values that switch off.
@@ -70,12 +75,14 @@ OFF = ("0", "false", "FALSE")
 
 _PROFILES = ("searches with profiles of what it finds, which was not compared", "leave it out")
 _SPLITS = ("splits the target, which changes the results", "leave it out: the target is searched as a whole")
+_GAPS = ("gave other E-values with a database than with the file that it is made of", "leave it out")
 _SPREADS = ("spreads the work itself", "leave it out: millrace does that")
 #: Options that are refused, with the reason and what works.
 REFUSED = {
     "num-iterations": _PROFILES, "exhaustive-search": _PROFILES, "lca-search": _PROFILES,
     "split": _SPLITS, "split-mode": _SPLITS, "split-memory-limit": _SPLITS, "disk-space-limit": _SPLITS,
     "mpi-runner": _SPREADS, "gpu": _SPREADS, "gpu-server": _SPREADS, "local-tmp": _SPREADS,
+    "gap-open": _GAPS, "gap-extend": _GAPS,
     "force-reuse": ("takes the files of an earlier search for its own", "leave it out"),
     "db-output": ("writes a database of results", "leave it out, for a table"),
     "compressed": ("compresses what it writes", "leave it out and compress afterwards"),
@@ -98,18 +105,25 @@ COLUMNS = split_words(
     """query target evalue gapopen pident fident nident qstart qend qlen tstart tend tlen alnlen raw bits cigar qseq tseq qheader
     theader qaln taln qframe tframe mismatch qcov tcov empty ppos qorfstart qorfend torfstart torfend"""
 )
-JOINS = {"0": joins.CONCAT, "1": joins.SAM, "2": joins.CONCAT, "4": joins.make_header_join(1)}
+JOINS = {"0": joins.CONCAT, "2": joins.CONCAT, "4": joins.make_header_join(1)}
 
-#: Parts into which ``createdb`` deals sequences, and the first release whose ``easy-search`` does not do so with queries.
-N_PARTS, FIRST_RELEASE_IN_ORDER = 32, 16
+#: Parts into which ``createdb`` deals sequences.
+N_PARTS = 32
+#: Releases that were compared; of each whether ``--shuffle`` with any value keeps queries in the order of the input, or 0 alone.
+RELEASES = {"14-7e284": False, "15-6f452": False, "18-8cc5c": True}
 #: Values of ``--dbtype`` and of ``--search-type``.
 PROTEINS, NUCLEOTIDES, TRANSLATED, UNTRANSLATED = "1", "2", "2", "3"
 #: The first sequences tell MMseqs2 what all are: nucleotides, if more than this share of each is these letters.
 N_SAMPLED, NUCLEOTIDE_SHARE, NUCLEOTIDE_LETTERS = 10, 0.9, b"TAGCUNtagcun"
 #: ``.dbtype`` files of databases of sequences, but for flags.
 SEQUENCE_TYPES = {0: PROTEINS, 1: NUCLEOTIDES}
+#: Queries of a translated search that are enough for an open reading frame: on queries without one MMseqs2 fails, and among others
+#: it passes over them.
+FRAME_CONTENT = RequiredContent(letters="ACGTUacgtu", least=3000)
 #: Default of ``-s``.
 SENSITIVITY = "5.7"
+#: Value of ``--db-load-mode`` with which tasks share the memory of an index. With ``-s`` above 6 each would read a copy of all of it.
+MAPPED = "2"
 
 #: Time of a task with no more than a query; measured with 14 and an index of 0.9 GB.
 START_SECONDS = 0.35
@@ -124,6 +138,9 @@ KMER_BYTES, AMINO_ACIDS, PROTEIN_KMER, LONG_PROTEIN_KMER, LONG_KMER_BYTES, NUCLE
 )
 #: Bytes of database and index for a byte of the target's file, besides that table.
 INDEX_BYTES = 10
+
+NOTE_OF_ORDER = "order: that of --threads 1, whatever number is given"
+NOTE_OF_TARGET = "target: each node makes a database of it once, with an index that its tasks share"
 
 
 class MmseqsAdapter:
@@ -142,16 +159,20 @@ class MmseqsAdapter:
         version = read_version_line(command, "version")
         item = _find_query(query.value, options, version, command)
         kind = _find_kind(command.cwd / query.value, item.format, options)
+        if kind == NUCLEOTIDES and options.get("search-type", "0") != UNTRANSLATED:
+            item = msgspec.structs.replace(item, content=FRAME_CONTENT)
         tokens = CommandTokens(command.argv)
         tokens.mark_input(query)
         tokens.mark_output(out, 0)
-        tokens.replace_value(scratch, ScratchArg())
+        tokens.replace_value(scratch, ScratchArg(typed=scratch.value))
         databases = _list_database_files(target.value, command)
         prepared = None
         if not databases:
             prepared = _plan_preparation(target.value, options, kind, command)
             databases = (command.cwd / target.value,)
             tokens.replace_value(target, DatabaseArg())
+            if "db-load-mode" not in options:
+                tokens.append("--db-load-mode", MAPPED)
         for word in words:
             if word.name in ("shuffle", "threads", "dbtype"):
                 tokens.drop_option(word)
@@ -166,7 +187,8 @@ class MmseqsAdapter:
             prepared=prepared,
             cost=CostHint(unit="residues", startup_seconds=START_SECONDS),
             version=version,
-            tested=("14-7e284", "15-6f452", "18-8cc5c"),
+            tested=tuple(RELEASES),
+            notes=(NOTE_OF_ORDER, *([NOTE_OF_TARGET] if prepared else ())),
         )
 
 
@@ -211,7 +233,8 @@ def _check_name(typed: str, found: Sequence[CommandWord]) -> str:
 def _check_options(options: Mapping[str, str]) -> None:
     mode = options.get("format-mode", "0")
     if mode not in JOINS:
-        raise RefusedError(f"{PROGRAM}: --format-mode {mode} cannot be joined", "use 0, 2 or 4 (tables), or 1 (SAM)")
+        why = "lists the targets of all results first" if mode == "1" else "cannot be joined"
+        raise RefusedError(f"{PROGRAM}: --format-mode {mode} {why}", "use 0, 2 or 4 (tables)")
     for column in filter(None, options.get("format-output", "").split(",")):
         if column not in COLUMNS:
             raise RefusedError(
@@ -264,15 +287,16 @@ def _find_query(typed: str, options: Mapping[str, str], version: str, command: U
 
 def _choose_parts(options: Mapping[str, str], version: str) -> int:
     """Choose the number of parts into which the serial run deals its queries; 0: it does not."""
-    if options.get("shuffle", "1") in OFF:
+    given = options.get("shuffle", "")
+    if given in OFF:
         return 0
-    release = re.match(r"\d+(?=[-.])", version)
+    release = next((each for each in RELEASES if version.startswith(each)), "")
     if not release:
         raise RefusedError(
-            f"{PROGRAM}: its version ({version or 'which it does not tell'}) does not show in which order it takes queries",
-            "add --shuffle 0, in the serial run too",
+            f"{PROGRAM}: in which order {version or 'a release that does not tell its version'} takes queries was not compared",
+            "add --shuffle 0, in the serial run too: it then takes them in the order of the file",
         )
-    return N_PARTS if int(release[0]) < FIRST_RELEASE_IN_ORDER else 0
+    return 0 if given and RELEASES[release] else N_PARTS
 
 
 def _find_kind(path: Path, form: str, options: Mapping[str, str]) -> str:
@@ -335,8 +359,9 @@ def _plan_preparation(
     shuffled = () if "shuffle" not in options else ("--shuffle", options["shuffle"])
     made = (command.argv[0], "createdb", typed, DatabaseArg(), "--dbtype", kind, *shuffled, *verbosity)
     size = INDEX_BYTES * path.stat().st_size
-    if int(options.get("sens-steps", "1")) > 1:
-        return PreparedDatabase(typed=typed, steps=(made,), size_bytes=size)  # each step has an index of its own
+    # Each step has an index of its own, and 14 crashes where it has an index and no diagonal scores.
+    if _parse_number(options, "sens-steps", "1") > 1 or options.get("diag-score", "1") in OFF:
+        return PreparedDatabase(typed=typed, steps=(made,), size_bytes=size)
     given: list[ArgumentToken] = []
     for name in sorted(INDEX & options.keys() - {"search-type"}):
         given += ["-" + name if len(name) == 1 else f"--{name}", options[name]]
@@ -344,9 +369,11 @@ def _plan_preparation(
         given += ["--search-type", UNTRANSLATED if is_untranslated else TRANSLATED if search in ("0", "1") else search]
     if not is_untranslated and options.get("exact-kmer-matching", "0") in OFF:
         score = options.get("k-score")
-        given += ["--k-score", score] if score else ["-s", options.get("s", SENSITIVITY)]
+        # As the search hands it on: one digit of a number of four bytes.
+        (sensitivity,) = struct.unpack("f", struct.pack("f", _parse_number(options, "s", SENSITIVITY)))
+        given += ["--k-score", score] if score else ["-s", f"{sensitivity:.1f}"]
     indexed = (
-        command.argv[0], "createindex", DatabaseArg(), ScratchArg(), "--split", "1", "--threads", ThreadsArg(), *given,
+        command.argv[0], "createindex", DatabaseArg(), ScratchArg(typed="tmp"), "--split", "1", "--threads", ThreadsArg(), *given,
         *verbosity,
     )  # fmt: skip
     letters = 4 if is_untranslated else AMINO_ACIDS
@@ -357,8 +384,16 @@ def _plan_preparation(
         if size < INDEX_BYTES * LONG_KMER_BYTES
         else LONG_PROTEIN_KMER
     )
-    length = int(options.get("k", "0")) or default
+    length = int(_parse_number(options, "k", "0")) or default
     return PreparedDatabase(typed=typed, steps=(made, indexed), size_bytes=size + KMER_BYTES * letters**length)
+
+
+def _parse_number(options: Mapping[str, str], name: str, default: str) -> float:
+    try:
+        return float(options.get(name, default))
+    except ValueError:
+        typed = f"-{name}" if len(name) == 1 else f"--{name}"
+        raise RefusedError(f"{PROGRAM}: {typed} needs a number, found '{options[name]}'", f"see {PROGRAM} -h") from None
 
 
 ADAPTER = MmseqsAdapter()

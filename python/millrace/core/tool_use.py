@@ -52,6 +52,9 @@ class ThreadsArg(FrozenValue, tag="threads", frozen=True):
 class ScratchArg(FrozenValue, tag="scratch", frozen=True):
     """The place of the path of an empty folder for the tool's own files, which is removed when the task ends."""
 
+    #: The folder that the user typed.
+    typed: str
+
 
 #: One argument of the tool: literal text, or the place of an input, an output, a database, the threads or the scratch folder.
 ArgumentToken = str | InputArg | OutputArg | DatabaseArg | ThreadsArg | ScratchArg

@@ -22,6 +22,7 @@ from millrace.core.tool_use import ArgumentToken, DatabaseArg, PreparedDatabase,
 from millrace.host import memory_limits
 from millrace.host.work_places import MEMORY, is_usable_place, list_disk_places
 from millrace.node.execution_builder import ToolExecution
+from millrace.node.mirror_layout import DATABASE
 from millrace.node.work_dir import WorkDir
 
 #: Largest share of memory that a database may fill in a work directory there.
@@ -44,9 +45,10 @@ class DatabasePreparer:
     def __init__(self, prepared: PreparedDatabase, work: WorkDir, cwd: Path, names: Mapping[str, str]) -> None:
         self._prepared, self._work, self._cwd, self._names = prepared, work, cwd, names
         self._root = _choose_root(work, prepared.size_bytes)
-        self._folder = self._root / "prepared"
+        place = self._root / DATABASE
+        self._folder = place.parent
         #: Path of the database in the arguments of tasks.
-        self.database = os.fsencode(self._folder / "database")
+        self.database = os.fsencode(place)
         self._lock = threading.Lock()
         self._waiting: dict[TaskId, Callable[[], None]] = {}
         self._is_ready = self._is_closed = False

@@ -10,6 +10,8 @@ import os
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from millrace import _core
 from millrace.core.errors import MillraceError
 from millrace.core.tool_use import InputUse
@@ -32,7 +34,8 @@ class DealtInput:
 
     def __init__(self, path: str, item: InputUse, spool: Path) -> None:
         self._path, self._item, self._spool = path, item, spool
-        self._whole = open_reader([path], item)
+        # Each record by itself, even those that cannot stand alone in a batch.
+        self._whole = open_reader([path], msgspec.structs.replace(item, content=None))
         self._parts: _core.Reader | None = None
         with open(path, "rb") as file:
             is_compressed = bool(_core.compression(file.read(6)))

@@ -37,6 +37,9 @@ PRIVATE = "_millrace"
 #: The scratch folder of a task in its slot (``ScratchArg``).
 SCRATCH = f"{PRIVATE}/scratch"
 
+#: The end of the path of a ``PreparedDatabase``.
+DATABASE = "prepared/database"
+
 #: Most entries of one folder that are all linked; in a larger folder, only entries that arguments name are linked.
 MAX_LINKED_ENTRIES = 2000
 
