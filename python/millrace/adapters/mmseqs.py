@@ -55,19 +55,18 @@ PROGRAM = "mmseqs easy-search"
 
 #: Options that an index is made with, if they are given.
 INDEX = split_words(
-    """seed-sub-mat k alph-size comp-bias-corr comp-bias-corr-scale mask mask-prob mask-lower-case mask-n-repeat spaced-kmer-mode
-    spaced-kmer-pattern max-seq-len search-type translation-table min-length max-length max-gaps contig-start-mode
-    contig-end-mode orf-start-mode forward-frames reverse-frames strand"""
+    """k alph-size comp-bias-corr mask mask-prob mask-lower-case spaced-kmer-mode max-seq-len search-type translation-table min-length
+    orf-start-mode forward-frames strand"""
 )
-#: All options that take a value.
+#: All options that take a value and were compared.
 VALUES = INDEX | split_words(
     """s k-score max-seqs exact-kmer-matching min-ungapped-score alignment-mode e min-seq-id min-aln-len seq-id-mode alt-ali c
-    cov-mode max-rejected max-accept score-bias realign-score-bias realign-max-seqs corr-score-weight zdrop
-    sub-mat format-mode format-output dbtype db-load-mode threads v start-sens sens-steps sort-results"""
+    cov-mode max-rejected max-accept score-bias zdrop sub-mat format-mode format-output dbtype db-load-mode threads v start-sens
+    sens-steps"""
 )
 #: Options that are switched over if no value follows, with what they are then.
 SWITCHES = {
-    "a": "1", "diag-score": "0", "realign": "1", "filter-hits": "1", "shuffle": "0",
+    "a": "1", "diag-score": "0", "realign": "1", "shuffle": "0",
     "remove-tmp-files": "0", "greedy-best-hits": "1",
 }  # fmt: skip
 #: Values that switch off.
