@@ -145,6 +145,11 @@ def diamond_database(folder: Path) -> None:
     make("diamond makedb --in prot.faa -d dmnd --quiet", folder)
 
 
+def protein_targets(folder: Path) -> None:
+    """All proteins, as they are."""
+    shutil.copy(inputs.DATA / "proteins_db.faa", folder / "prot.faa")
+
+
 def docking(folder: Path) -> None:
     """Receptor, box, and the ligands as files."""
     shutil.copy(inputs.DATA / "1iep_receptor.pdbqt", folder / "r.pdbqt")
@@ -207,6 +212,10 @@ TOOLS = [
     Tool("obabel", "obabel l.mol2 -O out.sdf", molecules, volatile=OBABEL_VOLATILE),
     Tool("diamond", "diamond blastp --quiet -q q.faa -d dmnd -o out {}", proteins, ("-p {n}",), prepare=diamond_database),
     Tool("diamond-blastx", "diamond blastx --quiet -q q.fna -d dmnd -o out {}", genes, ("-p {n}",), prepare=diamond_database),
+    Tool(
+        "mmseqs", "mmseqs easy-search q.faa prot.faa out tmp -v 1 {}", proteins, ("--threads {n}",), prepare=protein_targets,
+        serial="MMSEQS_NUM_THREADS=1 mmseqs easy-search q.faa prot.faa out tmp -v 1 {}",
+    ),
 ]  # fmt: skip
 
 

@@ -218,6 +218,18 @@ class Reader:
             As `cut`, also if whole records came before.
         """
 
+    def deal_records(self, dests: Sequence[str | PathLike[str]]) -> int:
+        """Deal all records that are left to files by turns: the first record to the first of ``dests``, and so on.
+
+        Appends to the files, which exist; none gets a header.
+
+        Returns:
+            The number of records.
+
+        Raises:
+            As `cut`, also if whole records came before.
+        """
+
     @property
     def records(self) -> int:
         """Ordinal of the next record, from 0. Does not wait for a cut in another thread."""

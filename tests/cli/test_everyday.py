@@ -28,7 +28,6 @@ REFUSED = [
     ("porechop -i in.fa", "decides from the first reads", "cutadapt"),
     ("primer3_core settings.txt", "takes what one record sets", "--p3_settings_file"),
     ("primer3_core --p3_settings_file in.fa settings.txt", "takes what one record sets", "--p3_settings_file"),
-    ("mmseqs easy-search in.fa db.faa out.m8 tmp", "orders the queries", "diamond blastp"),
     ("lastal db in.fa", "counts the queries of the run", "give the command alone"),
     ("exonerate in.fa db.faa", "orders the hits of all queries", "--input FOLDER"),
     ("cd-hit -i in.fa -o out.fa", "compares all records", "threads of its own"),
@@ -161,8 +160,8 @@ def test_file_per_record_is_a_whole_input(tmp_path: Path) -> None:
 
 
 def test_refusal_on_the_command_line(shell: Shell) -> None:
-    shell.tool("mmseqs", "echo started >&2")
-    ended = shell.run("millrace run --input in.fa -- mmseqs easy-search in.fa db.faa out.m8 tmp")
+    shell.tool("cd-hit", "echo started >&2")
+    ended = shell.run("millrace run --input in.fa -- cd-hit -i in.fa -o out.fa")
     assert ended.code == 2 and not ended.out, ended.shown
-    assert "mmseqs orders the queries of a run for itself: its results on parts" in ended.err, ended.shown
+    assert "cd-hit compares all records with each other: its results on parts" in ended.err, ended.shown
     assert "started" not in ended.err, ended.shown

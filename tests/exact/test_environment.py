@@ -27,6 +27,8 @@ COMMANDS = {
     "hmmer": ("hmmsearch p.hmm q.faa", "phmmer q.faa q.faa"),
     "infernal": ("/usr/lib/infernal/cmscan -h",),
     "diamond": ("diamond blastp -q q.faa -d d --threads 2",),
+    # The program itself, not Debian's script: bash reads variables of its own.
+    "mmseqs": ("mmseqs-sse4.1 easy-search few.faa db.faa m8 tmp -k 5 -v 1",),
     "minimap2": ("minimap2 n.fna n.fna",),
     "muscle": ("muscle3 -version",),
     "mafft": ("mafft --auto few.faa",),

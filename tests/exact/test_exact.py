@@ -46,6 +46,7 @@ JOINED_THERE = (
     "jackhmmer",
     "nhmmer",
     "phmmer",
+    "mmseqs",
     "cmsearch",
     "csvgrep",
 )

@@ -21,6 +21,7 @@ NAMES = (
     "obabel-sdf",
     "filter",
     "muscle3",
+    "mmseqs",
     "blastp-6-fragments",
     "blastn-6-alike-fragments",
     "blastp-6-relatives-fragments",

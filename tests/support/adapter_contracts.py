@@ -23,7 +23,7 @@ class Owes:
     records: int = 9
     #: Whether the tool itself, asked by the adapter, or only when it runs, judges options that are not known.
     judges_itself: bool = False
-    #: Whether its batches are run here; not where one run takes long, or a record is a file.
+    #: Whether its batches are run here; not where one run takes long, a record is a file, or the node makes a database.
     is_cut: bool = True
 
     @property
@@ -49,6 +49,9 @@ OWED = (
     Owes("diamond blastp -q q.faa OUT -d dmnd --quiet", ("-o out", "-oout", "--out out"),
          ("diamond blastp -q q.faa -d dmnd -f 100", "diamond blastp -q none -d dmnd", "diamond blastp -q q.faa -d none"),
          "q.faa", _NO_PROTEIN),
+    Owes("mmseqs easy-search q.faa prot.faa OUT tmp -k 5 -v 1", ("out",),
+         ("mmseqs easy-search q.faa prot.faa out tmp --split 2", "mmseqs easy-search none prot.faa out tmp", "mmseqs easy-search q.faa none out tmp"),
+         "q.faa", is_cut=False),
     Owes("minimap2 nucl.fna OUT q.fna -c", ("-o out", "-oout"),
          ("minimap2 -x sr nucl.fna q.fna", "minimap2 nucl.fna none", "minimap2 none q.fna"), "q.fna", _NO_GENE),
     Owes("minimap2 -a OUT nucl.fna q.fna", ("-o out", "-oout"), ("minimap2 -ad x nucl.fna q.fna",), "q.fna", _NO_GENE),

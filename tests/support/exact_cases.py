@@ -77,6 +77,7 @@ CASES = [
     Case("diamond-6", "diamond blastp -q d.faa -d dmnd -o out --quiet"),
     Case("diamond-5", "diamond blastp -q d.faa -d dmnd -o out --outfmt 5 --unal 0 --quiet"),
     Case("diamond-blastx", "diamond blastx -q q.fna -d dmnd -f 101 -o out --quiet"),
+    Case("mmseqs", "mmseqs easy-search q.faa prot.faa out tmp -k 5 --threads 1 -v 1", ways=((2, "auto"), (7, "4"))),
     Case("obabel-sdf", "obabel ligands.mol2 -O out.sdf", ("out.sdf",)),
     Case("obabel-smi", "obabel -imol2 ligands.mol2 -osmi", (), stdout=True),
     Case("obabel-from-smi", "obabel drugs.smi -O out.mol2", ("out.mol2",)),

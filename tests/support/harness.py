@@ -130,6 +130,15 @@ def blastp_fragments(folder: Path, data: Path) -> Case:
     return Case("blastp_fragments", folder, ("--batch", "3", "--fragments", "3"), tool, whole.outputs)
 
 
+def mmseqs(folder: Path, data: Path) -> Case:
+    """Protein search in a database that each start makes, of queries in another order than that of the input."""
+    folder.mkdir(parents=True, exist_ok=True)
+    take(data / "proteins_db.faa", folder / "db.faa", 1500)
+    take(data / "proteins_queries.faa", folder / "q.faa", 150)
+    tool = ("mmseqs", "easy-search", "q.faa", "db.faa", "out.m8", "tmp", "-k", "5", "--threads", "1", "-v", "1")
+    return Case("mmseqs", folder, ("--batch", "8"), tool, ("out.m8",))
+
+
 def hmmscan(folder: Path, data: Path, n_queries: int = 240) -> Case:
     """Profile search with two joined outputs."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ BLAST = "-query q.faa -db prot -out o"
 NUCL = "-query q.fna -db nucl -out o"
 TO = "-o o --quiet"
 DIAMOND = f"diamond blastp -q d.faa -d dmnd {TO}"
+MMSEQS = "mmseqs easy-search q.faa prot.faa o tmp"
 LIGANDS = "obabel ligands.mol2 -O o.sdf"
 INCHI = "obabel ligands.mol2 -O o.inchi"
 CML = "obabel ligands.mol2 -O o.cml"
@@ -52,6 +53,24 @@ CALLS: dict[str, dict[str, list[str]]] = {
         "`--compress 1`": [f"{DIAMOND} --compress 1"],
         "`--multiprocessing` and its kin": [f"{DIAMOND} --multiprocessing", f"{DIAMOND} --mp-init", f"{DIAMOND} --parallel-tmpdir t"],
         "`makedb`, `view`, `cluster`, ...": ["diamond makedb --in prot.faa -d o", "diamond view -a x.daa", "diamond cluster -d dmnd -o o", "diamond linclust -d dmnd -o o", "diamond getseq -d dmnd"],
+    },
+    "mmseqs": {
+        "`--num-iterations`, `--exhaustive-search`, `--lca-search`": [f"{MMSEQS} --num-iterations 2", f"{MMSEQS} --exhaustive-search", f"{MMSEQS} --lca-search 1"],
+        "`--split`, `--split-mode`, `--split-memory-limit`, `--disk-space-limit`": [f"{MMSEQS} --split 2", f"{MMSEQS} --split-mode 0", f"{MMSEQS} --split-memory-limit 1G", f"{MMSEQS} --disk-space-limit 1G"],
+        "`--format-mode 1`, `3`": [f"{MMSEQS} --format-mode 1", f"{MMSEQS} --format-mode 3"],
+        "`qset`, `tset`, `taxid` and their kin in `--format-output`": [f"{MMSEQS} --format-output query,{each}" for each in ("qset", "qsetid", "tset", "tsetid", "taxid", "taxname", "taxlineage")],
+        "`--gap-open`, `--gap-extend`": [f"{MMSEQS} --gap-open aa:9,nucl:5", f"{MMSEQS} --gap-extend aa:2,nucl:2"],
+        "`--taxon-list`": [f"{MMSEQS} --taxon-list 9606"],
+        "`--db-output`, `--compressed`": [f"{MMSEQS} --db-output", f"{MMSEQS} --compressed 1"],
+        "`--add-self-matches`": [f"{MMSEQS} --add-self-matches"],
+        "`--mpi-runner`, `--gpu`, `--gpu-server`, `--local-tmp`": [f"{MMSEQS} --mpi-runner mpirun", f"{MMSEQS} --gpu 1", f"{MMSEQS} --gpu-server 1", f"{MMSEQS} --local-tmp t"],
+        "`--force-reuse`, `--remove-tmp-files 0`": [f"{MMSEQS} --force-reuse", f"{MMSEQS} --remove-tmp-files 0"],
+        "several files of queries, standard input": ["mmseqs easy-search q.faa q3.faa prot.faa o tmp", "cat q.faa | mmseqs easy-search stdin prot.faa o tmp"],
+        "a target with profiles": ["printf '\\002\\000\\000\\000' > p.dbtype; mmseqs easy-search q.faa p o tmp"],
+        "`easy-cluster`, `easy-linclust`": ["mmseqs easy-cluster q.faa o tmp", "mmseqs easy-linclust q.faa o tmp"],
+        "`easy-rbh`": ["mmseqs easy-rbh q.faa prot.faa o tmp"],
+        "`easy-linsearch`, `easy-taxonomy`": ["mmseqs easy-linsearch q.fna nucl.fna o tmp", "mmseqs easy-taxonomy q.faa db o tmp"],
+        "`search`, `createdb`, ...": ["mmseqs search qdb tdb o tmp", "mmseqs createdb q.faa o"],
     },
     "dock6": {
         "`rank_ligands yes`": ["sed -i 's/rank_ligands .*/rank_ligands yes/' dock.in; dock6 -i dock.in"],

@@ -15,7 +15,7 @@ from harness import LONGEST_SECONDS
 
 from millrace import _core
 from millrace.adapters.registry import find_adapter
-from millrace.core.tool_use import InputArg, OutputArg, ThreadsArg, ToolUse, UserCommand
+from millrace.core.tool_use import DatabaseArg, InputArg, OutputArg, ScratchArg, ThreadsArg, ToolUse, UserCommand
 
 #: Batch sizes that cut badly: one record, a few, a prime, all.
 SIZES = (1, 2, 7, 1000)
@@ -66,6 +66,10 @@ def arguments_of(
             result.append(token.prefix + (outs or {}).get(token.index, use.outputs[token.index].path))
         elif isinstance(token, ThreadsArg):
             result.append("2")
+        elif isinstance(token, ScratchArg):
+            result.append("tmp")
+        elif isinstance(token, DatabaseArg) and use.prepared:
+            result.append(token.prefix + use.prepared.typed)
     return result
 
 

@@ -90,6 +90,10 @@ impl Reader {
         Ok((Cow::Owned(records), Cow::Owned(sequences), found.sufficient))
     }
 
+    fn deal_records(&self, py: Python<'_>, dests: Vec<PathBuf>) -> PyResult<u64> {
+        py.detach(|| lock(&self.reader).deal_records(&dests)).map_err(|error| to_python(py, error))
+    }
+
     #[getter]
     fn records(&self) -> u64 {
         lock(&self.seen).records

@@ -327,7 +327,6 @@ RULES: dict[str, tuple[CallRule, ...]] = {
             has_global_settings,
         ),
     ),
-    "mmseqs": (CallRule("orders the queries of a run for itself", "diamond and blastp do not: millrace run -- diamond blastp ..."),),
     "lastal": (
         CallRule("counts the queries of the run in its last line", "give the command alone, which adds it up: millrace run -- PROGRAM ...", joins=frozenset({"totals"})),
     ),

@@ -265,6 +265,10 @@ class CommandTokens:
         """Mark the value of ``word`` as output ``index``."""
         self._tokens[word.value_at] = OutputArg(index=index, prefix=word.prefix)
 
+    def replace_value(self, word: CommandWord, token: ArgumentToken) -> None:
+        """Put ``token`` in the place of the value of ``word``, or of the operand."""
+        self._tokens[word.value_at] = token
+
     def drop_option(self, word: CommandWord) -> None:
         """Remove an option and its values."""
         self.drop_values(word)

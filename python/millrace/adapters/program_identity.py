@@ -50,7 +50,11 @@ def can_run_scripts(exe: Path) -> bool:
 _MAX_SCRIPT_BYTES = 1 << 20
 
 #: Patterns that the text of a tool's own script matches, by family.
-_OWN_SCRIPTS = {"mafft": (rb'(?m)^version="v\d+\.\d+', rb"\bMAFFT_BINARIES\b", rb"\bdisttbfast\b")}
+_OWN_SCRIPTS = {
+    "mafft": (rb'(?m)^version="v\d+\.\d+', rb"\bMAFFT_BINARIES\b", rb"\bdisttbfast\b"),
+    # Debian's, which starts the program for the processor.
+    "mmseqs": (rb"(?m)^BASE=/usr/bin/mmseqs$", rb"(?m)^for SIMD in .*; do test_and_run "),
+}
 
 #: Suffixes of names under which packages keep a program that their wrapper starts.
 _KEPT_AS = r"(?:[.-]?(?:real|bin|orig|wrapped)|[-._](?:sse|ssse|avx|neon|amd64|x86|native|generic|v?\d)[\w.+-]*)?"

@@ -38,6 +38,7 @@ FAMILIES = {
     "muscle": ["muscle", "muscle3", "muscle5"],
     "mafft": _MAFFT + [f"mafft-{name}" for name in _MAFFT],
     "diamond": ["diamond"],
+    "mmseqs": ["mmseqs"],
     "vina": ["vina"],
     "obabel": ["obabel"],
     "dock6": ["dock6"],

@@ -99,6 +99,7 @@ TABLES: dict[str, VariableTable] = {
     "hmmer": HMMER,
     "infernal": INFERNAL,
     "diamond": VariableTable(),
+    "mmseqs": VariableTable(refused={"RUNNER": "has another program start parts of MMseqs2"}, passed=("MMSEQS_*", "TTY")),
     "minimap2": VariableTable(),
     "muscle": VariableTable(passed=("MUSCLE_MXPATH",)),
     # A shell script and its helpers, which each task runs in its own folder; awk's variables are the same for all.

@@ -38,7 +38,8 @@ class OutputArg(FrozenValue, tag="output", frozen=True):
 class DatabaseArg(FrozenValue, tag="database", frozen=True):
     """The place of the path of the database in the arguments of a search in fragments.
 
-    In ``DatabaseFragment.argv`` it is the fragment, in ``FragmentPlan.finish`` the candidates; ``prefix`` as in ``InputArg``.
+    In ``DatabaseFragment.argv`` it is the fragment, in ``FragmentPlan.finish`` the candidates, in ``ToolUse.argv`` the
+    ``PreparedDatabase``; ``prefix`` as in ``InputArg``.
     """
 
     prefix: str = ""
@@ -48,8 +49,15 @@ class ThreadsArg(FrozenValue, tag="threads", frozen=True):
     """The place of the number of threads of a task in the tool's arguments (``ToolUse.threads``)."""
 
 
-#: One argument of the tool: literal text, or the place of an input, an output, a database or the threads.
-ArgumentToken = str | InputArg | OutputArg | DatabaseArg | ThreadsArg
+class ScratchArg(FrozenValue, tag="scratch", frozen=True):
+    """The place of the path of an empty folder for the tool's own files, which is removed when the task ends."""
+
+    #: The folder that the user typed.
+    typed: str
+
+
+#: One argument of the tool: literal text, or the place of an input, an output, a database, the threads or the scratch folder.
+ArgumentToken = str | InputArg | OutputArg | DatabaseArg | ThreadsArg | ScratchArg
 
 
 class RequiredContent(FrozenValue, frozen=True):
@@ -91,6 +99,9 @@ class InputUse(FrozenValue, frozen=True):
     #: From this number of residues on, a record's output would depend on unknown neighbours: the run stops before it.
     #: 0: no limit.
     too_long: int = 0
+    #: Number of parts into which the records are dealt by turns before they are cut into batches: first all of part 0 (records
+    #: 0, N, 2N...), then part 1... For a tool whose serial output has this order. 0: the order is that of the input.
+    dealt: int = 0
     #: Compression in which the tool reads it, the same as that of the input (see
     #: ``millrace._core.Reader.compression``); empty: none. None: the tool reads it uncompressed, whatever the input's
     #: compression is, and writes the same then.
@@ -377,6 +388,17 @@ class FragmentPlan(FrozenValue, frozen=True):
 STANDSTILL_SECONDS = 60.0
 
 
+class PreparedDatabase(FrozenValue, frozen=True):
+    """A database that each node makes from the user's file before its first task, for the ``DatabaseArg`` of all its tasks."""
+
+    #: Path of the user's file as typed.
+    typed: str
+    #: Arguments of the runs of the tool that make it, one after another; threads are those of all slots.
+    steps: tuple[tuple[ArgumentToken, ...], ...]
+    #: Estimate of its bytes.
+    size_bytes: int
+
+
 class RecordProtocol(FrozenValue, frozen=True):
     """Record boundaries of a program that stays alive and takes records one by one (``docs/records.md``).
 
@@ -434,6 +456,8 @@ class ToolUse(FrozenValue, frozen=True):
     reread_suffix: str = ""
     #: How the database is searched in fragments; None: it is searched as a whole.
     fragmented: FragmentPlan | None = None
+    #: The database that each node makes for its tasks; None: they read the user's own.
+    prepared: PreparedDatabase | None = None
     #: Decisions with their reason in words, for ``millrace plan``.
     notes: tuple[str, ...] = ()
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from millrace import _core
 from millrace.core.errors import CorruptError
 from millrace.core.record_formats import strip_compressed_suffix
-from millrace.core.tool_use import ToolUse
+from millrace.core.tool_use import ScratchArg, ToolUse
 from millrace.execution.batch_table import ensure_spooled
 from millrace.node.batch_files import SpooledBatch, read_header
-from millrace.node.mirror_layout import PRIVATE, SLOT_MARK
+from millrace.node.mirror_layout import DATABASE, PRIVATE, SCRATCH, SLOT_MARK
 from millrace.rundir.paths import delete_entry
 
 #: Most records in one folder, which may be on a shared filesystem.
@@ -109,6 +109,8 @@ class QuarantineWriter:
                 # Private paths are _millrace/KEY/NAME: show the path that the user typed.
                 before, _, after = text.partition(mark)
                 text = before + self._restore_typed_path(after)
+            elif self._use.prepared and text.endswith(f"/{DATABASE}"):
+                text = self._use.prepared.typed
             for path, kept in (kept_at or {}).items():
                 place = kept.replace("\\", r"\\")
                 text = re.sub(rf"(?:(?<![\w./-])|(?<=^-\w)){re.escape(path)}(?![\w./-])", place, text)
@@ -118,6 +120,8 @@ class QuarantineWriter:
     def _restore_typed_path(self, path: str) -> str:
         if not path.startswith(PRIVATE):
             return path
+        if path == SCRATCH:
+            return next(token.typed for token in self._use.argv if isinstance(token, ScratchArg))
         key = path.split("/")[1]
         number = int(key.removeprefix("in").removeprefix("out"))
         return (self._use.inputs if key.startswith("in") else self._use.outputs)[number].path

@@ -280,6 +280,10 @@ class RunWiring:
             return _check_planned_files(FileList(item.paths, cwd), self._claim.plan, self.guard)
         path = item.path if item.path == "-" else str(cwd / item.path)
         try:
+            if item.dealt:
+                from millrace.node.dealt_input import DealtInput  # few runs need it
+
+                return DealtInput(path, item, self._processes.work.spool)
             return open_reader([path], item, job.record_start, job.record_end)
         except (ValueError, OSError, _core.RecordError) as error:
             raise RefusedError(str(error)) from error

@@ -46,10 +46,11 @@ class ExecutionBuilder:
     Args:
         use: The tool with its inputs and outputs.
         laid_out: The layout of the slots.
+        database: Path of ``ToolUse.prepared`` on this node.
     """
 
-    def __init__(self, use: ToolUse, laid_out: mirror_layout.SlotLayout) -> None:
-        self._use, self._mirror = use, laid_out
+    def __init__(self, use: ToolUse, laid_out: mirror_layout.SlotLayout, database: bytes = b"") -> None:
+        self._use, self._mirror, self._database = use, laid_out, database
 
     def build_execution(self, batch: SpooledBatch, *, again: bool = False, over: bool = False) -> ToolExecution:
         """Build the arguments and files for ``batch``.
@@ -66,8 +67,13 @@ class ExecutionBuilder:
             finds_before = (over or not batch.n_records) and is_unknown_tool(self._use)
             if finds_before and is_existing_output(output, before := self._locate_user_file(output.path)):
                 placements.append(Placement.EarlierOutput(before, place.path, not over))
+        if mirror_layout.has_scratch_folder(self._use):
+            placements.append(Placement.Folder(mirror_layout.SCRATCH))
         names = self._name_record_outputs(batch)
-        return ToolExecution(self._render_argv(batch, names), placements, self._place_outputs(names))
+        typed = [(self._database, os.fsencode(self._use.prepared.typed))] if self._use.prepared else []
+        return ToolExecution(
+            self._render_argv(batch, names), placements, self._place_outputs(names), substitutions=typed
+        )
 
     def build_argv(self, batch: SpooledBatch) -> list[bytes]:
         """Return the tool's arguments for ``batch``; ``mirror_layout.SLOT_MARK`` in them stands for the slot."""
@@ -78,7 +84,9 @@ class ExecutionBuilder:
             k: os.path.join(os.path.dirname(self._mirror.outputs[k].text), os.fsencode(os.path.basename(name)))
             for k, name in names.items()
         }
-        return mirror_layout.render_argv(self._use.argv, self._use, self._mirror, list(batch.files), rendered)
+        return mirror_layout.render_argv(
+            self._use.argv, self._use, self._mirror, list(batch.files), rendered, self._database
+        )
 
     def place_inputs(self, batch: SpooledBatch, *, again: bool = False) -> list[Placement]:
         """Return the placements of the bytes of ``batch``; ``again`` as in ``ExecutionBuilder.build_execution``."""

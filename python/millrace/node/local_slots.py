@@ -41,6 +41,7 @@ from millrace.planning import dependency_files, kept_files
 POLL_INTERVAL_SECONDS = 0.1
 
 if TYPE_CHECKING:
+    from millrace.node.database_preparer import DatabasePreparer
     from millrace.node.fragment_searcher import FragmentSearcher
 
 
@@ -92,9 +93,11 @@ class LocalSlots:
         self._mirror = shown.layout
         #: ``PWD`` of a task that runs in the user's own folder.
         self._own_pwd = os.fsencode(environ["PWD"]) if "PWD" in environ else None
-        self._executions = ExecutionBuilder(use, self._mirror)
+        self._preparer = _make_preparer(use, work, cwd, names or {})
+        database = self._preparer.database if self._preparer else b""
+        self._executions = ExecutionBuilder(use, self._mirror, database)
         #: The same for verification tasks, which run in the user's own folder.
-        self._apart = ExecutionBuilder(use, shown.apart) if shown.apart else None
+        self._apart = ExecutionBuilder(use, shown.apart, database) if shown.apart else None
         self._cwd = cwd
         roots = [work.locate_slot(number) for number in range(slots)]
         for root in roots:
@@ -126,6 +129,8 @@ class LocalSlots:
         if mounted:
             mounted.close()
         self.kill_all = self._pool.kill_all
+        if self._preparer:
+            self._preparer.start_thread(exe, tool_environ, slots, nice, self.wake_waiter)
         self._limits = SlotLimits(self._pool.allow, slots, lender, files)
 
     def _make_searcher(
@@ -174,7 +179,7 @@ class LocalSlots:
     def submit_task(self, task: SlotTask, batch: SpooledBatch) -> None:
         """Queue a task for the first free slot."""
 
-        def queue(execution: ToolExecution) -> None:
+        def submit(execution: ToolExecution) -> None:
             self._pool.submit(
                 task.id, execution.argv, execution.placements, execution.outputs, timeout_seconds=task.timeout_seconds, cpu_limit_seconds=task.cpu_limit_seconds,
                 first=batch.first, last=batch.last, attempt=task.attempt, inputs=list(batch.digests), urgent=task.urgent,
@@ -184,6 +189,7 @@ class LocalSlots:
             )  # fmt: skip
 
         self._limits.add_waiting_task(task.id)
+        queue = self._preparer.delay_task(task.id, submit) if self._preparer else submit
         match task.kind:
             case WholeTask() | CompareTask() if self._searcher:
                 self._searcher.queue_whole_search(
@@ -236,6 +242,8 @@ class LocalSlots:
                     self._searcher.release_task(news.task)
             if self._searcher.error:
                 raise self._searcher.error
+        if self._preparer and self._preparer.error:
+            raise self._preparer.error
         return self._limits.filter_events(found, time.monotonic())
 
     def _restore_typed_input(self, news: TaskStarted | TaskEnded | PoolWoken) -> TaskStarted | TaskEnded | PoolWoken:
@@ -260,6 +268,7 @@ class LocalSlots:
         """Remove the tasks that no slot has started; return their ids."""
         self._limits.stop_waiting()
         waiting = self._searcher.withdraw_tasks() if self._searcher else []
+        waiting += self._preparer.withdraw_tasks() if self._preparer else []
         queued = [*map(TaskId, self._pool.withdraw())]
         if self._searcher:
             for task in queued:
@@ -273,10 +282,20 @@ class LocalSlots:
         self._pool.close()
         if self._searcher:
             self._searcher.close()
+        if self._preparer:
+            self._preparer.close()
 
     def build_argv(self, batch: SpooledBatch) -> list[bytes]:
         """Return the tool's arguments for ``batch``; ``mirror_layout.SLOT_MARK`` in them stands for the slot."""
         return self._executions.build_argv(batch)
+
+
+def _make_preparer(use: ToolUse, work: WorkDir, cwd: Path, names: Mapping[str, str]) -> DatabasePreparer | None:
+    if not use.prepared:
+        return None
+    from millrace.node.database_preparer import DatabasePreparer  # few runs need it
+
+    return DatabasePreparer(use.prepared, work, cwd, names)
 
 
 def _find_program_path(exe: Path, typed: ArgumentToken, place: Path) -> str:

@@ -19,7 +19,7 @@ import msgspec
 
 from millrace.adapters.adapter_base import EACH, expand_record_path
 from millrace.core.record_formats import COMPRESSED, strip_compressed_suffix
-from millrace.core.tool_use import ArgumentToken, DatabaseArg, InputArg, OutputArg, ThreadsArg, ToolUse
+from millrace.core.tool_use import ArgumentToken, DatabaseArg, InputArg, OutputArg, ScratchArg, ThreadsArg, ToolUse
 from millrace.planning.folder_view import ViewParts
 
 #: Placeholder of the slot's directory in arguments; a path cannot contain a NUL, so it is unique.
@@ -33,6 +33,12 @@ ALIAS = SLOT_MARK + os.fsencode(ALIAS_SUFFIX)
 #: Folder in a slot for files that cannot lie at the user's own path; also in ``millrace_core::slot``. Without a dot, so
 #: that tools that cut a path at a dot keep it.
 PRIVATE = "_millrace"
+
+#: The scratch folder of a task in its slot (``ScratchArg``).
+SCRATCH = f"{PRIVATE}/scratch"
+
+#: The end of the path of a ``PreparedDatabase``.
+DATABASE = "prepared/database"
 
 #: Most entries of one folder that are all linked; in a larger folder, only entries that arguments name are linked.
 MAX_LINKED_ENTRIES = 2000
@@ -110,7 +116,7 @@ def lay_out_mirror(
     directory = str(cwd.relative_to(top)) if above else ""
     placer = PathPlacer(cwd, top)
     inputs, outputs = _place_inputs(use, cwd, placer), _place_outputs(use, placer)
-    if use.fragmented and not placer.folders:
+    if needs_private_folder(use) and not placer.folders:
         placer.folders.append(PRIVATE)
     placed = [place.path for place in (*inputs, *outputs) if place.path]
     hides = {
@@ -143,7 +149,7 @@ def lay_out_apart(use: ToolUse, cwd: Path) -> SlotLayout:
     """Choose the layout of a tool that runs in the user's own folder; only inputs and outputs have other paths."""
     placer = PathPlacer(cwd, cwd)
     inputs, outputs = _place_inputs(use, cwd, placer, apart=True), _place_outputs(use, placer, apart=True)
-    if use.fragmented and not placer.folders:
+    if needs_private_folder(use) and not placer.folders:
         placer.folders.append(PRIVATE)
     substitutions = tuple(sorted(placer.substitutions, key=lambda pair: -len(pair[0])))
     return SlotLayout(cwd, str(cwd), inputs, outputs, tuple(placer.folders), (), substitutions)
@@ -349,4 +355,16 @@ def render_argv(
                 argv.append(os.fsencode(prefix) + database)
             case ThreadsArg():
                 argv.append(b"%d" % use.threads)
+            case ScratchArg():
+                argv.append(mark_private_path(SCRATCH))
     return argv
+
+
+def has_scratch_folder(use: ToolUse) -> bool:
+    """Tell whether the tool gets a folder for its own files."""
+    return any(isinstance(token, ScratchArg) for token in use.argv)
+
+
+def needs_private_folder(use: ToolUse) -> bool:
+    """Tell whether tasks have private files besides inputs and outputs."""
+    return bool(use.fragmented) or has_scratch_folder(use)

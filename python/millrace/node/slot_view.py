@@ -28,6 +28,7 @@ from millrace.node.mirror_layout import (
     lay_out_apart,
     lay_out_mirror,
     list_record_outputs,
+    needs_private_folder,
 )
 from millrace.planning.folder_view import (
     DEVICES,
@@ -137,7 +138,7 @@ def lay_out_overlays(
         or placer.place_path(output.path, f"out{k}", folder=output.layout == "directory", named=output.layout == "record", apart=True)
         for k, output in enumerate(use.outputs)
     )  # fmt: skip
-    if use.fragmented and not placer.folders:
+    if needs_private_folder(use) and not placer.folders:
         placer.folders.append(PRIVATE)
     masked = _list_masked_paths(use, cwd, hidden, inputs, outputs)
     folders = _list_upper_folders(overlays, [*placed_inputs, *placed_outputs])

@@ -22,7 +22,16 @@ from typing import Literal, NamedTuple
 
 from millrace.adapters.program_identity import has_tool_name, is_binary_program, is_tool_script
 from millrace.adapters.tool_environment import TABLES, VariableTable
-from millrace.core.tool_use import ArgumentToken, InputArg, OutputArg, ThreadsArg, ToolUse, UserCommand
+from millrace.core.tool_use import (
+    ArgumentToken,
+    DatabaseArg,
+    InputArg,
+    OutputArg,
+    ScratchArg,
+    ThreadsArg,
+    ToolUse,
+    UserCommand,
+)
 from millrace.core.wait_loop import wait_until
 
 #: Longest wait until the tool of a wrapper shows: containers and environments may take some seconds to set up.
@@ -95,6 +104,10 @@ class _WrapperProbe:
             return f"{token.prefix}{folder / f'out{token.index}'}"
         if isinstance(token, ThreadsArg):
             return str(max(self._use.threads, 1))
+        if isinstance(token, ScratchArg):
+            return str(folder / "scratch")
+        if isinstance(token, DatabaseArg) and self._use.prepared:
+            return token.prefix + self._use.prepared.typed
         return str(token)
 
     def watch_processes(self) -> WrapperObservation:

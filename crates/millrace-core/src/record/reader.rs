@@ -272,6 +272,40 @@ impl Reader {
         }
     }
 
+    /// Deals all records that are left to `dests` by turns: the first goes to the first, and after the last the first has
+    /// its turn again. Appends to the files, which exist; none gets a header. Returns the number of records.
+    ///
+    /// # Errors
+    /// As [`Reader::cut`], also if whole records came before.
+    ///
+    /// # Examples
+    /// ```
+    /// use millrace_core::record::{Cutter, Format, Reader};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (fasta, odd, even) = (dir.path().join("q.fa"), dir.path().join("odd"), dir.path().join("even"));
+    /// std::fs::write(&fasta, ">a\nAC\n>b\nAA\n>c\n").unwrap();
+    /// # (std::fs::write(&odd, "").unwrap(), std::fs::write(&even, "").unwrap());
+    /// let mut reader = Reader::new(vec![fasta], Cutter::new(Format::Fasta, None, None)?)?;
+    /// assert_eq!(reader.deal_records(&[odd.clone(), even.clone()])?, 3);
+    /// assert_eq!(std::fs::read(odd).unwrap(), b">a\nAC\n>c\n");
+    /// assert_eq!(std::fs::read(even).unwrap(), b">b\nAA\n");
+    /// # Ok::<(), millrace_core::record::Error>(())
+    /// ```
+    pub fn deal_records(&mut self, dests: &[PathBuf]) -> Result<u64, Error> {
+        let open = |path: &PathBuf| File::options().append(true).open(path).map_err(|error| Error::io(path, error));
+        let files = dests.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let mut n_records = 0;
+        for (path, file) in dests.iter().zip(&files).cycle() {
+            let mut pass = Pass::new(Limits { records: 1, ..Limits::default() });
+            pass.dest = Some(Dest { path, file: file.try_clone().map_err(|error| Error::io(path, error))? });
+            match self.fill_pass(pass, None)? {
+                Some(_) => n_records += 1,
+                None => break,
+            }
+        }
+        Ok(n_records)
+    }
+
     fn batch(&mut self, limits: Limits, dest: Option<&Path>) -> Result<Option<Batch>, Error> {
         self.fill_pass(Pass::new(limits), dest)
     }

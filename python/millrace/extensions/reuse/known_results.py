@@ -131,6 +131,8 @@ def _refuse_unknown_content(plan: RunPlan) -> None:
         or use.inputs[0].format == "files"
     ):
         raise NotPackableError("the input is not one plain file")
+    if use.inputs[0].dealt:
+        raise NotPackableError("the tool does not take the records in the order of the input")
     if use.served:
         raise NotPackableError("the program stays alive from record to record")
     if command.view or command.growing:
