@@ -51,6 +51,9 @@ _REFUSED = {
     **dict.fromkeys(LISTS, "a list of entries"),
 }
 
+#: Comparisons of protein queries with candidates that take about as long as the start of a task; those of nucleotides take hardly any time.
+_BATCH_COMPARISONS = 13_000
+
 #: Variables that only say where files are.
 _PLACES = {"BLASTDB", "NCBI_CONFIG__BLAST__BLASTDB", "NCBI", "HOME"}
 
@@ -83,7 +86,8 @@ def describe_reusable_search(
     }  # fmt: skip
     key = json.dumps([program, use.version, about.letter, words, surroundings])
     needed = fragments.compute_deep_limit(program, options) / effective
-    return ReusableSearch(key=key, needed_depth=needed)
+    few = 0 if program == "blastn" else _BATCH_COMPARISONS
+    return ReusableSearch(key=key, needed_depth=needed, batch_comparisons=few)
 
 
 def _count_effective_residues(program: str, about: BlastDatabase) -> int:
