@@ -22,6 +22,15 @@ pub(super) fn hash(name: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// Bytes of the digest of an entry's content.
+pub(super) const DIGEST: usize = 16;
+
+pub(super) fn shorten(hasher: &blake3::Hasher) -> [u8; DIGEST] {
+    let mut digest = [0; DIGEST];
+    hasher.finalize_xof().fill(&mut digest);
+    digest
+}
+
 fn path_of(folder: &Path, fragment: usize) -> PathBuf {
     folder.join(format!("names-{fragment}"))
 }

@@ -14,8 +14,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::index::Writer;
-use super::targets::{DIGEST, shorten};
+use super::index::{DIGEST, Writer, shorten};
 use super::{Error, Filler, New, Place, Whole, report, write_candidates, write_entries};
 
 const MAGIC: u32 = 0xb3e6_e6f3;

@@ -9,8 +9,7 @@ use std::path::Path;
 
 use memchr::memchr;
 
-use super::index::Writer;
-use super::targets::{DIGEST, shorten};
+use super::index::{DIGEST, Writer, shorten};
 use super::{Error, Filler, New, Place, Whole, report, write_candidates, write_entries};
 
 /// What a sequence must end with.

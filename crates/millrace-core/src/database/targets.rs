@@ -2,18 +2,9 @@
 
 use std::path::Path;
 
-use super::index::hash;
+use super::index::{DIGEST, hash, shorten};
 use super::report::Report;
 use super::{Error, profiles, sequences};
-
-/// Bytes of a digest.
-pub(super) const DIGEST: usize = 16;
-
-pub(super) fn shorten(hasher: &blake3::Hasher) -> [u8; DIGEST] {
-    let mut digest = [0; DIGEST];
-    hasher.finalize_xof().fill(&mut digest);
-    digest
-}
 
 /// Digests of the targets in `path`, one after the other: of the residues of a sequence, or of all that a search computes
 /// with of a pressed profile. A copy of an earlier target has a digest of its own, by its number among the copies: so each
