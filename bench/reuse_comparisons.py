@@ -16,6 +16,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -299,6 +300,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--queries", type=int, default=25)
     parser.add_argument("--tools", nargs="*", default=[], help="folders with programs of other releases")
     asked = parser.parse_args(arguments)
+    for folder, program in product(asked.tools, asked.programs):
+        if not shutil.which(program, path=folder):
+            parser.error(f"{folder}: has no {program}")
     counted: dict[tuple[str, str], Counter[str]] = {}
     for program, seed in product(asked.programs, range(asked.first, asked.first + asked.seeds)):
         with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
