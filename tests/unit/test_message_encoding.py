@@ -181,7 +181,7 @@ ON_THE_WIRE = """
 3 FinishTask
 4 RankTask number of
 5 SliceTask number of
-6 CompareTask over
+6 CompareTask over reversed
 1 TaskStarted task slot ago_seconds
 2 TaskEnded task slot ago_seconds ending exit_status signal detail disk_full cpu_seconds wall_seconds peak_rss_bytes out_of_memory side_by_side stderr extra is_warm saved_seconds cold committed io files contents
 None SlotTask id batch kind attempt urgent alone timeout_seconds cpu_limit_seconds found
