@@ -52,7 +52,7 @@ SLOW_TO_START = "csvgrep"
 #: Prints the title of each spectrum, its number of peaks, and the charge that stands above all of them.
 SPECTRA = """import sys
 charge, title, peaks = None, None, 0
-for line in open(sys.argv[1]):
+for line in open(sys.argv[1], encoding="utf-8-sig"):
     key, _, value = line.strip().partition("=")
     if key == "CHARGE" and title is None:
         charge = value
@@ -284,7 +284,9 @@ def test_refused_before_the_start(tables: Shell, options: str, line: str, why: s
     assert ended.code == 2 and why in ended.err, ended.shown
 
 
-@pytest.mark.parametrize("above", ["", "\n", "# made here\nCOM=all\nCHARGE=2+ and 3+\n\n"])
+@pytest.mark.parametrize(
+    "above", ["", "\n", "# made here\nCOM=all\nCHARGE=2+ and 3+\n\n", "\ufeff", "\ufeffCHARGE=2+ and 3+\n"]
+)
 def test_spectra_have_what_stands_above_the_first(shell: Shell, above: str) -> None:
     spectra = [
         f"BEGIN IONS\nTITLE=scan {k}\nPEPMASS={300 + k}.25\n"
@@ -292,7 +294,7 @@ def test_spectra_have_what_stands_above_the_first(shell: Shell, above: str) -> N
         + "END IONS\n\n"
         for k in range(200)
     ]
-    (shell.work / "run.mgf").write_text(above + "".join(spectra))
+    (shell.work / "run.mgf").write_text(above + "".join(spectra), encoding="utf-8")
     shell.tool("titles", f"exec {shlex.quote(sys.executable)} -c {shlex.quote(SPECTRA)} $1")
     ended = shell.run(
         "titles run.mgf > serial; millrace run --slots 2 --batch 7 --input run.mgf -- titles run.mgf > ours"

@@ -121,12 +121,9 @@ def test_batches_of_one_and_of_their_own_size(desk: Shell) -> None:
             f"q.faa t.fna OUT tmp {SHORT}",
             f"q.fna t.fna OUT tmp --search-type 2 {SHORT}",
             f"q.fna t.fna OUT tmp --search-type 4 {SHORT}",
-            "q.fna t.fna OUT tmp --search-type 3 -k 11",
-            "q.fna t.fna OUT tmp --search-type 3 -k 11 --strand 1 --zdrop 60 --format-mode 4",
-            "q.fna t.fna OUT tmp --search-type 3 -k 11 --max-seq-len 1000 --format-output query,target,qaln,taln,bits",
         ],
         f"q.fna t.faa OUT tmp {SHORT}",
-        "q.fna t.fna OUT tmp --search-type 3 -k 11",
+        f"q.fna t.fna OUT tmp --search-type 2 {SHORT}",
     ),
 )
 def test_nucleotide_search_writes_serial_bytes(desk: Shell, line: str) -> None:
@@ -164,6 +161,15 @@ def test_target_database_is_used_as_it_is(desk: Shell, index: str) -> None:
     done = desk.run(f"mmseqs createdb t.faa db -v 1 && {index or 'true'}")
     assert done.code == 0, done.shown
     check(desk, f"q.faa db OUT tmp {SHORT}", "--batch 40")
+
+
+def test_database_may_not_say_how_nucleotides_are_searched(desk: Shell) -> None:
+    """An index that was made for a search of nucleotides makes that the search of a command without ``--search-type``."""
+    ended = desk.run(
+        "mmseqs createdb t.fna db -v 1 >/dev/null; mmseqs createindex db tmp2 --search-type 3 -k 11 -v 1 >/dev/null; "
+        "millrace run -- mmseqs easy-search q.fna db out tmp"
+    )
+    assert ended.code == 2 and "how to search them is not said" in ended.err, ended.shown
 
 
 def test_query_file_is_its_own_target(desk: Shell) -> None:
@@ -217,7 +223,8 @@ def test_database_that_cannot_be_made_ends_the_run(desk: Shell) -> None:
         ("easy-search none t.faa out tmp", "no such file"),
         ("easy-search q.faa none out tmp", "neither a database nor a file"),
         ("easy-search q.faa t.faa /dev/stdout tmp", "is no file"),
-        ("easy-search q.fna t.fna out tmp", "add --search-type 3"),
+        ("easy-search q.fna t.fna out tmp", "add --search-type 2"),
+        ("easy-search q.fna t.fna out tmp --search-type 3", "other scores after other queries"),
         ("easy-search q.faa t.faa out tmp --num-iterations 2", "searches with profiles"),
         ("easy-search q.faa t.faa out tmp --format-mode 1", "lists the targets"),
         ("easy-search q.faa t.faa out tmp --format-mode 3", "cannot be joined"),

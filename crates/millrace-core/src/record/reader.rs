@@ -11,6 +11,7 @@ use memchr::memchr_iter;
 use super::digest::{RecordDigests, RecordHasher};
 use super::error::Error;
 use super::format::{Cutter, Header};
+use super::rows::BYTE_ORDER_MARK;
 use super::scan::{Content, Fault, Scanner};
 use super::source::{Codec, ReadError, Source, total_size};
 
@@ -493,9 +494,15 @@ impl Reader {
             let goes_on = match rule {
                 Header::First => found.is_empty(),
                 Header::Byte(byte) => data.first() == Some(&byte),
-                Header::Before(start) if is_whole && data.len() < start.len() && !self.drained => {
+                Header::Before(start)
+                    if is_whole && data.len() < BYTE_ORDER_MARK.len() + start.len() && !self.drained =>
+                {
                     self.fill()?;
                     continue;
+                }
+                // A mark alone before the first record is no header: with it, that record would stand in every batch.
+                Header::Before(start) if found.is_empty() => {
+                    !data.strip_prefix(BYTE_ORDER_MARK).unwrap_or(data).starts_with(start)
                 }
                 Header::Before(start) => !data.starts_with(start),
             };

@@ -5,7 +5,7 @@ use memchr::memchr2;
 use super::scan::{Fault, Scanner, Step};
 
 /// What Excel begins a table in UTF-8 with; its first field begins after it.
-const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Ends a row at a line break outside quotes.
 ///
