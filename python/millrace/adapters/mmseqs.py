@@ -59,12 +59,12 @@ PROGRAM = "mmseqs easy-search"
 #: Options that an index is made with, if they are given.
 INDEX = split_words(
     """k alph-size comp-bias-corr mask mask-prob mask-lower-case spaced-kmer-mode max-seq-len search-type translation-table min-length
-    orf-start-mode forward-frames strand"""
+    orf-start-mode forward-frames"""
 )
 #: All options that take a value and were compared.
 VALUES = INDEX | split_words(
     """s k-score max-seqs exact-kmer-matching min-ungapped-score alignment-mode e min-seq-id min-aln-len seq-id-mode alt-ali c
-    cov-mode max-rejected max-accept score-bias zdrop sub-mat format-mode format-output dbtype db-load-mode threads v start-sens
+    cov-mode max-rejected max-accept score-bias sub-mat format-mode format-output dbtype db-load-mode threads v start-sens
     sens-steps"""
 )
 #: Options that are switched over if no value follows, with what they are then.
