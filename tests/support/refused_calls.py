@@ -67,6 +67,7 @@ CALLS: dict[str, dict[str, list[str]]] = {
         "`--force-reuse`, `--remove-tmp-files 0`": [f"{MMSEQS} --force-reuse", f"{MMSEQS} --remove-tmp-files 0"],
         "several files of queries, standard input": ["mmseqs easy-search q.faa q3.faa prot.faa o tmp", "cat q.faa | mmseqs easy-search stdin prot.faa o tmp"],
         "a target with profiles": ["printf '\\002\\000\\000\\000' > p.dbtype; mmseqs easy-search q.faa p o tmp"],
+        "`--search-type 3`": ["mmseqs easy-search q.fna q3.fna o tmp --search-type 3"],
         "`easy-cluster`, `easy-linclust`": ["mmseqs easy-cluster q.faa o tmp", "mmseqs easy-linclust q.faa o tmp"],
         "`easy-rbh`": ["mmseqs easy-rbh q.faa prot.faa o tmp"],
         "`easy-linsearch`, `easy-taxonomy`": ["mmseqs easy-linsearch q.fna nucl.fna o tmp", "mmseqs easy-taxonomy q.faa db o tmp"],
