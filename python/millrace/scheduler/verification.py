@@ -254,9 +254,6 @@ class OutputVerification(msgspec.Struct, kw_only=True):
         """Record what a comparison has found; None: all bytes are equal. Reply to ``CompareOutputs``."""
         item = self._reruns.pop(rerun)
         stretch = item.stretch
-        if item.kind.reversed:
-            stop = ReportMismatch(stretch.extent, mismatch, repeatable=True, reversed=True) if mismatch else None
-            return [*(self._stop_once(stop) if stop else ()), *self._end_stretch(stretch)]
         if item.kind.over:
             if mismatch:
                 return self._repeat_without_outputs(stretch)
@@ -268,7 +265,9 @@ class OutputVerification(msgspec.Struct, kw_only=True):
     def _judge_comparison(self, item: _StretchRerun, mismatch: MismatchedOutput | None) -> list[VerificationAction]:
         stretch = item.stretch
         stop: VerificationStop | None = None
-        if stretch.differs_over:  # were the existing outputs the cause?
+        if item.kind.reversed:
+            stop = ReportMismatch(stretch.extent, mismatch, repeatable=True, reversed=True) if mismatch else None
+        elif stretch.differs_over:  # were the existing outputs the cause?
             self._over_is_open = stretch.differs_over = False
             stop = ReportMismatch(stretch.extent, mismatch, repeatable=False) if mismatch else ReportOverwrite()
         elif not mismatch:
