@@ -116,8 +116,8 @@ def lay_out_mirror(
     directory = str(cwd.relative_to(top)) if above else ""
     placer = PathPlacer(cwd, top)
     inputs, outputs = _place_inputs(use, cwd, placer), _place_outputs(use, placer)
-    if needs_private_folder(use) and not placer.folders:
-        placer.folders.append(PRIVATE)
+    if needs_private_folder(use):
+        placer.add_private_folder()
     placed = [place.path for place in (*inputs, *outputs) if place.path]
     hides = {
         f"{top / place.path}{suffix}"
@@ -149,8 +149,8 @@ def lay_out_apart(use: ToolUse, cwd: Path) -> SlotLayout:
     """Choose the layout of a tool that runs in the user's own folder; only inputs and outputs have other paths."""
     placer = PathPlacer(cwd, cwd)
     inputs, outputs = _place_inputs(use, cwd, placer, apart=True), _place_outputs(use, placer, apart=True)
-    if needs_private_folder(use) and not placer.folders:
-        placer.folders.append(PRIVATE)
+    if needs_private_folder(use):
+        placer.add_private_folder()
     substitutions = tuple(sorted(placer.substitutions, key=lambda pair: -len(pair[0])))
     return SlotLayout(cwd, str(cwd), inputs, outputs, tuple(placer.folders), (), substitutions)
 
@@ -244,6 +244,11 @@ class PathPlacer:
         self.folders: list[str] = []
         self.substitutions: list[tuple[bytes, bytes]] = []
 
+    def add_private_folder(self) -> None:
+        """Add the folder in which all private files are, if it is not there."""
+        if not self.folders:
+            self.folders.append(PRIVATE)
+
     def place_path(
         self, typed: str, key: str, *, strip: bool = False, folder: bool = False, named: bool = False, apart: bool = False
     ) -> SlotPlace:  # fmt: skip
@@ -260,8 +265,7 @@ class PathPlacer:
         name = os.path.basename(typed.rstrip("/")) or key
         if strip:
             name = strip_compressed_suffix(name)
-        if not self.folders:
-            self.folders.append(PRIVATE)
+        self.add_private_folder()
         self.folders.append(f"{PRIVATE}/{key}")
         path = f"{PRIVATE}/{key}/{name}"
         text = mark_private_path(path)

@@ -19,7 +19,6 @@ import msgspec
 from millrace.core.record_formats import COMPRESSED
 from millrace.core.tool_use import InputUse, OutputUse, ToolUse
 from millrace.node.mirror_layout import (
-    PRIVATE,
     PathPlacer,
     SlotLayout,
     SlotPlace,
@@ -138,8 +137,8 @@ def lay_out_overlays(
         or placer.place_path(output.path, f"out{k}", folder=output.layout == "directory", named=output.layout == "record", apart=True)
         for k, output in enumerate(use.outputs)
     )  # fmt: skip
-    if needs_private_folder(use) and not placer.folders:
-        placer.folders.append(PRIVATE)
+    if needs_private_folder(use):
+        placer.add_private_folder()
     masked = _list_masked_paths(use, cwd, hidden, inputs, outputs)
     folders = _list_upper_folders(overlays, [*placed_inputs, *placed_outputs])
     return SlotLayout(
