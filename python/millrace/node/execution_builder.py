@@ -51,6 +51,9 @@ class ExecutionBuilder:
 
     def __init__(self, use: ToolUse, laid_out: mirror_layout.SlotLayout, database: bytes = b"") -> None:
         self._use, self._mirror, self._database = use, laid_out, database
+        self._has_scratch = mirror_layout.has_scratch_folder(use)
+        #: What stands for the user's own target in the tool's messages.
+        self._typed = [(database, os.fsencode(use.prepared.typed))] if use.prepared else []
 
     def build_execution(self, batch: SpooledBatch, *, again: bool = False, over: bool = False) -> ToolExecution:
         """Build the arguments and files for ``batch``.
@@ -67,12 +70,11 @@ class ExecutionBuilder:
             finds_before = (over or not batch.n_records) and is_unknown_tool(self._use)
             if finds_before and is_existing_output(output, before := self._locate_user_file(output.path)):
                 placements.append(Placement.EarlierOutput(before, place.path, not over))
-        if mirror_layout.has_scratch_folder(self._use):
+        if self._has_scratch:
             placements.append(Placement.Folder(mirror_layout.SCRATCH))
         names = self._name_record_outputs(batch)
-        typed = [(self._database, os.fsencode(self._use.prepared.typed))] if self._use.prepared else []
         return ToolExecution(
-            self._render_argv(batch, names), placements, self._place_outputs(names), substitutions=typed
+            self._render_argv(batch, names), placements, self._place_outputs(names), substitutions=self._typed
         )
 
     def build_argv(self, batch: SpooledBatch) -> list[bytes]:
