@@ -165,15 +165,16 @@ class MmseqsAdapter:
         tokens.mark_input(query)
         tokens.mark_output(out, 0)
         tokens.replace_value(scratch, ScratchArg(typed=scratch.value))
-        databases = _list_database_files(target.value, command)
-        prepared = None
+        databases, target_kind = _find_target(target.value, options, command)
         # An index says how to search where the command does not.
-        if databases and kind == NUCLEOTIDES and options.get("search-type", "0") not in (TRANSLATED, "4"):
-            dbtype = Path(f"{command.cwd / target.value}.dbtype").read_bytes()[:2]
-            if SEQUENCE_TYPES[int.from_bytes(dbtype, "little")] == NUCLEOTIDES:
-                raise _refuse_unsaid_search()
+        if kind == target_kind == NUCLEOTIDES and options.get("search-type", "0") not in (TRANSLATED, "4"):
+            raise RefusedError(
+                f"{PROGRAM}: queries and targets are nucleotides, and how to search them is not said",
+                "add --search-type 2 or 4 (translated), in the serial run too; 3 (nucleotides) works without millrace",
+            )
+        prepared = None
         if not databases:
-            prepared = _plan_preparation(target.value, options, kind, command)
+            prepared = _plan_preparation(target.value, options, target_kind, command)
             databases = (command.cwd / target.value,)
             tokens.replace_value(target, DatabaseArg())
             if "db-load-mode" not in options:
@@ -270,8 +271,7 @@ def _find_operands(words: Sequence[CommandWord], command: UserCommand) -> Sequen
 
 def _find_query(typed: str, options: Mapping[str, str], version: str, command: UserCommand) -> InputUse:
     path = command.cwd / typed
-    if is_still_growing(typed, command):
-        raise RefusedError(f"{PROGRAM}: {typed} is still written by another phase", "run it when that phase has ended")
+    _refuse_growing(typed, command)
     if typed == "stdin" and not path.exists():
         raise RefusedError(f"{PROGRAM}: queries are taken in an order that needs a file", "name a file of queries")
     if not path.exists():
@@ -288,6 +288,11 @@ def _find_query(typed: str, options: Mapping[str, str], version: str, command: U
             "copy the file to a folder, or add --shuffle 0, in the serial run too",
         )
     return InputUse(path=typed, format=form, dealt=dealt)
+
+
+def _refuse_growing(typed: str, command: UserCommand) -> None:
+    if is_still_growing(typed, command):
+        raise RefusedError(f"{PROGRAM}: {typed} is still written by another phase", "run it when that phase has ended")
 
 
 def _choose_parts(options: Mapping[str, str], version: str) -> int:
@@ -327,46 +332,48 @@ def _find_kind(path: Path, form: str, options: Mapping[str, str]) -> str:
     return NUCLEOTIDES if all(are_nucleotides) and len(sequences) == n_records else PROTEINS
 
 
-def _list_database_files(typed: str, command: UserCommand) -> tuple[Path, ...]:
-    """List the files of a target that is a database; empty: it is a file of sequences."""
+def _find_target(typed: str, options: Mapping[str, str], command: UserCommand) -> tuple[tuple[Path, ...], str]:
+    """Return the files of a target that is a database, none of a file of sequences, and what it has, as ``_find_kind``."""
     path = command.cwd / typed
-    kind = Path(f"{path}.dbtype")
-    if not kind.is_file():
-        return ()
-    if int.from_bytes(kind.read_bytes()[:2], "little") not in SEQUENCE_TYPES:
+    if Path(f"{path}.dbtype").is_file():
+        return _list_database_files(path), _read_database_kind(typed, path)
+    _refuse_growing(typed, command)
+    form = record_formats.detect_format(str(path)) if path.is_file() else ""
+    if form not in ("fasta", "fastq"):
+        raise RefusedError(f"{PROGRAM}: {typed} is neither a database nor a file of sequences", "name the target")
+    return (), _find_kind(path, form, options)
+
+
+def _read_database_kind(typed: str, path: Path) -> str:
+    number = int.from_bytes(Path(f"{path}.dbtype").read_bytes()[:2], "little")
+    if number not in SEQUENCE_TYPES:
         raise RefusedError(
             f"{PROGRAM}: {typed} is a database of profiles or of results, which was not compared", "name sequences"
         )
+    return SEQUENCE_TYPES[number]
+
+
+def _list_database_files(path: Path) -> tuple[Path, ...]:
     pattern = re.compile(
         re.escape(path.name) + r"(_h)?(\.(dbtype|index|lookup|source|idx|idx\.index|idx\.dbtype|\d+))?"
     )
     return tuple(sorted(each for each in path.parent.iterdir() if pattern.fullmatch(each.name) and each.is_file()))
 
 
-def _plan_preparation(
-    typed: str, options: Mapping[str, str], query_kind: str, command: UserCommand
-) -> PreparedDatabase:
+def _plan_preparation(typed: str, options: Mapping[str, str], kind: str, command: UserCommand) -> PreparedDatabase:
     """Plan the runs of MMseqs2 that make of a file of sequences what its search makes of it, and an index of that."""
-    path = command.cwd / typed
-    if is_still_growing(typed, command):
-        raise RefusedError(f"{PROGRAM}: {typed} is still written by another phase", "run it when that phase has ended")
-    form = record_formats.detect_format(str(path)) if path.is_file() else ""
-    if form not in ("fasta", "fastq"):
-        raise RefusedError(f"{PROGRAM}: {typed} is neither a database nor a file of sequences", "name the target")
-    kind, search = _find_kind(path, form, options), options.get("search-type", "0")
-    if kind == query_kind == NUCLEOTIDES and search not in (TRANSLATED, "4"):
-        raise _refuse_unsaid_search()
     verbosity = ("-v", "1")
     shuffled = () if "shuffle" not in options else ("--shuffle", options["shuffle"])
     made = (command.argv[0], "createdb", typed, DatabaseArg(), "--dbtype", kind, *shuffled, *verbosity)
-    size = INDEX_BYTES * path.stat().st_size
-    # Each step has an index of its own, and 14 crashes where it has an index and no diagonal scores.
+    size = INDEX_BYTES * (command.cwd / typed).stat().st_size
+    # Each step has an index of its own; an index without diagonal scores does not work in all releases.
     if _parse_number(options, "sens-steps", "1") > 1 or options.get("diag-score", "1") in OFF:
         return PreparedDatabase(typed=typed, steps=(made,), size_bytes=size)
     given: list[ArgumentToken] = []
     for name in sorted(INDEX & options.keys() - {"search-type"}):
         given += ["-" + name if len(name) == 1 else f"--{name}", options[name]]
     if kind == NUCLEOTIDES:
+        search = options.get("search-type", "0")
         given += ["--search-type", TRANSLATED if search in ("0", "1") else search]
     if options.get("exact-kmer-matching", "0") in OFF:
         score = options.get("k-score")
@@ -380,13 +387,6 @@ def _plan_preparation(
     default = PROTEIN_KMER if size < INDEX_BYTES * LONG_KMER_BYTES else LONG_PROTEIN_KMER
     length = int(_parse_number(options, "k", "0")) or default
     return PreparedDatabase(typed=typed, steps=(made, indexed), size_bytes=size + KMER_BYTES * AMINO_ACIDS**length)
-
-
-def _refuse_unsaid_search() -> RefusedError:
-    return RefusedError(
-        f"{PROGRAM}: queries and targets are nucleotides, and how to search them is not said",
-        "add --search-type 2 or 4 (translated), in the serial run too; 3 (nucleotides) works without millrace",
-    )
 
 
 def _parse_number(options: Mapping[str, str], name: str, default: str) -> float:
