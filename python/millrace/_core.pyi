@@ -29,25 +29,22 @@ def profile_nodes(path: str | PathLike[str]) -> list[int]:
         ValueError: It is laid out in another way.
     """
 
-def prepare_sequences(
+def prepare_targets(
     path: str | PathLike[str],
     cuts: list[int],
     folder: str | PathLike[str],
     new: Sequence[tuple[int, int]] | None = None,
+    *,
+    pressed: bool,
 ) -> None:
-    """Write ``starts.ssi`` and the places of all names; ``cuts``: first ordinals, and the number of sequences.
+    """Write the places of all names, and of sequences ``starts.ssi``; of pressed profiles a database ``fragment-N`` for each cut.
 
-    ``new``: ranges of those that are searched by themselves, for which ``new.fasta`` is written, while what is known of the
-    others is known by ordinal; None: nothing is known.
+    Args:
+        path: A FASTA file, or a pressed database without suffix.
+        cuts: First ordinals, and the number of all targets.
+        new: Ranges of those that are searched by themselves, while what is known of the others is known by ordinal: these are
+            written to ``new.fasta``, or to one more pressed database; None: nothing is known.
     """
-
-def prepare_profiles(
-    path: str | PathLike[str],
-    cuts: list[int],
-    folder: str | PathLike[str],
-    new: Sequence[tuple[int, int]] | None = None,
-) -> None:
-    """Make a pressed database ``fragment-N`` for each cut, and one for ``new``; ``path`` is that of the whole, without suffix."""
 
 def target_digests(path: str | PathLike[str], *, pressed: bool) -> bytes:
     """Digests of all targets of HMMER: of the residues of sequences, or of pressed profiles without names and descriptions.

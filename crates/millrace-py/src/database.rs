@@ -21,30 +21,19 @@ fn profile_nodes(py: Python<'_>, path: PathBuf) -> PyResult<Vec<u64>> {
     py.detach(|| core::profile_nodes(&path)).map_err(to_python)
 }
 
-/// Makes what the fragments of a FASTA file need.
+/// Makes what the fragments of a FASTA file, or of a pressed profile database, need.
 #[pyfunction]
-#[pyo3(signature = (path, cuts, folder, new=None))]
-fn prepare_sequences(
+#[pyo3(signature = (path, cuts, folder, new=None, *, pressed))]
+fn prepare_targets(
     py: Python<'_>,
     path: PathBuf,
     cuts: Vec<u64>,
     folder: PathBuf,
     new: Option<Vec<(u64, u64)>>,
+    pressed: bool,
 ) -> PyResult<()> {
-    py.detach(|| core::prepare_sequences(&path, &cuts, core::New(new.as_deref()), &folder)).map_err(to_python)
-}
-
-/// Makes what the fragments of a pressed profile database need.
-#[pyfunction]
-#[pyo3(signature = (path, cuts, folder, new=None))]
-fn prepare_profiles(
-    py: Python<'_>,
-    path: PathBuf,
-    cuts: Vec<u64>,
-    folder: PathBuf,
-    new: Option<Vec<(u64, u64)>>,
-) -> PyResult<()> {
-    py.detach(|| core::prepare_profiles(&path, &cuts, core::New(new.as_deref()), &folder)).map_err(to_python)
+    let prepare = if pressed { core::prepare_profiles } else { core::prepare_sequences };
+    py.detach(|| prepare(&path, &cuts, core::New(new.as_deref()), &folder)).map_err(to_python)
 }
 
 /// A target database that was prepared, as the candidates of a batch are made of it.
@@ -158,8 +147,7 @@ fn to_python(error: core::Error) -> PyErr {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sequence_marks, module)?)?;
     module.add_function(wrap_pyfunction!(profile_nodes, module)?)?;
-    module.add_function(wrap_pyfunction!(prepare_sequences, module)?)?;
-    module.add_function(wrap_pyfunction!(prepare_profiles, module)?)?;
+    module.add_function(wrap_pyfunction!(prepare_targets, module)?)?;
     module.add_function(wrap_pyfunction!(profile_widths, module)?)?;
     module.add_function(wrap_pyfunction!(target_digests, module)?)?;
     module.add_class::<PreparedTargets>()?;

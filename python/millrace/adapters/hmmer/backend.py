@@ -40,32 +40,31 @@ class HmmerBackend:
         self, fragmented: FragmentPlan, folder: Path, cwd: Path, environ: Mapping[str, str]
     ) -> Sequence[str]:
         """Index the targets: one index file for all fragments of sequences, a database for each fragment of profiles."""
-        targets, n = _get_targets(fragmented), len(fragmented.fragments)
+        targets, n = get_targets(fragmented), len(fragmented.fragments)
         self._prepared = Path(targets.names) if targets.names else folder
         if targets.parts:
             return [str(Path(targets.parts) / f"part{k}" / Path(targets.source).name) for k in range(n)]
         self._prepared.mkdir(parents=True, exist_ok=True)
         cuts, new = list_cuts(fragmented), _list_new_ranges(fragmented)
         try:
-            if targets.profiles:
-                _core.prepare_profiles(targets.source, cuts, folder, new)
-                return [str(folder / f"fragment-{k:05}") for k in range(n)]
-            if targets.names:
+            if targets.names and not targets.profiles:
                 _prepare_shared_index(targets.source, cuts, self._prepared)
                 # Tools do not see the run directory, in which the index of all nodes is.
                 folder.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self._prepared / INDEX, folder / INDEX)
             else:
-                _core.prepare_sequences(targets.source, cuts, folder, new)
+                _core.prepare_targets(targets.source, cuts, folder, new, pressed=targets.profiles)
         except ValueError as error:
             raise CorruptError(str(error), "start again with --fresh, if the database has changed") from error
+        if targets.profiles:
+            return [str(folder / f"fragment-{k:05}") for k in range(n)]
         return [str(folder / (NEW if each.only else INDEX)) for each in fragmented.fragments]
 
     def relocate_files(
         self, fragmented: FragmentPlan, folder: Path, parts: Path, shared: Path, in_pieces: Collection[str]
     ) -> FragmentPlan:
         """See ``VolumeBackend.relocate_files``. The process that has the whole file writes the index of names for all nodes."""
-        targets = _get_targets(fragmented)
+        targets = get_targets(fragmented)
         name = Path(targets.source).name
         # A resumed run may have other fragments while processes of this one still run.
         names = shared / blake2b(repr(list_cuts(fragmented)).encode(), digest_size=8).hexdigest()
@@ -79,7 +78,7 @@ class HmmerBackend:
         self, fragmented: FragmentPlan, folder: Path, found: Sequence[FragmentOutput]
     ) -> Iterator[tuple[str, int, int]]:
         """See ``VolumeBackend.list_lookup_ranges``: the candidates."""
-        targets = _get_targets(fragmented)
+        targets = get_targets(fragmented)
         if targets.parts:
             ranges = self._open_prepared(fragmented).list_ranges(found, folder / COUNTS)
             return ((Path(targets.source).name, *each) for each in ranges)
@@ -99,7 +98,7 @@ class HmmerBackend:
         n_records: int,
     ) -> str:
         """Write a database of the candidates alone, or of all targets, in which those that no fragment reports are empty."""
-        targets, prepared = _get_targets(fragmented), self._open_prepared(fragmented)
+        targets, prepared = get_targets(fragmented), self._open_prepared(fragmented)
         try:
             if targets.profiles:
                 prepared.write_profiles(found, folder / DATABASE, folder / COUNTS, alone=targets.alone)
@@ -113,7 +112,7 @@ class HmmerBackend:
 
     def _open_prepared(self, fragmented: FragmentPlan) -> _core.PreparedTargets:
         n_new = sum(last - first for first, last in _list_new_ranges(fragmented) or ())
-        return _core.PreparedTargets(_get_targets(fragmented).source, self._prepared, list_cuts(fragmented), n_new)
+        return _core.PreparedTargets(get_targets(fragmented).source, self._prepared, list_cuts(fragmented), n_new)
 
     def make_slice(
         self, fragmented: FragmentPlan, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[FragmentOutput], part: SliceTask | RankTask,
@@ -122,7 +121,7 @@ class HmmerBackend:
 
     def list_patches(self, fragmented: FragmentPlan, folder: Path) -> Sequence[tuple[int, str, str]]:
         """Return the patches of the statistics in the report, and of the options in tables where one was added."""
-        targets = _get_targets(fragmented)
+        targets = get_targets(fragmented)
         kind = ("hmmer-candidates-z" if targets.added else "hmmer-candidates") if targets.alone else "hmmer-report"
         reports = [] if targets.report is None else [(targets.report, kind, str(folder / COUNTS))]
         # Each patch has a file of its own.
@@ -137,14 +136,16 @@ def _prepare_shared_index(source: str, begins: list[int], folder: Path) -> None:
         OSError: It cannot be written.
     """
     with TemporaryDirectory(prefix=".", dir=folder) as new:
-        _core.prepare_sequences(source, begins, new)
+        _core.prepare_targets(source, begins, new, pressed=False)
         for path in Path(new).iterdir():
             path.replace(folder / path.name)
 
 
-def _get_targets(fragmented: FragmentPlan) -> HmmerTargets:
-    assert isinstance(fragmented.about, HmmerTargets)  # by which this backend was found
-    return fragmented.about
+def get_targets(fragmented: FragmentPlan | None) -> HmmerTargets:
+    """Return the targets of a search of HMMER in fragments."""
+    about = fragmented.about if fragmented else None
+    assert isinstance(about, HmmerTargets)
+    return about
 
 
 def list_cuts(fragmented: FragmentPlan) -> list[int]:

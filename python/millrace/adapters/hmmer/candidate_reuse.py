@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from millrace import _core
 from millrace.adapters.adapter_base import CandidateListReader, QueryCandidates, ReusableSearch
+from millrace.adapters.hmmer.backend import get_targets
 from millrace.adapters.hmmer.command_line import (
     LOOKS,
     PROGRAMS,
@@ -74,7 +75,7 @@ def describe_reusable_search(use: ToolUse, command: UserCommand, parsed: HmmerCo
     for name, why in _REFUSED.items():
         if parsed.get_value(name) is not None:
             return ReusableSearch(why_not=f"{add_dashes(name)}: {why}")
-    about = _get_targets(use)
+    about = get_targets(use.fragmented)
     if about.profiles and (why_not := _explain_widths(about, parsed)):
         return ReusableSearch(why_not=why_not)
     words = sorted(
@@ -124,7 +125,7 @@ def plan_reuse(
 
 def _search_alone(plan: FragmentPlan, use: ToolUse, parsed: HmmerCommandLine, n_targets: int) -> FragmentPlan:
     """Return ``plan`` with a finish that searches the candidates alone, with the number of all targets."""
-    about, finish = replace(_get_targets(use), alone=True), plan.finish
+    about, finish = replace(get_targets(use.fragmented), alone=True), plan.finish
     if parsed.get_value("Z") is None:
         finish = (finish[0], "-Z", str(n_targets), *finish[1:])
         joins = [output.join for output in use.outputs]
@@ -190,8 +191,7 @@ def format_candidates(queries: Sequence[QueryCandidates]) -> bytes:
 
 def make_list_reader(fragmented: FragmentPlan) -> CandidateListReader:
     """Return the reader of what a run has found; see ``ReusingAdapter.make_list_reader``."""
-    about = fragmented.about
-    assert isinstance(about, HmmerTargets)  # it was searched in fragments
+    about = get_targets(fragmented)
     return partial(_read_lists, fragmented, _core.TargetNames(about.source, pressed=about.profiles))
 
 
@@ -227,9 +227,3 @@ def _add_counts(fragmented: FragmentPlan, found: Sequence[tuple[int, ...]]) -> t
         return sums, old
     # What is known is that of the old targets alone.
     return tuple(map(sum, zip(*found, strict=True))), ()
-
-
-def _get_targets(use: ToolUse) -> HmmerTargets:
-    about = use.fragmented.about if use.fragmented else None
-    assert isinstance(about, HmmerTargets)  # it is searched in fragments
-    return about
