@@ -45,14 +45,21 @@ LOSS = 0.5
 
 
 class CpuGroup:
-    """Control group of this process and all that it starts; its CPU time."""
+    """Control group of this process and all that it starts, with their CPU time. Use as a context; all that it starts must end before."""
 
     def __init__(self) -> None:
         root = Path("/sys/fs/cgroup")
         self._is_unified = (root / "cgroup.controllers").exists()
         self._folder = (root if self._is_unified else root / "cpuacct") / f"millrace-bench-{time.monotonic_ns()}"
+
+    def __enter__(self) -> CpuGroup:
         self._folder.mkdir()
         (self._folder / "cgroup.procs").write_text("0")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        (self._folder.parent / "cgroup.procs").write_text("0")
+        self._folder.rmdir()
 
     def read_seconds(self) -> float:
         """Return the CPU seconds of all processes so far."""
@@ -155,8 +162,7 @@ def main() -> int:
     options = parser.parse_args()
     if reason := namespace_nodes.reason_not():
         raise SystemExit(reason)
-    group = CpuGroup()
-    with tempfile.TemporaryDirectory(prefix="mr-") as place:
+    with CpuGroup() as group, tempfile.TemporaryDirectory(prefix="mr-") as place:
         folder = Path(place, "work")
         folder.mkdir()
         proteins(folder, options.queries)
