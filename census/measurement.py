@@ -216,7 +216,8 @@ class CommandMeasurement:
             for name in command.inputs:
                 options += ["--input", name.rstrip("/") + (f":{form}" if form else "")]
             if self.is_folder:
-                options += ["--output", next(word for word in shlex.split(command.run) if "{stem}" in word)]
+                named = [word for word in shlex.split(command.run) if "{stem}" in word]
+                options += [word for each in named for word in ("--output", each)]
             else:
                 options += [word for name in sorted(whole) if name for word in ("--output", name)]
         for how in command.join:
