@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -195,6 +197,20 @@ def test_fragments_of_a_lost_worker_serial_bytes(site: DaskSite, blastp: harness
     events = [json.loads(line) for line in (case.run_dir / "events.jsonl").read_text().splitlines()]
     done = [event["fragment"] for event in events if event["event"] == "task" and event.get("status", "done") == "done"]
     assert sorted(set(done)) == [0, 1, 2, 3] and done.count(0) == 4, events
+
+
+def test_store_is_kept_and_used_by_runs_on_workers(site: DaskSite, blastp: harness.Case, tmp_path: Path) -> None:
+    """The second run searches a sample alone."""
+    case = replace(blastp, options=("--store", str(tmp_path / "store")))
+    site.start_worker()
+    site.start_worker()
+    for is_known in (False, True):
+        (case.folder / "out.tsv").unlink(missing_ok=True)
+        code, said = site.finish(site.start_run(case))
+        assert code == 0 and case.differing() == [], f"{said}\n{site.logs()}"
+        assert ("11 of 12 queries known" in said) == is_known, said
+        with closing(sqlite3.connect(tmp_path / "store" / "candidates" / "candidates.sqlite")) as tables, tables:
+            tables.execute("DELETE FROM results")  # else nothing is left to search
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from dask_site import DaskSite
 from hidden_candidates import hide_candidates
 from tool_batches import cut, still
 
@@ -34,6 +35,8 @@ class TargetFolder:
 
     def __init__(self, folder: Path, data: Path, seed: int) -> None:
         self.folder, self.choose = folder, random.Random(seed)
+        #: Of ``millrace run``: where it runs.
+        self.options: tuple[str, ...] = ("--slots", "2")
         text = (data / "profiles.hmm").read_bytes()
         self.models = re.findall(rb"^HMMER(?:.*\n)+?//\n", text, re.M)[:30]
         names = re.findall(rb"(?m)^NAME  (fam\d+)$", b"".join(self.models))[:12]
@@ -57,7 +60,7 @@ class TargetFolder:
 
     def run(self, *command: str, expect: int = 0) -> str:
         """Run a command with the store; return what it said."""
-        words = [sys.executable, "-m", "millrace", "run", "--slots", "2", "--store", "store", "--", *command]
+        words = [sys.executable, "-m", "millrace", "run", *self.options, "--store", "store", "--", *command]
         done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, timeout=300)
         assert done.returncode == expect, done.stderr
         return done.stderr
@@ -211,6 +214,18 @@ def test_phmmer_knows_queries_by_their_sequence(made: TargetFolder) -> None:
     made.write_records("db.faa", [*made.proteins[:105], *made.members[:40]])
     made.check(*search, "few.faa", "db.faa", known=2)
     made.check(*search, "--mx", "BLOSUM45", "few.faa", "db.faa", known=0)
+
+
+@pytest.mark.slow
+def test_workers_of_dask_search_what_is_new(made: TargetFolder, tmp_path: Path) -> None:
+    with DaskSite(tmp_path / "dask") as site:
+        site.start_scheduler()
+        site.start_worker()
+        site.start_worker()
+        made.options = ("--dask", site.address)
+        test_report_of_hmmscan_counts_old_and_new_models(made)
+        test_grown_file_of_sequences_is_searched_where_new(made)
+        test_phmmer_knows_queries_by_their_sequence(made)
 
 
 def test_lost_candidates_are_noticed_and_dropped(made: TargetFolder) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -201,6 +200,8 @@ def parse_description(content: bytes, path: Path) -> ToolDescription:
     Raises:
         RefusedError: It is not valid.
     """
+    import tomllib  # loaded here, as programs with an adapter never need it
+
     try:
         found = msgspec.convert(tomllib.loads(content.decode()), ToolDescription)
     except msgspec.ValidationError as error:
@@ -232,7 +233,7 @@ def _suggest_correction(text: str, place: str) -> str:
     if unknown and name in _TABLES:
         import difflib  # only for the refusal
 
-        known = [field.encode_name for field in msgspec.structs.fields(_TABLES[name])]
+        known = _TABLES[name].__struct_encode_fields__
         if near := difflib.get_close_matches(unknown[1], known, n=1):
             return f"did you mean {near[0]!r}? see docs/tool-files.md"
         return f"known keys: {', '.join(known)}; see docs/tool-files.md"

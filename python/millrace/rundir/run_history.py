@@ -241,9 +241,14 @@ def _prune_oldest_runs(home: Path) -> None:
     _remove_unfinished(home)
     room = MAX_RUN_BYTES
     for number, folder in enumerate(reversed(_list_run_folders(home))):
-        room -= sum(path.stat().st_size for path in folder.rglob("*"))
+        room -= _measure_folder(folder)
         if number >= MAX_RUNS or room < 0:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _measure_folder(folder: str | Path) -> int:
+    """Return the bytes of all files in a folder."""
+    return sum(_measure_folder(entry.path) if entry.is_dir() else entry.stat().st_size for entry in os.scandir(folder))
 
 
 def _remove_unfinished(home: Path) -> None:

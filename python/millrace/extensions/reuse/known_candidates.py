@@ -156,8 +156,6 @@ def _cut_database(plan: RunPlan) -> RunPlan:
     use, command = plan.use, plan.command.resolved_command
     if len(use.inputs) != 1 or use.inputs[0].path == "-" or NUL in use.inputs[0].path:
         raise NotPackableError("the queries are not one plain file")
-    if plan.job.dask:
-        raise NotPackableError("the workers of a Dask cluster search the database as a whole")
     if plan.command.growing or (use.fragmented and use.fragmented.volumes):
         raise NotPackableError("files are not here yet")
     with (command.cwd / use.inputs[0].path).open("rb") as file:

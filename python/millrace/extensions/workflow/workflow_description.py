@@ -169,7 +169,7 @@ def parse_workflow(values: Mapping[str, Any], where: str) -> WorkflowDescription
             raise RefusedError(
                 f"{where}: {name}: belongs to one phase", f"say it below [phase.NAME], for each that has {name}"
             )
-    check_known_keys(common, {field.encode_name for field in msgspec.structs.fields(JobSpec)}, where)
+    check_known_keys(common, JobSpec.__struct_encode_fields__, where)
     phases: list[PhaseDescription] = []
     for name, table in tables.items():
         phases.append(
@@ -192,7 +192,7 @@ def _parse_phase(
         check_phase_name(name)
     except RefusedError as error:
         raise RefusedError(f"{where}: {error.message}", error.hint) from error
-    known = {field.encode_name for field in msgspec.structs.fields(JobSpec)} - OF_ALL
+    known = {*JobSpec.__struct_encode_fields__} - OF_ALL
     check_known_keys(table, {*known, *OWN}, where)
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
