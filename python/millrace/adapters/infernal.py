@@ -110,7 +110,7 @@ def _read_help_page(program: str, command: UserCommand) -> str:
     """
     if {"-h", "--devhelp"} & {*command.argv}:
         raise RefusedError(f"{program} {command.argv[1]} only prints help", "run it directly")
-    return read_checked_help(command, "--devhelp", "# INFERNAL 1.1", "Infernal")
+    return read_checked_help(command, ("--devhelp", *command.argv[1:]), "# INFERNAL 1.1", "Infernal")
 
 
 def _parse_help_options(page: str) -> OptionTable:
