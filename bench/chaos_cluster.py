@@ -1,10 +1,10 @@
 """``python -m bench.chaos_cluster --runs 20``: kill or freeze a part of a supervised run on several nodes, again and again.
 
-Each run has 4 to 8 nodes, which are namespaces of this machine (root only), and is hit once: agent, coordinator, daemon,
+Each run has 4 to 8 nodes (``--nodes``), which are namespaces of this machine (root only), and is hit once: agent, coordinator, daemon,
 launcher, or a whole node. It must come to its end by itself, with the serial bytes, and leave nothing. ``--log FILE``
 keeps what was seen, so that a long series can be done in parts: the table is of all that is in it. ``--job``: ``plain``,
 results one after the other; ``framed``, with a header and a footer that counts, so that nodes join what they write;
-``hmmscan``, HMMER's report and table, in which two runs differ.
+``hmmscan``, HMMER's report and table, in which two runs differ; ``mmseqs``, for which each node makes an index.
 """
 
 from __future__ import annotations
@@ -139,7 +139,25 @@ class HmmscanJob(PlainJob):
         self.expected = self.make_expected()
 
 
-JOBS = {"plain": PlainJob, "framed": FramedJob, "hmmscan": HmmscanJob}
+class MmseqsJob(PlainJob):
+    """MMseqs2's table; each node makes an index of the target first."""
+
+    def __init__(self, folder: Path, n_records: int, seconds: float) -> None:
+        self.folder, self.outputs = folder, ("out.fa",)
+        self.command = "--run-dir out.fa.millrace -- mmseqs easy-search in.fa target.faa out.fa tmp -k 5 -e 1000 -v 1"
+        data = Path(os.environ.get("MILLRACE_TEST_DATA", REPO / ".tools" / "data"))
+        proteins = (data / "proteins_db.faa").read_text().split("\n>")[1:400]
+        (folder / "target.faa").write_text("".join(f">{protein}\n" for protein in proteins))
+        (folder / "in.fa").write_text("".join(f">{protein}\n" for protein in proteins[:n_records]))
+        self.expected = self.make_expected()
+
+    def make_expected(self) -> list[bytes]:
+        """Run MMseqs2 with one thread: with more, its rows have another order in each run."""
+        subprocess.run([*self.command.rpartition("-- ")[2].split(), "--threads", "1"], cwd=self.folder, check=True)
+        return self.read_outputs()
+
+
+JOBS = {"plain": PlainJob, "framed": FramedJob, "hmmscan": HmmscanJob, "mmseqs": MmseqsJob}
 
 
 @dataclass
@@ -289,6 +307,7 @@ def main() -> int:
     parser.add_argument("--job", choices=JOBS, default="plain", help="what is written (plain)")
     parser.add_argument("--records", type=int, default=240, help="records of each run (240)")
     parser.add_argument("--seconds", type=float, default=0.3, help="seconds of a task of two records (0.3)")
+    parser.add_argument("--nodes", type=int, nargs=2, default=(4, 8), help="fewest and most nodes of a run (4 8)")
     parser.add_argument("--number", type=int, default=9, help="number of the nodes' network, 0 to 255 (9)")
     arguments = parser.parse_args()
     if reason := namespace_nodes.reason_not():
@@ -303,7 +322,16 @@ def main() -> int:
         cluster = stack.enter_context(namespace_nodes.Nodes(folder / "n", (HEAD, *NAMES), arguments.number))
         log = stack.enter_context(arguments.log.open("a"))
         dice = random.Random(arguments.seed + len(hits))
-        chaos = Chaos(cluster, folder / "work", program, dice, arguments.records, arguments.seconds, arguments.job)
+        chaos = Chaos(
+            cluster,
+            folder / "work",
+            program,
+            dice,
+            arguments.records,
+            arguments.seconds,
+            tuple(arguments.nodes),
+            arguments.job,
+        )
         while len(hits) < arguments.runs and time.monotonic() - begun < arguments.seconds_in_all:
             if hit := chaos.once():
                 hits.append(hit)

@@ -62,6 +62,13 @@ def profile_widths(path: str | PathLike[str]) -> tuple[int, int]:
         ValueError: It is laid out in another way.
     """
 
+def profiles_without_cutoff(path: str | PathLike[str], cutoff: int) -> list[str]:
+    """Names of the profiles in a pressed database that have not the cutoff of that number: 0 and 1 are GA, 2 and 3 TC, 4 and 5 NC.
+
+    Raises:
+        ValueError: It is laid out in another way.
+    """
+
 @final
 class TargetNames:
     """The names of all targets of HMMER."""

@@ -277,9 +277,11 @@ def test_map_refuses_a_file_with_header_except_as_lines(tables: Shell) -> None:
         ("--input t.csv:csv", "csvformat -K 1 t.csv", "leaves out the first lines"),
         ("--input t.csv:csv+header --join csv", "csvgrep -l -c kind -m k3 t.csv", "counts or numbers"),
         ("--input v.vcf --records", "cat", "is not sent"),
+        ("--input run.mzML.gz", "cat run.mzML.gz", "msconvert --mgf run.mzML.gz"),
     ],
 )
 def test_refused_before_the_start(tables: Shell, options: str, line: str, why: str) -> None:
+    (tables.work / "run.mzML.gz").write_bytes(gzip.compress(b"<?xml version='1.0'?>\n<indexedmzML>\n"))
     ended = tables.run(f"millrace run {options} -- {line}")
     assert ended.code == 2 and why in ended.err, ended.shown
 

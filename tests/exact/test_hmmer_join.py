@@ -16,6 +16,7 @@ from parameter_choice import again, some
 
 from millrace import _core
 from millrace.adapters.hmmer.adapter import HmmerAdapter
+from millrace.core.errors import RefusedError
 from millrace.core.tool_use import InputArg, OutputArg, ToolUse, UserCommand
 
 pytestmark = pytest.mark.skipif(shutil.which("hmmscan") is None, reason="hmmer is not installed")
@@ -236,6 +237,27 @@ def test_random_sampling_starts_anew_for_every_query(bench: Bench, tmp_path: Pat
     rows = [line.split() for line in expected["tblout"].splitlines() if line[:1] not in b"#"]
     n_clusters = 12
     assert sum(int(row[n_clusters]) for row in rows) > 0, "no query needed random sampling"
+
+
+def test_missing_cutoffs_are_refused(bench: Bench, tmp_path: Path) -> None:
+    """Also where one profile alone has none, in a text file and in a pressed one; and where nhmmer makes the profiles."""
+    profiles = hmm_records((bench.folder / "families.hmm").read_bytes())
+    profiles[1] = re.sub(rb"\nGA .*", b"\nTC    25.00 20.00;", profiles[1])
+    (tmp_path / "p.hmm").write_bytes(b"".join(profiles))
+    subprocess.run(["hmmpress", "p.hmm"], cwd=tmp_path, check=True, capture_output=True)
+    shutil.copy(bench.folder / "genes.fna", tmp_path)
+    shutil.copy(bench.folder / "db.faa", tmp_path)
+    name = re.search(rb"\nNAME  (\S+)", profiles[1])
+    assert name
+    for option, problem in (
+        ("--cut_ga", f"model {name[1].decode()} of p.hmm has no GA thresholds\n"),
+        ("--cut_tc", f"has no TC thresholds, nor have {len(profiles) - 2} others\n"),
+    ):
+        for program in ("hmmscan", "hmmsearch"):
+            with pytest.raises(RefusedError, match=f"{program} {option}: .*{problem}"):
+                HmmerAdapter().understand_command(Bench(tmp_path).command((program, option, "p.hmm", "db.faa")))
+    with pytest.raises(RefusedError, match="profiles that nhmmer makes of sequences have no GA"):
+        HmmerAdapter().understand_command(Bench(tmp_path).command(("nhmmer", "--cut_ga", "genes.fna", "genes.fna")))
 
 
 @pytest.mark.parametrize("queries", ["one.faa", "nohits.faa", "gaps.faa"])

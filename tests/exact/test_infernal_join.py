@@ -79,6 +79,8 @@ def check(search: Path, tmp_path: Path, command: list[str], sizes: tuple[int, ..
         ("cmscan --verbose db.cm q.fa", "prints seconds with each hit"),
         ("cmscan --timeF1 db.cm q.fa", "only measures time"),
         ("cmscan db.cm", "needs two files"),
+        ("cmscan --cut_ga db.cm q.fa", "model hairpin of db.cm has no GA thresholds, nor have 2 others"),
+        ("cmsearch --cut_n m.cm q.fa", "model hairpin of m.cm has no NC thresholds"),
         ("cmscan --qformat embl db.cm q.fa", "only FASTA"),
         ("cmscan -o x --tblout x db.cm q.fa", "not a file of its own"),
         ("cmsearch q.fa q.fa", "not a file of models"),

@@ -223,6 +223,11 @@ def test_database_that_cannot_be_made_ends_the_run(desk: Shell) -> None:
         ("easy-search none t.faa out tmp", "no such file"),
         ("easy-search q.faa none out tmp", "neither a database nor a file"),
         ("easy-search q.faa t.faa /dev/stdout tmp", "is no file"),
+        ("easy-search empty.faa t.faa out tmp", "empty.faa has no sequence"),
+        ("easy-search blank.faa t.faa out tmp --dbtype 1", "blank.faa has no sequence"),
+        ("easy-search q.faa blank.faa out tmp", "blank.faa has no sequence"),
+        ("easy-search q.faa t.faa out tmp -c 2", "does not take these options: Error in argument -c"),
+        ("easy-search q.faa t.faa out tmp --sub-mat aa:none.out", "--sub-mat none.out: no such file"),
         ("easy-search q.fna t.fna out tmp", "add --search-type 2"),
         ("easy-search q.fna t.fna out tmp --search-type 3", "other scores after other queries"),
         ("easy-search q.faa t.faa out tmp --num-iterations 2", "searches with profiles"),
@@ -240,6 +245,8 @@ def test_database_that_cannot_be_made_ends_the_run(desk: Shell) -> None:
     ],
 )
 def test_what_is_not_exact_is_refused(desk: Shell, line: str, words: str) -> None:
+    (desk.work / "empty.faa").touch()
+    (desk.work / "blank.faa").write_text("\nno record\n")
     ended = desk.run(f"millrace run -- mmseqs {line}")
     assert ended.code == 2 and words in ended.err, ended.shown
     assert "hint:" in ended.err and not (desk.work / "out").exists()

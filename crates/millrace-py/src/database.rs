@@ -100,6 +100,12 @@ fn profile_widths(py: Python<'_>, path: PathBuf) -> PyResult<(u64, u64)> {
     py.detach(|| core::profile_widths(&path)).map_err(to_python)
 }
 
+/// Names of the pressed profiles that have not the cutoff of that number: 0 and 1 are GA, 2 and 3 TC, 4 and 5 NC.
+#[pyfunction]
+fn profiles_without_cutoff(py: Python<'_>, path: PathBuf, cutoff: u8) -> PyResult<Vec<String>> {
+    py.detach(|| core::profiles_without_cutoff(&path, cutoff)).map_err(to_python)
+}
+
 /// Ordinals of the targets that a query has found, none if a name is not certain, and its counts.
 type QueryTargets = (Option<Vec<u64>>, Vec<u64>);
 
@@ -149,6 +155,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(profile_nodes, module)?)?;
     module.add_function(wrap_pyfunction!(prepare_targets, module)?)?;
     module.add_function(wrap_pyfunction!(profile_widths, module)?)?;
+    module.add_function(wrap_pyfunction!(profiles_without_cutoff, module)?)?;
     module.add_function(wrap_pyfunction!(target_digests, module)?)?;
     module.add_class::<PreparedTargets>()?;
     module.add_class::<TargetNames>()

@@ -362,6 +362,11 @@ def resolve_path_and_format(typed: str, command: UserCommand) -> tuple[str, str]
     found = record_formats.detect_format("-" if typed == "-" else str(command.cwd / typed))
     if found is None and (typed == "-" or (command.cwd / typed).exists()):
         name = "standard input" if typed == "-" else f"--input {typed}"
+        if record_formats.strip_compressed_suffix(typed.lower()).endswith((".mzml", ".mzxml")):
+            raise RefusedError(
+                f"{name}: is one document with counts and an index of all its spectra, which are not true of a part",
+                f"convert it to MGF, which is cut into spectra: msconvert --mgf {typed}",
+            )
         raise RefusedError(
             f"{name}: its format cannot be told, so it is not known where a record begins",
             f"say it with --format NAME; formats are {', '.join(record_formats.FORMATS)}",

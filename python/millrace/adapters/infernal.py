@@ -18,6 +18,7 @@ from pathlib import Path
 
 from millrace.adapters import joins
 from millrace.adapters.adapter_base import FileNamePatterns, match_with_suffixes
+from millrace.adapters.hmmer.inputs import CUTOFFS, list_models_without, read_model_headers, refuse_missing_cutoffs
 from millrace.adapters.option_reader import (
     CommandTokens,
     CommandWord,
@@ -44,6 +45,8 @@ REFUSED = {
 }
 #: Files that all tasks read.
 SHARED = ("glist", "clanin")
+#: How the first line of a model begins, and the line behind its header.
+MODEL_LINES = (b"\nINFERNAL1/", b"\nCM\n")
 #: Lines of a table's trailer: ``#``, program, version, mode, query, target, options, ``[ok]``.
 TRAILER_LINES = 8
 
@@ -78,6 +81,7 @@ class InfernalAdapter:
             if program == "cmscan"
             else _find_sequence_files(program, command, target)
         )
+        _check_cutoffs(program, found, command.cwd / files[0].value)
         threads, env, added = _choose_threads(found, command)
         tokens = CommandTokens(command.argv)
         if query.value != "-":
@@ -106,7 +110,7 @@ def _read_help_page(program: str, command: UserCommand) -> str:
     """
     if {"-h", "--devhelp"} & {*command.argv}:
         raise RefusedError(f"{program} {command.argv[1]} only prints help", "run it directly")
-    return read_checked_help(command, "--devhelp", "# INFERNAL 1.1", "Infernal")
+    return read_checked_help(command, ("--devhelp", *command.argv[1:]), "# INFERNAL 1.1", "Infernal")
 
 
 def _parse_help_options(page: str) -> OptionTable:
@@ -133,6 +137,14 @@ def _check_options(program: str, found: list[CommandWord]) -> None:
     form = find_last_use(found, "qformat")
     if form is not None and form.value.lower() != "fasta":
         raise RefusedError(f"{program} --qformat {form.value}: only FASTA queries are cut", "convert the queries first")
+
+
+def _check_cutoffs(program: str, found: list[CommandWord], models: Path) -> None:
+    """Refuse an option for thresholds that a model has not. ``models``: their text, which ``cmpress`` leaves beside its files."""
+    option = next((word.name for word in found if word.name in CUTOFFS), "")
+    if option and models.is_file():
+        headers = read_model_headers(models, *MODEL_LINES)
+        refuse_missing_cutoffs(program, option, models.name, list_models_without(headers, CUTOFFS[option]))
 
 
 def _find_pressed_models(command: UserCommand, target: CommandWord) -> list[Path]:

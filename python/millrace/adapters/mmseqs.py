@@ -36,7 +36,7 @@ from millrace import _core
 from millrace.adapters import joins
 from millrace.adapters.adapter_base import is_still_growing, is_stream_path
 from millrace.adapters.option_reader import CommandTokens, CommandWord, OptionErrorTexts, split_words
-from millrace.adapters.program_identity import read_version_line
+from millrace.adapters.program_identity import read_checked_help, read_version_line
 from millrace.core import record_formats
 from millrace.core.errors import RefusedError
 from millrace.core.tool_use import (
@@ -119,6 +119,8 @@ PROTEINS, NUCLEOTIDES, TRANSLATED, UNTRANSLATED = "1", "2", "2", "3"
 N_SAMPLED, NUCLEOTIDE_SHARE, NUCLEOTIDE_LETTERS = 10, 0.9, b"TAGCUNtagcun"
 #: ``.dbtype`` files of databases of sequences, but for flags.
 SEQUENCE_TYPES = {0: PROTEINS, 1: NUCLEOTIDES}
+#: Matrices that MMseqs2 has itself.
+MATRICES = ("blosum62.out", "VTML80.out", "VTML40.out", "PAM30.out", "nucleotide.out")
 #: Queries of a translated search that are enough for an open reading frame: on queries without one MMseqs2 fails, and among others
 #: it passes over them.
 FRAME_CONTENT = RequiredContent(letters="ACGTUacgtu", least=3000)
@@ -151,9 +153,11 @@ class MmseqsAdapter:
         options = {word.name: word.value for word in words if word.name}
         _check_options(options)
         query, target, out, scratch = _find_operands(words, command)
+        read_checked_help(command, (*command.argv[1:], "-h"), "usage: ", "MMseqs2")
         version = read_version_line(command, "version")
+        matrices = _list_matrix_files(options, command)
         item = _find_query(query.value, options, version, command)
-        kind = _find_kind(command.cwd / query.value, item.format, options)
+        kind = _find_kind(query.value, item.format, options, command)
         if options.get("search-type", "0") == UNTRANSLATED:
             raise RefusedError(
                 f"{PROGRAM}: --search-type 3 gives a hit other scores after other queries",
@@ -189,7 +193,7 @@ class MmseqsAdapter:
             argv=tokens.build_arguments(),
             inputs=(item,),
             outputs=(OutputUse(name="out", path=out.value, join=JOINS[options.get("format-mode", "0")]),),
-            databases=databases,
+            databases=(*databases, *matrices),
             prepared=prepared,
             cost=CostHint(unit="residues", startup_seconds=START_SECONDS),
             version=version,
@@ -309,10 +313,28 @@ def _choose_parts(options: Mapping[str, str], version: str) -> int:
     return 0 if given and RELEASES[release] else N_PARTS
 
 
-def _find_kind(path: Path, form: str, options: Mapping[str, str]) -> str:
-    """Return what a file has, as MMseqs2 says it: a value of ``--dbtype``."""
+def _find_kind(typed: str, form: str, options: Mapping[str, str], command: UserCommand) -> str:
+    """Return what a file has, as MMseqs2 says it: a value of ``--dbtype``.
+
+    Raises:
+        RefusedError: It has no sequence, so that MMseqs2 makes no database of it.
+    """
+    sequences, n_records = _read_sample(command.cwd / typed, form)
+    if not sequences:
+        raise RefusedError(
+            f"{PROGRAM}: {typed} has no sequence", f"{PROGRAM} itself ends with an error; check the file"
+        )
     if (kind := options.get("dbtype", "0")) != "0":
         return kind
+    are_nucleotides = [
+        sum(map(each.count, (bytes([letter]) for letter in NUCLEOTIDE_LETTERS))) > NUCLEOTIDE_SHARE * len(each)
+        for each in sequences
+    ]
+    return NUCLEOTIDES if all(are_nucleotides) and len(sequences) == n_records else PROTEINS
+
+
+def _read_sample(path: Path, form: str) -> tuple[list[bytes], int]:
+    """Return the first sequences of a file, and how many records were read."""
     with tempfile.NamedTemporaryFile() as sample:
         reader = _core.Reader([str(path)], form)
         n_records = batch.records if (batch := reader.cut(sample.name, N_SAMPLED, 0, 0)) else 0
@@ -325,11 +347,25 @@ def _find_kind(path: Path, form: str, options: Mapping[str, str]) -> str:
             sequences.append(b"")
         elif form == "fasta" and sequences:
             sequences[-1] += b"".join(line.split())
-    are_nucleotides = [
-        sum(map(each.count, (bytes([letter]) for letter in NUCLEOTIDE_LETTERS))) > NUCLEOTIDE_SHARE * len(each)
-        for each in sequences
-    ]
-    return NUCLEOTIDES if all(are_nucleotides) and len(sequences) == n_records else PROTEINS
+    return sequences, n_records
+
+
+def _list_matrix_files(options: Mapping[str, str], command: UserCommand) -> list[Path]:
+    """Return the files that ``--sub-mat`` names: one, or ``aa:FILE,nucl:FILE``.
+
+    Raises:
+        RefusedError: There is no such file, and MMseqs2 has no matrix of that name.
+    """
+    files = []
+    for word in filter(None, options.get("sub-mat", "").split(",")):
+        name = word.removeprefix("aa:").removeprefix("nucl:")
+        if (command.cwd / name).is_file():
+            files.append(command.cwd / name)
+        elif name not in MATRICES:
+            raise RefusedError(
+                f"{PROGRAM}: --sub-mat {name}: no such file", f"matrices of MMseqs2 itself are {', '.join(MATRICES)}"
+            )
+    return files
 
 
 def _find_target(typed: str, options: Mapping[str, str], command: UserCommand) -> tuple[tuple[Path, ...], str]:
@@ -341,7 +377,7 @@ def _find_target(typed: str, options: Mapping[str, str], command: UserCommand) -
     form = record_formats.detect_format(str(path)) if path.is_file() else ""
     if form not in ("fasta", "fastq"):
         raise RefusedError(f"{PROGRAM}: {typed} is neither a database nor a file of sequences", "name the target")
-    return (), _find_kind(path, form, options)
+    return (), _find_kind(typed, form, options, command)
 
 
 def _read_database_kind(typed: str, path: Path) -> str:

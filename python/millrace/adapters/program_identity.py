@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 from _blake2 import blake2b  # as hashlib has it, which would load OpenSSL at each start
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -177,10 +178,11 @@ def read_version_line(command: UserCommand, *arguments: str) -> str:
     return line
 
 
-def read_checked_help(command: UserCommand, option: str, mark: str, package: str) -> str:
-    """Run a program with the user's options behind ``option`` for help, so that it checks them; return its help page.
+def read_checked_help(command: UserCommand, arguments: Sequence[str], mark: str, package: str) -> str:
+    """Run a program with the user's options and one for help, so that it checks them; return its help page.
 
     Args:
+        arguments: All of them, in the order in which it checks the options before it prints its help.
         mark: A line that every help page of the package has.
 
     Raises:
@@ -189,13 +191,13 @@ def read_checked_help(command: UserCommand, option: str, mark: str, package: str
     name = command.tool
     try:
         answer = subprocess.run(
-            [command.argv[0], option, *command.argv[1:]], executable=command.exe, cwd=command.cwd, env=command.environ,
+            [command.argv[0], *arguments], executable=command.exe, cwd=command.cwd, env=command.environ,
             stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RefusedError(f"{name} cannot be started: {error}", f"check that {package} is installed") from error
     if answer.returncode != 0 or mark not in answer.stdout:
-        said = (answer.stdout + answer.stderr).strip().splitlines() or ["no answer"]
+        said = (answer.stderr.strip() or answer.stdout.strip() or "no answer").splitlines()
         problem = said[0].removeprefix("Failed to parse command line: ").rstrip(".")
         raise RefusedError(f"{name} does not take these options: {problem}", f"see {name} -h")
     return answer.stdout

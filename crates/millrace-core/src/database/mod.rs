@@ -19,7 +19,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub use profiles::{prepare_profiles, profile_candidates, profile_nodes, profile_widths};
+pub use profiles::{prepare_profiles, profile_candidates, profile_nodes, profile_widths, profiles_without_cutoff};
 pub use sequences::{Mark, prepare_sequences, sequence_candidates, sequence_marks, sequence_ranges};
 pub use targets::{QueryTargets, TargetNames, target_digests};
 

@@ -41,6 +41,13 @@ struct Entry {
     rest: u64,
 }
 
+/// Bytes behind a profile's cutoffs in `.h3p`: expected number of hits, mode, length and magic.
+const BEHIND_CUTOFFS: u64 = 4 * 4;
+/// Cutoffs in `.h3p`: two each of GA, TC and NC.
+const CUTOFFS: u64 = 6 * 4;
+/// Value of a cutoff that a profile has not (`p7_CUTOFF_UNSET`).
+const UNSET: f32 = -99_999.0;
+
 /// Symbols of an alphabet, degenerate ones included, by Easel's number of it.
 fn n_symbols(alphabet: u32) -> Option<usize> {
     match alphabet {
@@ -277,6 +284,27 @@ pub fn profile_widths(path: &Path) -> Result<(u64, u64), Error> {
         Ok(())
     })?;
     Ok((name, accession))
+}
+
+/// Names of the profiles in the pressed database `path` (without suffix) whose cutoff number `cutoff` is not set, in order.
+///
+/// # Errors
+/// [`Error::Data`] if it is laid out in another way.
+pub fn profiles_without_cutoff(path: &Path, cutoff: u8) -> Result<Vec<String>, Error> {
+    let (filters, rest) = (with_suffix(path, "h3f"), with_suffix(path, "h3p"));
+    let file = open(&rest)?;
+    let mut names = Vec::new();
+    read_names(path, |name| names.push(String::from_utf8_lossy(name).into_owned()))?;
+    let mut found = Vec::new();
+    for ((_, place, _), name) in list_rests(&filters, &rest)?.iter().zip(names) {
+        let at = (place.offset + place.length).saturating_sub(BEHIND_CUTOFFS + CUTOFFS) + 4 * u64::from(cutoff);
+        let mut bytes = [0; 4];
+        file.read_exact_at(&mut bytes, at).map_err(Error::io(&rest))?;
+        if f32::from_le_bytes(bytes) == UNSET {
+            found.push(name);
+        }
+    }
+    Ok(found)
 }
 
 fn open(path: &Path) -> Result<File, Error> {

@@ -86,7 +86,7 @@ def read_help_page(command: UserCommand) -> str:
     """
     if "-h" in command.argv[1:]:
         raise RefusedError(f"{command.tool} -h only prints help", f"run it directly: {command.tool} -h")
-    return read_checked_help(command, "-h", "# HMMER 3", "HMMER")
+    return read_checked_help(command, ("-h", *command.argv[1:]), "# HMMER 3", "HMMER")
 
 
 def parse_help_options(help_page: str) -> dict[str, bool]:

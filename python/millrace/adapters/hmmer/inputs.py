@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
 
+from millrace import _core
 from millrace.adapters.adapter_base import is_still_growing
 from millrace.adapters.hmmer.command_line import HmmerCommandLine, HmmerProgram
 from millrace.core.errors import RefusedError
@@ -35,7 +36,11 @@ def find_databases(
             f"{name} can read its targets from standard input for a single query only",
             "write them to a file first",
         )
-    found = _find_profile_files(name, command, target) if program.scans else _find_sequence_files(name, command, target)
+    if not program.scans:
+        return (*_find_sequence_files(name, command, target), *shared)
+    found = _find_profile_files(name, command, target)
+    if option := _find_cutoff_option(parsed):
+        refuse_missing_cutoffs(name, option, target, _list_pressed_without(found[-1].with_suffix(""), option))
     return (*found, *shared)
 
 
@@ -85,8 +90,11 @@ def _refuse_stale_profiles(name: str, file: Path, path: str) -> None:
         )
 
 
-#: Start of the line with a profile's alphabet.
-ALPHABET = b"\nALPH"
+#: The thresholds in a model's header, by the option that asks for them. In this order a pressed profile has them, two each.
+CUTOFFS = {"cut_ga": "GA", "cut_tc": "TC", "cut_nc": "NC"}
+
+#: How the first line of a profile begins, and the line behind its header.
+PROFILE_LINES = (b"\nHMMER", b"\nHMM")
 
 
 def find_query(
@@ -117,11 +125,16 @@ def find_query(
         kind = _detect_format(name, program, path, head)
         if kind == "hmm":
             _refuse_stale_profiles(name, command.cwd / path, path)
-            _refuse_alphabets(name, command.cwd / path, path)
+            _check_profiles(name, command.cwd / path, path, _find_cutoff_option(parsed))
     if name == "nhmmer" and kind == "hmm" and parsed.get_value("hmmout") is not None:
         raise RefusedError("nhmmer --hmmout writes nothing when the queries are profiles", "leave --hmmout away")
     added: tuple[str, ...] = ()
     if name == "nhmmer" and kind == "fasta":
+        if option := _find_cutoff_option(parsed):
+            raise RefusedError(
+                f"nhmmer --{option}: profiles that nhmmer makes of sequences have no {CUTOFFS[option]} thresholds",
+                f"leave --{option} out, or search with profiles that have them",
+            )
         if path != "-" and query_format is None and parsed.get_value("qsingle_seqs") is None:
             _refuse_alignment(command.cwd / path, path)
         added = _choose_sequence_options(parsed, head)
@@ -169,24 +182,75 @@ def _refuse_alignment(file: Path, path: str) -> None:
         )
 
 
-def _refuse_alphabets(name: str, file: Path, path: str) -> None:
+def _check_profiles(name: str, file: Path, path: str, option: str) -> None:
+    """Refuse a file of profiles that HMMER would not read to its end; ``option``: the cutoff that they must have, or empty."""
+    headers = [*read_model_headers(file, *PROFILE_LINES)]
+    _refuse_alphabets(name, headers, path)
+    if option:
+        refuse_missing_cutoffs(name, option, path, list_models_without(headers, CUTOFFS[option]))
+
+
+def _find_cutoff_option(parsed: HmmerCommandLine) -> str:
+    """Return the option that asks for cutoffs of the profiles; empty: none."""
+    return next((option for option in CUTOFFS if parsed.get_value(option) is not None), "")
+
+
+def _list_pressed_without(database: Path, option: str) -> list[str]:
+    """Return the names of the pressed profiles that have not the cutoff of ``option``; none if they are not understood."""
+    try:
+        return _core.profiles_without_cutoff(database, 2 * [*CUTOFFS].index(option))
+    except (OSError, ValueError):
+        return []  # the tool says what is wrong
+
+
+def _refuse_alphabets(name: str, headers: Iterable[bytes], path: str) -> None:
     """Refuse profiles of several alphabets: the first profile sets the alphabet, and HMMER stops at another one."""
-    found = set[bytes]()
-    with _open_unpacked(file) as profiles:
-        rest = b""
-        while block := profiles.read(1 << 20):
-            text = rest + block
-            at = text.find(ALPHABET)
-            while at >= 0 and (end := text.find(b"\n", at + 1)) >= 0:
-                found.add(text[at + len(ALPHABET) : end].strip().lower())
-                at = text.find(ALPHABET, end)
-            rest = text[at:] if at >= 0 else text[-len(ALPHABET) :]
+    found = {_find_field(header, b"ALPH").lower() for header in headers} - {b""}
     if len(found) > 1:
         named = ", ".join(sorted(each.decode(errors="replace") for each in found))
         raise RefusedError(
             f"{name}: {path} has profiles of several alphabets ({named}): {name} ends at the first of another one",
             "put the profiles of each alphabet into a file of its own",
         )
+
+
+def read_model_headers(file: Path, first: bytes, body: bytes) -> Iterator[bytes]:
+    """Yield the header of each model of a text file: from its ``first`` line to the line ``body`` behind the header.
+
+    Args:
+        first, body: How these lines begin. Newlines stand for the start of a line.
+    """
+    with _open_unpacked(file) as models:
+        rest = b"\n"
+        while block := models.read(1 << 20):
+            text = rest + block
+            at = text.find(first)
+            while at >= 0 and (end := text.find(body, at + len(first))) >= 0:
+                yield text[at:end]
+                at = text.find(first, end)
+            rest = text[at:] if at >= 0 else text[-len(first) :]
+
+
+def list_models_without(headers: Iterable[bytes], cutoff: str) -> list[str]:
+    """Return the names of the models that have no line ``cutoff``, in order."""
+    missing = (header for header in headers if not _find_field(header, cutoff.encode()))
+    return [_find_field(header, b"NAME").decode(errors="replace") for header in missing]
+
+
+def refuse_missing_cutoffs(name: str, option: str, path: str, missing: Sequence[str]) -> None:
+    """Refuse ``option`` where models are ``missing`` its cutoff: the tool stops at the first one whose cutoff it needs."""
+    if missing:
+        more = f", nor have {len(missing) - 1:,} others" if len(missing) > 1 else ""
+        raise RefusedError(
+            f"{name} --{option}: model {missing[0]} of {path} has no {CUTOFFS[option]} thresholds{more}",
+            f"leave --{option} out, or search with models that have them; {name} itself ends at the first one without",
+        )
+
+
+def _find_field(header: bytes, field: bytes) -> bytes:
+    """Return what follows ``field`` in its line; empty: there is none."""
+    at = header.find(b"\n" + field + b" ")
+    return header[at + len(field) + 2 :].split(b"\n", 1)[0].strip() if at >= 0 else b""
 
 
 def _read_lengths(file: Path) -> Iterator[int]:
