@@ -65,8 +65,10 @@ demo: build ## Run blastp through Millrace and serially, compare, kill and resum
 	./scripts/install-tools ncbi-blast+
 	$(BIN)/millrace demo
 
+# To collect the tests compiles them, once: each process of the next line would do that for itself.
 test: dev tools ## Set everything up and run a test of every promise
-	cargo test --quiet --profile develop --workspace --exclude millrace-py
+	cargo test --quiet --profile develop --workspace
+	-@$(BIN)/pytest --collect-only -q >/dev/null
 	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal
 
 slow: dev tools ## Run the tests that `make test` leaves out, and those that draw their inputs with other ones (an hour)
@@ -100,7 +102,7 @@ lint: dev ## Formatting, lints, names, types, layers, spelling
 	cargo fmt --check
 	rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
 	cargo clippy --quiet --profile develop --workspace --all-targets -- -D warnings
-	CUSTOM_LIBFUZZER_PATH=target/libfuzzer.a CARGO_TARGET_DIR=target cargo clippy --quiet --manifest-path fuzz/Cargo.toml -- -D warnings
+	CUSTOM_LIBFUZZER_PATH=target/libfuzzer.a CARGO_TARGET_DIR=target cargo clippy --quiet --profile develop --manifest-path fuzz/Cargo.toml -- -D warnings
 	$(MAKE) checks
 	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allowlist millrace._core
 	$(BIN)/codespell python crates docs tests bench examples README.md CHANGELOG.md CONTRIBUTING.md

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from changed_databases import SequenceMaker, make_database, write_records
+from session_resources import once
 from tool_batches import need
 
 pytestmark = pytest.mark.process
@@ -19,17 +21,22 @@ pytestmark = pytest.mark.process
 MILLRACE = [sys.executable, "-m", "millrace"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a store that has one search of ten queries."""
-    need("blastp")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    maker, made = SequenceMaker(5), tmp_path / "folder"
-    made.mkdir()
-    make_database(made, "db", maker.make_entries(60), "prot")
-    write_records(made / "q.faa", [maker.make_relative() for _ in range(10)], "q")
+def make_store(folder: Path) -> None:
+    """Make a store that has one search of ten queries."""
+    maker = SequenceMaker(5)
+    make_database(folder, "db", maker.make_entries(60), "prot")
+    write_records(folder / "q.faa", [maker.make_relative() for _ in range(10)], "q")
     search = ["blastp", "-query", "q.faa", "-db", "db", "-word_size", "4", "-out", "hits"]
-    subprocess.run([*MILLRACE, "run", "-q", "--store", "store", "--", *search], cwd=made, check=True)
+    subprocess.run([*MILLRACE, "run", "-q", "--store", "store", "--", *search], cwd=folder, check=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, session_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a store of this test's own."""
+    need("blastp")
+    made = tmp_path / "folder"
+    shutil.copytree(once(session_folder / "store", make_store), made)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("MILLRACE_STORE", str(made / "store"))
     return made
 

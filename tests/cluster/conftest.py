@@ -14,7 +14,7 @@ import private_grid_engine
 import private_slurm
 import pytest
 from cluster_site import NAMES, Cluster, Site, find_millrace, get_marks
-from hdfs_site import Hdfs, serve_hdfs
+from hdfs_site import Hdfs, serve_hdfs, write_settings
 
 
 @pytest.fixture
@@ -80,7 +80,14 @@ def cluster(all_nodes: namespace_nodes.Nodes, millrace: str, site: Site) -> Iter
         list(pool.map(restart, NAMES))
 
 
-@pytest.fixture
-def hdfs(cluster: Cluster, tmp_path: Path) -> Iterator[Hdfs]:
-    with serve_hdfs(cluster, tmp_path) as made:
+@pytest.fixture(scope="session")
+def hdfs_of_nodes(all_nodes: namespace_nodes.Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    with serve_hdfs(all_nodes, tmp_path_factory.mktemp("hdfs")) as made:
         yield made
+
+
+@pytest.fixture
+def hdfs(hdfs_of_nodes: Hdfs, cluster: Cluster) -> Hdfs:
+    """An HDFS of this worker's nodes, whose settings are in the folder ``conf`` of the site."""
+    write_settings(hdfs_of_nodes, cluster.site.folder / "conf")
+    return hdfs_of_nodes

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import harness
@@ -22,7 +23,8 @@ import pytest
 import web_server
 from dask_site import DaskSite
 
-pytest.importorskip("distributed")
+# Not imported, which takes a while.
+pytestmark = pytest.mark.skipif(not find_spec("distributed"), reason="distributed is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,7 @@ def lose_worker(site: DaskSite, case: harness.Case) -> str:
     return said
 
 
+@pytest.mark.slow
 def test_lost_worker_by_tls_without_shared_folder_same_bytes(site: DaskSite, blastp: harness.Case) -> None:
     said = lose_worker(site, blastp)
     assert not blastp.run_dir.exists()

@@ -35,9 +35,9 @@ def expected(bench_of: Path, site: Site) -> bytes:
 def test_pack_is_unpacked_by_all_nodes(cluster: Cluster, expected: bytes, is_lost: bool) -> None:
     words = [cluster.millrace, "run", "--pack-to", "r.mrp", "--with-queries", "--batch", "1", "--", *COMMAND.split()]
     subprocess.run(words, cwd=cluster.site.folder, check=True, stdin=subprocess.DEVNULL, timeout=540)
-    nodes = ",".join(NAMES[1:4])
+    nodes = ",".join(NAMES[1:])
     process = cluster.start_command(f"{cluster.millrace} unpack r.mrp --yes --hosts {nodes} --slots 1 -o again")
-    for name in NAMES[1:4]:
+    for name in NAMES[1:]:
         assert wait_until(lambda name=name: cluster.find(name, "unpack --rank"), process), cluster.said
     if is_lost:
         cluster.nodes.kill("node2")
@@ -56,7 +56,7 @@ def test_received_pack_is_regenerated_by_all_nodes(cluster: Cluster, expected: b
         pack_transfer.write_line(sent, pack_transfer.ResumePosition(bytes=0))
         for piece in (pack, b""):
             pack_transfer.write_piece(sent, piece)
-    receive = f"{cluster.millrace} receive --hosts {','.join(NAMES[1:4])} --slots 1 -o again"
+    receive = f"{cluster.millrace} receive --hosts {','.join(NAMES[1:])} --slots 1 -o again"
     process = cluster.start_command(f"sh -c 'cat sent | {receive} > heard'")
     assert wait_until(lambda: cluster.find("node3", "unpack --rank"), process), cluster.said
     assert process.wait(harness.LONGEST_SECONDS) == 0, cluster.said
@@ -79,7 +79,7 @@ def left_over(site: Site) -> set[str]:
 @pytest.mark.slow
 def test_lost_node_does_not_end_the_packing(cluster: Cluster, expected: bytes) -> None:
     options = "--slots 1 --batch 1 --progress none --pack-to r.mrp --with-queries"
-    nodes = ",".join(NAMES[1:4])
+    nodes = ",".join(NAMES[1:])
     process = cluster.start_command(f"{cluster.millrace} run --hosts {nodes} {options} -- {COMMAND}")
     journals = cluster.site.folder / "r.mrp.millrace"
     assert wait_until(lambda: bool(list(journals.glob("*.mrj"))), process), cluster.said
@@ -91,7 +91,7 @@ def test_lost_node_does_not_end_the_packing(cluster: Cluster, expected: bytes) -
 
 
 def test_pack_is_made_by_all_nodes(cluster: Cluster, expected: bytes) -> None:
-    nodes = ",".join(NAMES[1:4])
+    nodes = ",".join(NAMES[1:])
     options = "--slots 1 --batch 1 --progress none --pack-to r.mrp --with-queries --verify-pack 0.1"
     process = cluster.start_command(f"{cluster.millrace} run -v --hosts {nodes} {options} -- {COMMAND}")
     assert process.wait(harness.LONGEST_SECONDS) == 0, cluster.said
@@ -120,7 +120,7 @@ def test_store_is_kept_and_used_by_runs_on_nodes(cluster: Cluster, expected: byt
     for known in (False, True):
         (folder / "out").unlink(missing_ok=True)
         options = "--slots 1 --progress none --store store"
-        process = cluster.start_command(f"{cluster.millrace} run --hosts {','.join(NAMES[1:4])} {options} -- {COMMAND}")
+        process = cluster.start_command(f"{cluster.millrace} run --hosts {','.join(NAMES[1:])} {options} -- {COMMAND}")
         assert process.wait(harness.LONGEST_SECONDS) == 0, cluster.said
         assert (folder / "out").read_bytes() == expected
         assert ("queries known" in cluster.said) == known, cluster.said

@@ -339,24 +339,33 @@ def test_srun_starts_the_ranks_itself(slurm: Slurm, site: Site, mpi: str, plugin
     assert site.output.read_bytes() == site.expected
 
 
-#: Lines of Python that let MPICH's address lie in front of memory without zeros, which its messages do not shorten.
+#: Lines of Python that let MPICH's address lie in front of memory without zeros, which its messages do not shorten. They
+#: fill it as the last thing before MPI starts: what is allocated in between would take the gaps.
 DENSE_MEMORY = """
 import ctypes
+from millrace.cluster.transport import mpi_start
+
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-gaps = []
-for size in range(64, 1040, 16):
-    for _ in range(100):
-        gaps.append(libc.malloc(size - 8))
-        ctypes.memset(libc.malloc(4600), 0x55, 4600)
-for gap in gaps:
-    libc.free(gap)
+limit_startup_time = mpi_start.limit_startup_time
+
+def fill_memory(launched):
+    gaps = []
+    for size in range(64, 1040, 16):
+        for _ in range(100):
+            gaps.append(libc.malloc(size - 8))
+            ctypes.memset(libc.malloc(4600), 0x55, 4600)
+    for gap in gaps:
+        libc.free(gap)
+    return limit_startup_time(launched)
+
+mpi_start.limit_startup_time = fill_memory
+mpi_start.MAX_INIT_SECONDS = 20.0
 """
 
 
 def test_message_too_long_for_slurm_matters_only_with_srun(slurm: Slurm, site: Site, submit) -> None:  # type: ignore[no-untyped-def]
-    limits = f"{DENSE_MEMORY}from millrace.cluster.transport import mpi_start\nmpi_start.MAX_INIT_SECONDS = 20.0\n"
-    millrace = with_limits(find("mpich"), site.folder, limits).millrace
+    millrace = with_limits(find("mpich"), site.folder, DENSE_MEMORY).millrace
     done = started_by_srun(slurm, site, "--mpi=pmi2", "-N3", "-n3", millrace, "run", *site.options())
     if TOO_LONG not in done.stderr:
         pytest.skip("this MPICH and this Slurm understand each other")

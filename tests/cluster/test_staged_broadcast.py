@@ -57,22 +57,22 @@ def test_each_node_reads_its_own_copy(cluster: Cluster, database: Path) -> None:
     used = run(cluster, "--stage", "ram")
     first = reading_tool.seen(cluster)
     assert set(used) <= first
-    assert "9.0 MB in 2 files, to be copied to the memory of 4 nodes" in cluster.said
+    assert "9.0 MB in 2 files, to be copied to the memory of 3 nodes" in cluster.said
     assert {line.split()[0] for line in first} == set(NAMES[1:])
     assert in_place not in {reading_tool.inode(line) for line in first}
-    assert len({line.split()[1] for line in first}) == 4, "one copy a node"
+    assert len({line.split()[1] for line in first}) == 3, "one copy a node"
     assert len({line.split()[2] for line in first}) == 1, "the same bytes"
     for name in NAMES[1:]:
         assert copies(cluster, name) == ["db", "db.small"]
     used = run(cluster, "--stage", "ram", "--fresh")
-    assert "kept by an earlier job in the memory of 4 nodes" in cluster.said
+    assert "kept by an earlier job in the memory of 3 nodes" in cluster.said
     assert set(used) <= reading_tool.seen(cluster) == first
 
 
 def test_node_without_room_reads_in_place_and_forwards(cluster: Cluster, database: Path) -> None:
     subprocess.run(cluster.nodes.command("node2", "mount -o remount,size=4M /dev/shm"), check=True)
     found = run(cluster, "--stage", "ram")
-    assert "to be copied to the memory of 3 nodes" in cluster.said
+    assert "to be copied to the memory of 2 nodes" in cluster.said
     assert "node2 reads them in place: 9.0 MB do not fit into its memory filesystem" in cluster.said
     in_place = str(database.stat().st_ino)
     assert {line.split()[0] for line in found if reading_tool.inode(line) == in_place} == {"node2"}
@@ -98,7 +98,7 @@ if socket.gethostname() == "node3":
 
 def start_half(cluster: Cluster, database: Path) -> subprocess.Popen[bytes]:
     """Start it, and wait until node3 stands still with half a copy."""
-    os.truncate(database, 300_000_000)
+    os.truncate(database, 60_000_000)  # far more than is under way at a time
     first, mark = cluster.site.folder / "first", cluster.site.folder / "frozen"
     first.mkdir()
     (first / "sitecustomize.py").write_text(FREEZE_ONCE.format(mark=str(mark)))

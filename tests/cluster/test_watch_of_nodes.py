@@ -17,7 +17,7 @@ from headless_browser import browser
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
-def test_a_browser_shows_a_run_on_four_nodes(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_browser_shows_a_run_on_all_nodes(cluster: Cluster, tmp_path: Path) -> None:
     with cluster.site.held():
         run = cluster.start("--verify", "0")
         assert harness.wait_until(lambda: cluster.site.under_way, run), cluster.said

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import harness
@@ -22,7 +23,8 @@ from cluster_site import NAMES, Site
 from private_grid_engine import GridEngine
 from private_slurm import Slurm, everybody
 
-pytest.importorskip("distributed")
+# Not imported, which takes a while.
+pytestmark = pytest.mark.skipif(not find_spec("distributed"), reason="distributed is not installed")
 
 MILLRACE = (sys.executable, "-m", "millrace")
 

@@ -7,17 +7,21 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from shell import Shell
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 REPO = Path(__file__).resolve().parents[2]
 SCHEMAS = REPO / "docs" / "schemas"
 
 
 def read_schema(name: str) -> Draft202012Validator:
+    from jsonschema import Draft202012Validator  # takes as long as many a test
+
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)

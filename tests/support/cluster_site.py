@@ -17,7 +17,7 @@ import namespace_nodes
 import process_lookup
 
 #: The nodes of namespaces; the first is where the user types.
-NAMES = ("head", "node1", "node2", "node3", "node4")
+NAMES = ("head", "node1", "node2", "node3")
 
 #: The last records of a run that is held.
 N_HELD = 32

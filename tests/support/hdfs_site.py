@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import harness
+import namespace_nodes
 import pytest
 import storage_servers
-from cluster_site import Cluster
 
 from millrace.storage.hdfs_blocks import OPENER
 
@@ -36,33 +36,23 @@ class Hdfs:
         for path in files:
             storage_servers.put(self.uri, f"/{folder}/{path.name}", path.read_bytes())
 
-    def stop(self, name: str) -> None:
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(f"stop {name}\n".encode())
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == b"ok\n"
-
 
 @contextmanager
-def serve_hdfs(cluster: Cluster, tmp_path: Path) -> Iterator[Hdfs]:
-    """Serve it, with settings in the folder ``conf`` of the site."""
+def serve_hdfs(nodes: namespace_nodes.Nodes, folder: Path) -> Iterator[Hdfs]:
+    """Serve it to the nodes, with its files in a folder."""
     hdfs_native = pytest.importorskip("hdfs_native")
     jars = REPO / ".tools" / "hadoop"
     if not shutil.which("java") or not jars.is_dir():
         pytest.skip("not installed: java, and Hadoop in .tools/hadoop (make tools, with mvn)")
-    settings = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Ddir={tmp_path}/hdfs"]
-    command = ["java", *settings, f"-Dhost={cluster.nodes.gateway}", f"-Dnames={','.join(NODES)}", "-cp", f"{jars}/*"]
-    with (tmp_path / "log").open("wb") as log, subprocess.Popen(
+    settings = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Ddir={folder}/hdfs"]
+    command = ["java", *settings, f"-Dhost={nodes.gateway}", f"-Dnames={','.join(NODES)}", "-cp", f"{jars}/*"]
+    with (folder / "log").open("wb") as log, subprocess.Popen(
         [*command, PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
     ) as process:  # fmt: skip
         assert process.stdout and process.stdin
         line = process.stdout.readline()
-        assert line, (tmp_path / "log").read_text()
+        assert line, (folder / "log").read_text()
         said = json.loads(line)
-        conf = cluster.site.folder / "conf"
-        conf.mkdir()
-        text = f"<configuration><property><name>dfs.namenode.http-address</name><value>{said['http']}</value></property></configuration>"
-        (conf / "hdfs-site.xml").write_text(text)
         # What has just started may take longer for its first answers than a run waits.
         request = f"http://{said['http']}/webhdfs/v1/?op=LISTSTATUS&user.name=root"
         with OPENER.open(request, timeout=harness.LONGEST_SECONDS) as answer:
@@ -72,3 +62,10 @@ def serve_hdfs(cluster: Cluster, tmp_path: Path) -> Iterator[Hdfs]:
             assert bytes(file.read()) == b"first"
         yield Hdfs(said["uri"], said["http"], process)
         process.stdin.close()
+
+
+def write_settings(hdfs: Hdfs, conf: Path) -> None:
+    """Write the settings of its clients into a new folder."""
+    conf.mkdir()
+    text = f"<configuration><property><name>dfs.namenode.http-address</name><value>{hdfs.http}</value></property></configuration>"
+    (conf / "hdfs-site.xml").write_text(text)

@@ -27,7 +27,7 @@ def block(language: str) -> str:
 
 
 def prepare(folder: Path, data: Path, n_queries: int) -> None:
-    records = (data / "proteins_db.faa").read_bytes().split(b"\n>")[::3]
+    records = (data / "proteins_db.faa").read_bytes().split(b"\n>")[::6]
     (folder / "targets.faa").write_bytes(b"\n>".join(records) + b"\n")
     take(data / "proteins_queries.faa", folder / "queries.faa", n_queries)
     subprocess.run(
@@ -59,7 +59,7 @@ def test_example_writes_the_bytes_of_the_shell(shell: Shell, data: Path) -> None
     serial = shell.root / "serial"
     serial.mkdir()
     for folder in (shell.work, serial):
-        prepare(folder, data, 30)
+        prepare(folder, data, 15)
     subprocess.run(["bash", "-e", "steps.sh"], cwd=serial, check=True)
     expected = results(serial)
     assert sum(name.startswith("aligned/") for name in expected) >= 2, "the data show nothing"
