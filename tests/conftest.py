@@ -40,7 +40,7 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, si
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 # Outputs of tests that `make` starts grow in their place.
-for _name in ("MAKELEVEL", "MILLRACE_STORE"):
+for _name in ("MAKEFLAGS", "MAKELEVEL", "MILLRACE_STORE"):
     os.environ.pop(_name, None)
 
 # No test depends on what runs of another one have learnt of a tool.
@@ -51,9 +51,12 @@ os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_CACHE_HOME"] = "/dev/null/none"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of clusters wait most: they come first, so that none of them is waited for when all else is done."""
+    """Tests of clusters wait most: they come first, so that none of them is waited for when all else is done.
+
+    Those of them that share an HDFS of one worker come one after another.
+    """
     thin_families(items)
-    items.sort(key=lambda item: "cluster" not in item.path.parts)
+    items.sort(key=lambda item: ("cluster" not in item.path.parts, "hdfs" not in getattr(item, "fixturenames", ())))
 
 
 @pytest.hookimpl(wrapper=True)
