@@ -65,9 +65,9 @@ demo: build ## Run blastp through Millrace and serially, compare, kill and resum
 	./scripts/install-tools ncbi-blast+
 	$(BIN)/millrace demo
 
-# To collect the tests compiles them, once: each process of the next line would do that for itself.
+# rustdoc complains of `make -j`. To collect the tests compiles them, once: each process of the next line would do that for itself.
 test: dev tools ## Set everything up and run a test of every promise
-	cargo test --quiet --profile develop --workspace
+	MAKEFLAGS= cargo test --quiet --profile develop --workspace
 	-@$(BIN)/pytest --collect-only -q >/dev/null
 	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal
 

@@ -41,7 +41,7 @@ def site(shell: Shell) -> Iterator[Shell]:
     def somebody() -> None:
         while not is_over.wait(0.01):
             for asked in shell.root.glob("asked.*"):
-                subprocess.run(["sh", str(asked)], cwd=shell.work, check=True, timeout=60)
+                subprocess.run(["sh", str(asked)], cwd=shell.work, check=True, timeout=300)
                 asked.unlink()
 
     other = threading.Thread(target=somebody)

@@ -42,7 +42,7 @@ def folder(tmp_path: Path, session_folder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def _ask(folder: Path, *words: str, expect: int = 0) -> str:
-    done = subprocess.run([*MILLRACE, "store", *words], cwd=folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*MILLRACE, "store", *words], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == expect, done.stderr
     return done.stdout + done.stderr
 

@@ -134,10 +134,10 @@ def test_metrics_page_of_watch_has_the_figures(kept: Shell) -> None:
     ) as process:
         assert process.stdout
         page = process.stdout.readline().strip()
-        with urlopen(page.replace("/?", "/metrics?"), timeout=60) as answer:
+        with urlopen(page.replace("/?", "/metrics?"), timeout=300) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             metrics = read_metrics(answer.read().decode())
         with pytest.raises(HTTPError, match="403"):
-            urlopen(page.partition("?")[0] + "metrics", timeout=60)
-        urlopen(page, timeout=60).close()  # the last page: the view ends
+            urlopen(page.partition("?")[0] + "metrics", timeout=300)
+        urlopen(page, timeout=300).close()  # the last page: the view ends
     assert (process.returncode, metrics["status"], metrics["millrace_records_done"]) == (0, "done", 60)
