@@ -21,6 +21,8 @@ from pathlib import Path
 
 from bench import inputs
 from bench.results import show_table
+from millrace.extensions.reuse.search_store import SearchStore
+from millrace.extensions.reuse.store_run import STORE_NAME
 
 #: Share of the entries that are new.
 NEW = 0.03
@@ -54,14 +56,25 @@ class Searches:
         subprocess.run(command, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
         (self.folder / f"{name}.faa").unlink()
 
-    def search(self, queries: str, database: str, out: str, *before: str) -> tuple[float, float]:
-        """Return CPU and wall seconds of a search; ``before`` stands before its command."""
+    def search(self, queries: str, database: str, out: str, *before: str) -> tuple[float, float, float]:
+        """Return CPU and wall seconds of a search, and then MB in the store; ``before`` stands before its command."""
         (self.folder / out).unlink(missing_ok=True)
         began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         words = ["blastp", "-query", queries, "-db", database, *self.options, "-out", out]
         subprocess.run([*before, *words], cwd=self.folder, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime, time.monotonic() - began
+        cpu, wall = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime, time.monotonic() - began
+        return cpu, wall, self.count_stored() / 1e6 if "--store" in before else 0.0
+
+    def count_stored(self) -> int:
+        """Return the bytes of what is kept of queries: without the digests of entries, and without free pages."""
+        store = SearchStore(self.folder / "store" / STORE_NAME, read_only=True)
+        return sum(size for _, _, _, size, _ in store.count_rows())
+
+    def count_residues(self) -> int:
+        """Return the number of residues of the queries."""
+        lines = (self.folder / "q.faa").read_text().splitlines()
+        return sum(len(line) for line in lines if not line.startswith(">"))
 
 
 def main(arguments: list[str]) -> int:
@@ -90,13 +103,15 @@ def main(arguments: list[str]) -> int:
         found["1 % of the queries new"] = (place.search("more.faa", "after", "known", *kept), more)
         same = same and place.folder.joinpath("known").read_bytes() == place.folder.joinpath("full").read_bytes()
         size = sum(path.stat().st_size for path in (place.folder / "store").rglob("*") if path.is_file())
+        millions = place.count_residues() / 1e6
         shutil.rmtree(place.folder / "store")
-    rows = [("all, by Millrace", *(f"{each:.1f}" for each in whole), "1", "1")]
+    rows = [("all, by Millrace", *(f"{each:.1f}" for each in whole[:2]), "1", "1", "")]
     rows += [
-        (what, f"{cpu:.1f}", f"{wall:.1f}", f"{cpu / of[0]:.2f}", f"{wall / of[1]:.2f}")
-        for what, ((cpu, wall), of) in found.items()
-    ]
-    show_table("reuse", ("", "CPU s", "wall s", "CPU share", "wall share"), rows)
+        (what, f"{cpu:.1f}", f"{wall:.1f}", f"{cpu / of[0]:.2f}", f"{wall / of[1]:.2f}", f"{kept / millions:.2f}" if kept else "")
+        for what, ((cpu, wall, kept), of) in found.items()
+    ]  # fmt: skip
+    names = ("", "CPU s", "wall s", "CPU share", "wall share", "MB in the store, a million residues of queries")
+    show_table("reuse", names, rows)
     print(f"\nthe same bytes: {'yes' if same else 'NO'}; the store has {size:,} bytes")
     return int(not same)
 

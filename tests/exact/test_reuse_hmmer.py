@@ -1,4 +1,4 @@
-"""``run --store`` with HMMER: targets that an earlier search has met are not searched again, and the bytes are the serial ones."""
+"""HMMER: targets that an earlier search has met, and equal queries, are not searched again, and the bytes are the serial ones."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ REPORT, NO_REPORT = ("-o", "report", *TABLES), ("-o", "/dev/null", *TABLES)
 class TargetFolder:
     """A folder with models, sequences, queries and a store."""
 
+    #: Options of ``millrace run``.
+    options: tuple[str, ...] = ("--slots", "2", "--store", "store")
+
     def __init__(self, folder: Path, data: Path, seed: int) -> None:
         self.folder, self.choose = folder, random.Random(seed)
-        #: Of ``millrace run``: where it runs.
-        self.options: tuple[str, ...] = ("--slots", "2")
         text = (data / "profiles.hmm").read_bytes()
         self.models = re.findall(rb"^HMMER(?:.*\n)+?//\n", text, re.M)[:30]
         names = re.findall(rb"(?m)^NAME  (fam\d+)$", b"".join(self.models))[:12]
@@ -60,7 +61,7 @@ class TargetFolder:
 
     def run(self, *command: str, expect: int = 0) -> str:
         """Run a command with the store; return what it said."""
-        words = [sys.executable, "-m", "millrace", "run", *self.options, "--store", "store", "--", *command]
+        words = [sys.executable, "-m", "millrace", "run", *self.options, "--", *command]
         done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, timeout=300)
         assert done.returncode == expect, done.stderr
         return done.stderr
@@ -222,10 +223,64 @@ def test_workers_of_dask_search_what_is_new(made: TargetFolder, tmp_path: Path) 
         site.start_scheduler()
         site.start_worker()
         site.start_worker()
-        made.options = ("--dask", site.address)
+        made.options = ("--dask", site.address, "--store", "store")
         test_report_of_hmmscan_counts_old_and_new_models(made)
         test_grown_file_of_sequences_is_searched_where_new(made)
         test_phmmer_knows_queries_by_their_sequence(made)
+
+
+def write_copies(made: TargetFolder, name: str, queries: Sequence[bytes]) -> None:
+    """Write each query four times, under other names, among the others."""
+    copies = [re.sub(rb"^>", b">copy%d-" % n, each) for n in range(4) for each in queries]
+    made.choose.shuffle(copies)
+    made.write_records(name, copies)
+
+
+def make_chance(made: TargetFolder, n_letters: int) -> bytes:
+    return b">chance%d\n%s\n" % (n_letters, bytes(made.choose.choices(b"ACDEFGHIKLMNPQRSTVWY", k=n_letters)))
+
+
+def test_equal_queries_of_phmmer_are_searched_once(made: TargetFolder, data: Path) -> None:
+    made.options = ("--slots", "2")
+    write_copies(made, "few.faa", [make_chance(made, 2500), *made.members[:2]])
+    shutil.copy(data / "proteins_db.faa", made.folder / "db.faa")
+    told = made.check("phmmer", *REPORT, "few.faa", "db.faa")
+    assert "3 of 12 queries are different: each is searched once" in told
+    # Few letters are searched sooner than it takes to plan that.
+    write_copies(made, "few.faa", made.members[:1])
+    assert "searched once" not in made.check("phmmer", *NO_REPORT, "few.faa", "db.faa")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", [(), ("--store", "store")])
+def test_equal_queries_of_hmmscan_are_searched_once(store: tuple[str, ...], made: TargetFolder, data: Path) -> None:
+    made.options = ("--slots", "2", *store)
+    models = re.findall(rb"^HMMER(?:.*\n)+?//\n", (data / "profiles.hmm").read_bytes(), re.M)
+    made.write_models([re.sub(rb"(?m)^NAME .*$", b"NAME  m%d" % at, each) for at, each in enumerate(models * 4)])
+    write_copies(made, "q.faa", [*(make_chance(made, 40_000 + n) for n in range(8)), *made.members[:20]])
+    for options in (("-E", "1e-3"), ("-T", "12")):
+        told = made.check("hmmscan", *options, *REPORT, "models.hmm", "q.faa")
+        assert "28 of 112 queries are different: each is searched once" in told or "108 of 112 queries known" in told
+    told = made.check("hmmscan", *NO_REPORT, "--nobias", "models.hmm", "q.faa")
+    assert "28 of 112 queries are different: each is searched once" in told
+    # With long names what a search reports may depend on models that are no candidates.
+    made.write_models(
+        [re.sub(rb"(?m)^NAME .*$", b"NAME  long-name-%d" % at, each) for at, each in enumerate(models * 4)]
+    )
+    told = made.check("hmmscan", *REPORT, "models.hmm", "q.faa")
+    assert "a name of more than 8 letters" in told
+
+
+@pytest.mark.slow
+def test_stopped_search_of_equal_queries_resumes(made: TargetFolder, data: Path) -> None:
+    made.options = ("--slots", "2", "--batch", "1")
+    write_copies(made, "few.faa", [make_chance(made, 4000), *made.members[:4]])
+    shutil.copy(data / "proteins_db.faa", made.folder / "db.faa")
+    search = ("phmmer", *REPORT, "-T", "20", "few.faa", "db.faa")
+    for seconds in (0.7, 1.0, 1.5, 2.0):
+        words = [sys.executable, "-m", "millrace", "run", *made.options, "--", *search]
+        kill_after(seconds, words, made.folder)
+    assert "each is searched once" in made.check(*search)
 
 
 def test_lost_candidates_are_noticed_and_dropped(made: TargetFolder) -> None:
@@ -250,6 +305,16 @@ def test_wrong_counts_are_noticed_and_dropped(made: TargetFolder) -> None:
     made.check(*scan, "models.hmm", "q.faa", known=0)
 
 
+def kill_after(seconds: float, words: Sequence[str], folder: Path) -> None:
+    """Start a command, and kill it and its children if it has not ended by then."""
+    process = subprocess.Popen(words, cwd=folder, stderr=subprocess.DEVNULL, start_new_session=True)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 @pytest.mark.slow
 def test_run_killed_with_a_store_resumes(made: TargetFolder) -> None:
     scan = ("hmmscan", *REPORT, "-T", "5", "models.hmm", "q.faa")
@@ -258,12 +323,7 @@ def test_run_killed_with_a_store_resumes(made: TargetFolder) -> None:
     made.write_models(made.models)
     words = [sys.executable, "-m", "millrace", "run", "--slots", "2", "--store", "store", "--batch", "1", "--", *scan]
     for seconds in (0.3, 0.6, 0.9, 1.2):
-        process = subprocess.Popen(words, cwd=made.folder, stderr=subprocess.DEVNULL, start_new_session=True)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_after(seconds, words, made.folder)
     made.check(*scan)
     made.check(*scan[:-2], "--noali", *scan[-2:], known=11)
 

@@ -57,6 +57,8 @@ class DatabaseFacts(FrozenValue, frozen=True, kw_only=True):
     least: float = MIN_FRAGMENT_CELLS
     #: CPU time of the search in fragments, candidates included, relative to that of the whole database.
     work: float = 1.0
+    #: CPU time of the finish of a query with its candidates alone, relative to its search, at most.
+    finish: float = 0.25
     #: Why a search in fragments would not give the same bytes, in words; empty: it gives them.
     why_not: str = ""
     #: Returns the same with entries and residues, or with ``why_not``; None: they are known already.
@@ -121,23 +123,21 @@ class ReusableSearch(FrozenValue, frozen=True, kw_only=True):
 class ReusingAdapter(FragmentingAdapter, Protocol):
     """Protocol of an adapter whose candidates can be kept and used again with another database."""
 
-    #: Whether equal queries of one input are searched once.
-    shares_equal_queries: bool
-
     def describe_reusable_search(self, use: ToolUse, command: UserCommand) -> ReusableSearch:
         """Describe the search of ``use``, which is in fragments."""
         ...
 
     def plan_reuse(
-        self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None, known_depth: float
-    ) -> ToolUse:
-        """Return ``use`` searched deeper than needed, down to its ``FragmentPlan.depth``, which is ``known_depth`` at most.
+        self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None, known_depth: float, *, is_kept: bool,
+    ) -> ToolUse:  # fmt: skip
+        """Return ``use`` searched down to its ``FragmentPlan.depth``, which is ``known_depth`` at most, and finished with what is known.
 
         Args:
             new: Ranges of entries that are searched by themselves, as fragment 2; empty: all are one fragment; None: the
                 fragments stay as they are.
             known_depth: Depth down to which the candidates that are known are all there, ``ReusableSearch.needed_depth`` or more;
                 infinite: none are known.
+            is_kept: Whether what is found is kept for later searches; else it need only have what this one needs.
         """
         ...
 

@@ -6,6 +6,8 @@ The decisions (``decide_fragments`` and the like) are pure: everything they depe
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -58,9 +60,9 @@ TOOL_BYTES = 64 << 20
 #: Fragments in memory at once while a scan passes from one to the next.
 OVERLAP = 1.25
 
-#: Share of different queries up to which equal ones are searched once: each is still finished by itself, which may cost a
-#: quarter of its search.
-MAX_DISTINCT_SHARE = 0.65
+#: Work up to which equal queries are searched once, relative to a search of each: the share of different ones, and
+#: ``DatabaseFacts.finish``.
+MAX_DISTINCT_WORK = 0.9
 
 #: Bytes of the longest input in which equal queries are looked for: that takes memory and time before the start.
 MAX_COMPARED_BYTES = 64 << 20
@@ -420,12 +422,7 @@ def plan_fragments(
 
 def has_equal_queries(job: JobSpec, use: ToolUse, command: UserCommand, adapter: ToolAdapter) -> bool:
     """Tell whether a run is faster if equal queries are searched once, and then finished one by one."""
-    if (
-        not isinstance(adapter, ReusingAdapter)
-        or not adapter.shares_equal_queries
-        or len(use.inputs) != 1
-        or use.inputs[0].pass_residues
-    ):
+    if not isinstance(adapter, ReusingAdapter) or len(use.inputs) != 1 or use.inputs[0].pass_residues:
         return False
     path = command.cwd / use.inputs[0].path
     if job.fragments != "auto" or job.fresh or job.dask or command.view or command.growing or not path.is_file():
@@ -434,26 +431,33 @@ def has_equal_queries(job: JobSpec, use: ToolUse, command: UserCommand, adapter:
         size = path.stat().st_size
         if size > MAX_COMPARED_BYTES:
             return False
-        _, sequences, _ = _core.Reader([str(path)], use.inputs[0].format).digest_records()
+        records, sequences, _ = _core.Reader([str(path)], use.inputs[0].format).digest_records()
     except (OSError, _core.RecordError):
         return False  # the run reports it
-    digests = split_digests(sequences)
-    n_distinct = len(set(digests))
-    if n_distinct > MAX_DISTINCT_SHARE * len(digests):
-        return False
-    return is_distinct_search_faster(n_distinct, len(digests), size, adapter.examine_database(use, command))
+    digests = split_digests(sequences if use.inputs[0].format == "fasta" else records)
+    examine = partial(adapter.examine_database, use, command)
+    return is_distinct_search_faster(len(set(digests)), len(digests), size, examine)
 
 
-def is_distinct_search_faster(n_distinct: int, n_queries: int, query_bytes: int, database: DatabaseFacts) -> bool:
+def is_distinct_search_faster(
+    n_distinct: int, n_queries: int, query_bytes: int, examine: Callable[[], DatabaseFacts]
+) -> bool:
     """Tell whether it is faster to search ``n_distinct`` of ``n_queries``, of ``query_bytes`` in all, before the run.
 
-    >>> [is_distinct_search_faster(n, 100, 50_000, DatabaseFacts(residues=10_000_000, least=2e10)) for n in (25, 70)]
-    [True, False]
-    >>> is_distinct_search_faster(25, 100, 50_000, DatabaseFacts(residues=1_000_000, least=2e10))
-    False
+    Args:
+        examine: Examines the database, which is counted only if there are equal queries.
+
+    >>> large, small = (partial(DatabaseFacts, residues=n, least=2e10) for n in (10_000_000, 1_000_000))
+    >>> [is_distinct_search_faster(n, 100, 50_000, large) for n in (25, 70)], is_distinct_search_faster(25, 100, 50_000, small)
+    ([True, False], False)
     """
-    if not n_queries or database.why_not or n_distinct > MAX_DISTINCT_SHARE * n_queries:
+    if n_distinct == n_queries:
         return False
+    database = examine()
+    if database.why_not or n_distinct / n_queries + database.finish > MAX_DISTINCT_WORK:
+        return False
+    if database.count:
+        database = database.count()
     saved = (1 - n_distinct / n_queries) * query_bytes * database.residues
     return saved > MIN_SAVED_SEARCHES * database.least
 

@@ -113,8 +113,6 @@ NUCLEOTIDE_DATABASE = frozenset({"blastn", "tblastn", "tblastx"})
 class BlastAdapter:
     """Adapter for the search programs of BLAST+, which can search a database in fragments."""
 
-    shares_equal_queries = True
-
     def describe_argument_files(self, argv: Sequence[str], at: int, name: str) -> FileNamePatterns | None:
         """See ``MultiFileAdapter.describe_argument_files``: all files of a database; None for other arguments."""
         return search_path.describe_argument_files(Path(argv[0]).name in NUCLEOTIDE_DATABASE, argv, at, name)
@@ -195,10 +193,13 @@ class BlastAdapter:
             return ReusableSearch(why_not=str(why))
 
     def plan_reuse(
-        self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None, known_depth: float
-    ) -> ToolUse:
+        self, use: ToolUse, command: UserCommand, new: Sequence[tuple[int, int]] | None, known_depth: float, *, is_kept: bool,
+    ) -> ToolUse:  # fmt: skip
         """See ``ReusingAdapter.plan_reuse``."""
         assert use.fragmented  # it is searched in fragments
+        if not is_kept:
+            # Every batch has candidates.
+            return msgspec.structs.replace(use, fragmented=msgspec.structs.replace(use.fragmented, is_for_tail=False))
         program, options = self._get_program(command), parse_options(command.argv)
         fragmented = candidate_reuse.plan_reuse(use, program, options, use.fragmented, new, known_depth)
         return msgspec.structs.replace(use, fragmented=fragmented)

@@ -30,8 +30,11 @@ OUTPUT, BLOCK = "hits", "hits"
 _LENGTH = struct.Struct("<I")
 
 
-def end_with_hits(use: ToolUse, command: UserCommand) -> ToolUse:
+def end_with_hits(use: ToolUse, command: UserCommand, backend: str = __name__) -> ToolUse:
     """Return ``use``, which searches in fragments, with the hits of the batches as its only output.
+
+    Args:
+        backend: Module whose ``BACKEND`` writes what the output has of a batch.
 
     Raises:
         ToolError: The program that copies a file is not found.
@@ -39,7 +42,7 @@ def end_with_hits(use: ToolUse, command: UserCommand) -> ToolUse:
     assert use.fragmented  # it is to be searched
     copier = str(find_program("cat", command.cwd, command.environ))
     fragmented = replace(
-        use.fragmented, finish=(copier, DatabaseArg()), divisible=False, ranked=None, backend=__name__
+        use.fragmented, finish=(copier, DatabaseArg()), divisible=False, ranked=None, backend=backend
     )  # fmt: skip
     # Never run as a whole; its words still say which files the tool sees.
     argv = tuple(f"{word.prefix}{os.devnull}" if isinstance(word, OutputArg) else word for word in use.argv)

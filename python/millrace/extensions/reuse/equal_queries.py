@@ -1,7 +1,7 @@
 """Equal queries of one input: each sequence is searched once, before the run, which then only finishes each query.
 
-The search is a run of its own within the run directory, on a file with the first query of each sequence. It ends with
-lists of hits; what it found is written into the journal of the run, as candidates from a store are.
+The search is a run of its own within the run directory, on a file with the first query of each sequence. It has no
+output; what it found is written into the journal of the run, as candidates from a store are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -19,12 +20,13 @@ import msgspec
 from millrace import _core
 from millrace.adapters import registry
 from millrace.adapters.adapter_base import QueryCandidates, ReusingAdapter
+from millrace.adapters.database_backend import FragmentOutput, find_backend
 from millrace.core.errors import CorruptError, ExitCode, MillraceError
 from millrace.core.text_format import format_count
-from millrace.core.tool_use import InputArg, OutputArg, ToolUse
+from millrace.core.tool_use import FragmentPlan, InputArg, OutputArg, ToolUse
 from millrace.execution import plan_execution
 from millrace.execution.resume import FinishedRun
-from millrace.extensions.pack.hit_lists import end_with_hits
+from millrace.extensions.pack.hit_lists import BLOCK, HitListBackend, end_with_hits
 from millrace.extensions.pack.regeneration_run import has_current_hits, treat_as_one_fragment, write_search_journal
 from millrace.extensions.pack.result_codec import NotPackableError
 from millrace.extensions.reuse import known_candidates
@@ -37,6 +39,27 @@ from millrace.planning.run_dir_access import compute_run_dir_mode
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir import ownership
 from millrace.rundir.paths import RunDir
+
+
+class SearchOnlyBackend(HitListBackend):
+    """The backend of a run of which only the searches are wanted: there is nothing to finish."""
+
+    def prepare_fragments(
+        self, fragmented: FragmentPlan, folder: Path, cwd: Path, environ: Mapping[str, str]
+    ) -> Sequence[str]:
+        """See ``DatabaseBackend.prepare_fragments``."""
+        own = msgspec.structs.replace(fragmented, backend="")
+        return find_backend(own).prepare_fragments(own, folder, cwd, environ)
+
+    def make_candidates(
+        self, fragmented: FragmentPlan, folder: Path, cwd: Path, environ: Mapping[str, str], found: Sequence[FragmentOutput], n_records: int,
+    ) -> str:  # fmt: skip
+        """Write nothing of a batch."""
+        (folder / BLOCK).touch()
+        return BLOCK
+
+
+BACKEND = SearchOnlyBackend()
 
 
 def run_with_equal_queries(
@@ -66,6 +89,7 @@ def _begin_with_distinct(plan: RunPlan, say: Callable[[str], None]) -> RunPlan:
         if rundir.has_run():
             return plan
         chosen = list_distinct_queries(known, [True] * len(known.queries))
+        known = known._replace(plan=known_candidates.plan_known_search(known, has_known=False, is_kept=False))
         found = search_distinct_queries(known, chosen, len(known.queries), say, is_kept=False)
         batches = list(known_candidates.cut_known_batches(known.plan, known, found, None))
         write_search_journal(known.plan, batches)
@@ -82,11 +106,9 @@ def list_distinct_queries(known: KnownSearch, wanted: Sequence[bool]) -> list[in
     plan, n_wanted = known.plan, sum(wanted)
     adapter, command = registry.find_adapter(plan.command.argv[0]), plan.command.resolved_command
     assert isinstance(adapter, ReusingAdapter)  # its search is known
-    if not adapter.shares_equal_queries:
-        return []
     size = (command.cwd / plan.use.inputs[0].path).stat().st_size * n_wanted // max(1, len(wanted))
-    database = adapter.examine_database(msgspec.structs.replace(plan.use, fragmented=None), command)
-    return list(first.values()) if is_distinct_search_faster(len(first), n_wanted, size, database) else []
+    examine = partial(adapter.examine_database, msgspec.structs.replace(plan.use, fragmented=None), command)
+    return list(first.values()) if is_distinct_search_faster(len(first), n_wanted, size, examine) else []
 
 
 def search_distinct_queries(
@@ -105,7 +127,7 @@ def search_distinct_queries(
     """
     if not chosen:
         return {}
-    say(f"{format_count(len(chosen), 'sequence')} of {format_count(n_wanted, 'query')}: each is searched once")
+    say(f"{len(chosen):,} of {format_count(n_wanted, 'query')} are different: each is searched once")
     folder = RunDir(known.plan.run_dir).distinct
     folder.mkdir(0o700, exist_ok=True)
     queries = folder / "queries.fasta"
@@ -162,11 +184,9 @@ def _plan_distinct_search(known: KnownSearch, queries: Path, *, is_kept: bool) -
     )  # fmt: skip
     made = planner.make_plan(job, plan.command.cwd, plan.command.environ)
     use = made.use if made.use.fragmented else treat_as_one_fragment(made.use, made.command)
-    if is_kept:
-        use = known_candidates.find_reusing_adapter(made).plan_reuse(use, made.command, None, known.depth)
-    elif use.fragmented:
-        use = msgspec.structs.replace(use, fragmented=msgspec.structs.replace(use.fragmented, is_for_tail=False))
-    return msgspec.structs.replace(made, use=end_with_hits(use, made.command), listed=False)
+    adapter = known_candidates.find_reusing_adapter(made)
+    use = adapter.plan_reuse(use, made.command, None, known.depth, is_kept=is_kept)
+    return msgspec.structs.replace(made, use=end_with_hits(use, made.command, __name__), listed=False)
 
 
 def _replace_paths(use: ToolUse, program: str, queries: Path) -> Iterator[str]:

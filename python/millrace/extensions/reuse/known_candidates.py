@@ -164,16 +164,17 @@ def _cut_database(plan: RunPlan) -> RunPlan:
     return plan if use.fragmented else msgspec.structs.replace(plan, use=treat_as_one_fragment(use, command))
 
 
-def plan_known_search(known: KnownSearch, *, has_known: bool) -> RunPlan:
+def plan_known_search(known: KnownSearch, *, has_known: bool, is_kept: bool) -> RunPlan:
     """Return the plan of a search in old and new entries.
 
     Args:
         has_known: Whether there are queries of which only new entries are searched.
+        is_kept: See ``ReusingAdapter.plan_reuse``.
     """
     plan = known.plan
     adapter = find_reusing_adapter(plan)
     new, depth = (known.new, known.depth) if has_known else (None, math.inf)
-    use = adapter.plan_reuse(plan.use, plan.command.resolved_command, new, depth)
+    use = adapter.plan_reuse(plan.use, plan.command.resolved_command, new, depth, is_kept=is_kept)
     return msgspec.structs.replace(plan, use=use)
 
 

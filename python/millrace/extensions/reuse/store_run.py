@@ -180,7 +180,8 @@ def _begin_with_known(known: KnownWork, store: SearchStore, say: Callable[[str],
         n_kept = sum(here) - n_wanted
         if not known.plan.job.fresh:
             chosen = equal_queries.list_distinct_queries(search, wanted)
-        known = known._replace(plan=known_candidates.plan_known_search(search, has_known=bool(kept or chosen)))
+        plan = known_candidates.plan_known_search(search, has_known=bool(kept or chosen), is_kept=True)
+        known = known._replace(plan=plan)
         if search.why_unknown:
             say(f"store: what earlier searches found is not used: {search.why_unknown}")
     has_known = bool(kept) or bool(results and results.batches)
