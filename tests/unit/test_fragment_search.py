@@ -127,3 +127,13 @@ def test_only_a_record_that_could_end_last_is_in_fragments() -> None:
     assert kinds[3] == {SearchTask}
     assert list_first_tasks([10] * 4) == {1: {WholeTask}, 2: {WholeTask}, 3: {SearchTask}, 4: {SearchTask}}
     assert list_first_tasks([10] * 4, spread=5.0) == {number: {SearchTask} for number in range(1, 5)}
+
+
+def test_start_of_a_batch_is_that_of_all_its_tasks() -> None:
+    """In seconds and in units: else a unit would seem to take as many times longer as a batch has tasks."""
+    fragments = tuple(DatabaseFragment(first=k, last=k + 1, size=1, argv=()) for k in range(3))
+    plan = FragmentPlan(fragments=fragments, found=OutputUse(name="found", path="found"), finish=(), database="db")
+    cost = CostHint(startup_seconds=0.5, start_units=100)
+    planner = SchedulerSettings(slots=2, cost=cost, fragmented=plan).cut_planner
+    assert (planner.hint.startup_seconds, planner.hint.start_units) == (2.0, 400)
+    assert planner.cost.per_unit == 0.5 / 100

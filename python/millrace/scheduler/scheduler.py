@@ -108,7 +108,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
         n_starts = self.n_fragments + 1 if in_fragments else 1
         # Without fragments, nothing can be done about a record that takes long although it is short.
         spread = self.cost.spread if is_for_tail else 1.0
-        cost = msgspec.structs.replace(self.cost, startup_seconds=self.cost.startup_seconds * n_starts, spread=spread)
+        cost = msgspec.structs.replace(
+            self.cost, startup_seconds=n_starts * self.cost.startup_seconds, start_units=n_starts * self.cost.start_units, spread=spread
+        )  # fmt: skip
         size = (1, 0) if cost.max_records == 1 else self.batch_size
         ahead = MIN_BATCHES_PER_SCAN if in_fragments else self.batches_ahead * self.slots
         return CutPlanner(self.slots, cost, size, least_ahead=ahead, begins_all=is_for_tail)
