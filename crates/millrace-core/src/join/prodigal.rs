@@ -88,11 +88,16 @@ fn is_named(line: &[u8]) -> bool {
 impl Joiner for Numbers {
     fn block(&mut self, n_records: u64, block: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), JoinError> {
         let (mut lines, mut out, mut reached) = (Lines::new(block), buffered(out), 0);
+        let mut at_start = true;
         while let Some(line) = lines.next()? {
+            let is_first = std::mem::take(&mut at_start);
             if !line.ends_with(b"\n") {
                 return Err(shape(FORMAT, "a batch ends within a line"));
             }
             if self.kind == Kind::Gff && line == GFF_HEAD {
+                if !is_first || (self.before > 0 && !self.has_head) {
+                    return Err(shape(FORMAT, "its first line is not where it begins"));
+                }
                 if !self.has_head {
                     out.write_all(line)?;
                 }
@@ -183,5 +188,7 @@ mod tests {
         ] {
             assert!(joined("sequences", &[(n_records, block)]).is_err(), "{block}");
         }
+        let block = "# Sequence Data: seqnum=1;seqlen=9;seqhdr=\"a\"\n##gff-version  3\n";
+        assert!(joined("gff", &[(1, block)]).is_err());
     }
 }
