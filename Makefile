@@ -65,7 +65,7 @@ demo: build ## Run blastp through Millrace and serially, compare, kill and resum
 	./scripts/install-tools ncbi-blast+
 	$(BIN)/millrace demo
 
-# rustdoc complains of `make -j`. To collect the tests compiles them, once: each process of the next line would do that for itself.
+# rustdoc complains of `make -j`. Collecting compiles the tests once, which each process of the last line would else do for itself.
 test: dev tools ## Set everything up and run a test of every promise
 	MAKEFLAGS= cargo test --quiet --profile develop --workspace
 	-@$(BIN)/pytest --collect-only -q >/dev/null

@@ -69,6 +69,22 @@ class CpuGroup:
 
 
 @contextlib.contextmanager
+def measured_nodes() -> Iterator[tuple[Path, namespace_nodes.Nodes, CpuGroup]]:
+    """Serve the nodes; yield a folder that all of them see, the nodes, and the group of all processes.
+
+    Raises:
+        SystemExit: There can be no nodes here; says why.
+    """
+    if reason := namespace_nodes.reason_not():
+        raise SystemExit(reason)
+    with CpuGroup() as group, tempfile.TemporaryDirectory(prefix="mr-") as place:
+        folder = Path(place, "work")
+        folder.mkdir()
+        with namespace_nodes.Nodes(Path(place, "n"), (HEAD, *NODES), 7) as cluster:
+            yield folder, cluster, group
+
+
+@contextlib.contextmanager
 def lose_node(cluster: namespace_nodes.Nodes, after_seconds: float) -> Iterator[None]:
     """Switch the third node off while the caller's run goes on, and on again behind it."""
     timer = threading.Timer(after_seconds, cluster.kill, [NODES[2]])
@@ -160,18 +176,13 @@ def main() -> int:
     parser.add_argument("--queries", type=int, default=30_000, help="(default 30000)")
     parser.add_argument("--megabytes", type=int, default=50, help="of the database (default 50)")
     options = parser.parse_args()
-    if reason := namespace_nodes.reason_not():
-        raise SystemExit(reason)
-    with CpuGroup() as group, tempfile.TemporaryDirectory(prefix="mr-") as place:
-        folder = Path(place, "work")
-        folder.mkdir()
+    with measured_nodes() as (folder, cluster, group):
         proteins(folder, options.queries)
         database(options.megabytes, folder)
         write_taxa(folder)
-        with namespace_nodes.Nodes(Path(place, "n"), (HEAD, *NODES), 7) as cluster:
-            bench = ClusterBench(cluster, folder, group)
-            for name, given in CASES.items():
-                bench.measure_case(name, given)
+        bench = ClusterBench(cluster, folder, group)
+        for name, given in CASES.items():
+            bench.measure_case(name, given)
     show_table("diamond_cluster", ("case", "by", "CPU s", "of serial", "s", "bytes"), bench.rows)
     return int(any(row[1].startswith("Millrace") and row[-1] == "OTHER" for row in bench.rows))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
@@ -19,7 +18,7 @@ import namespace_nodes  # noqa: E402
 from cluster_site import find_millrace  # noqa: E402
 from dask_site import DaskSite  # noqa: E402
 
-from bench.diamond_cluster import HEAD, NODES, CpuGroup  # noqa: E402
+from bench.diamond_cluster import HEAD, NODES, CpuGroup, measured_nodes  # noqa: E402
 from bench.results import show_table  # noqa: E402
 from bench.reuse import Searches  # noqa: E402
 
@@ -52,13 +51,8 @@ class StoreBench:
             self._run(f"{run} {store}", f"-query {queries} -db {database}")
             cpu = self._group.read_seconds() - begun
             whole = whole or cpu
-            row = [
-                name,
-                step,
-                f"{cpu:.1f}",
-                f"{cpu / whole:.2f}",
-                self._compare(queries) if database == "after" else "",
-            ]
+            bytes_are = self._compare(queries) if database == "after" else ""
+            row = [name, step, f"{cpu:.1f}", f"{cpu / whole:.2f}", bytes_are]
             self.rows.append(row)
             print("; ".join(row), file=sys.stderr, flush=True)
 
@@ -79,20 +73,14 @@ def main() -> int:
     parser.add_argument("--part", type=int, default=100, help="queries")
     parser.add_argument("--grow", type=int, default=1, help="size of the database")
     asked = parser.parse_args()
-    if reason := namespace_nodes.reason_not():
-        raise SystemExit(reason)
-    with CpuGroup() as group, tempfile.TemporaryDirectory(prefix="mr-") as folder:
-        work = Path(folder, "work")
-        work.mkdir()
-        place = Searches(work, asked.part, asked.grow, "-evalue 1e-5 -outfmt 6")
-        with namespace_nodes.Nodes(Path(folder, "n"), (HEAD, *NODES), 7) as cluster:
-            bench = StoreBench(place, cluster, group)
-            bench.measure_steps("hosts", f"{find_millrace()} run --hosts {','.join(NODES)} --slots 1")
-            with DaskSite(Path(folder, "dask"), nodes=cluster) as site:
-                site.start_scheduler()
-                for _ in NODES:
-                    site.start_worker()
-                bench.measure_steps("dask", f"{sys.executable} -m millrace run --dask {site.address}")
+    with measured_nodes() as (folder, cluster, group):
+        bench = StoreBench(Searches(folder, asked.part, asked.grow, "-evalue 1e-5 -outfmt 6"), cluster, group)
+        bench.measure_steps("hosts", f"{find_millrace()} run --hosts {','.join(NODES)} --slots 1")
+        with DaskSite(folder / "dask", nodes=cluster) as site:
+            site.start_scheduler()
+            for _ in NODES:
+                site.start_worker()
+            bench.measure_steps("dask", f"{sys.executable} -m millrace run --dask {site.address}")
     show_table("reuse_cluster", ("nodes", "", "CPU s", "CPU share", "bytes"), bench.rows)
     return int(any(row[-1] == "OTHER" for row in bench.rows))
 

@@ -252,6 +252,17 @@ def test_equal_queries_of_phmmer_are_searched_once(made: TargetFolder, data: Pat
 
 
 @pytest.mark.slow
+def test_equal_profiles_of_hmmsearch_are_searched_once(made: TargetFolder, data: Path) -> None:
+    made.options = ("--slots", "2")
+    copies = made.models * 4
+    made.choose.shuffle(copies)
+    made.write_records("many.hmm", copies)
+    shutil.copy(data / "proteins_db.faa", made.folder / "db.faa")
+    told = made.check("hmmsearch", *REPORT, "many.hmm", "db.faa")
+    assert "30 of 120 queries are different: each is searched once" in told
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("store", [(), ("--store", "store")])
 def test_equal_queries_of_hmmscan_are_searched_once(store: tuple[str, ...], made: TargetFolder, data: Path) -> None:
     made.options = ("--slots", "2", *store)

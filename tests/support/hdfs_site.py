@@ -30,7 +30,6 @@ class Hdfs:
 
     uri: str
     http: str
-    process: subprocess.Popen[bytes]
 
     def put(self, files: Iterator[Path], folder: str) -> None:
         for path in files:
@@ -60,7 +59,7 @@ def serve_hdfs(nodes: namespace_nodes.Nodes, folder: Path) -> Iterator[Hdfs]:
         storage_servers.put(said["uri"], "/first", b"first")
         with hdfs_native.Client(said["uri"]).read("/first") as file:
             assert bytes(file.read()) == b"first"
-        yield Hdfs(said["uri"], said["http"], process)
+        yield Hdfs(said["uri"], said["http"])
         process.stdin.close()
 
 

@@ -248,7 +248,10 @@ def _prune_oldest_runs(home: Path) -> None:
 
 def _measure_folder(folder: str | Path) -> int:
     """Return the bytes of all files in a folder."""
-    return sum(_measure_folder(entry.path) if entry.is_dir() else entry.stat().st_size for entry in os.scandir(folder))
+    return sum(
+        _measure_folder(entry.path) if entry.is_dir(follow_symlinks=False) else entry.stat().st_size
+        for entry in os.scandir(folder)
+    )
 
 
 def _remove_unfinished(home: Path) -> None:

@@ -7,7 +7,7 @@ import org.apache.hadoop.hdfs.server.namenode.*;
 
 /**
  * A NameNode and DataNodes in one JVM that listen on one address, and say that they are on the hosts of these names.
- * Ends when stdin closes. Commands on stdin: "stop NAME".
+ * Ends when stdin closes.
  */
 public class HdfsOfNodes {
   public static void main(String[] a) throws Exception {
@@ -30,24 +30,19 @@ public class HdfsOfNodes {
     NameNode nn = NameNode.createNameNode(new String[0], c);
     InetSocketAddress rpc = nn.getNameNodeAddress();
     String uri = "hdfs://" + host + ":" + rpc.getPort();
-    Map<String, DataNode> nodes = new TreeMap<>();
+    List<DataNode> nodes = new ArrayList<>();
     for (String name : System.getProperty("names").split(",")) {
       Configuration own = new HdfsConfiguration(c);
       own.set("fs.defaultFS", uri);
       own.set("dfs.namenode.rpc-address", host + ":" + rpc.getPort());
       own.set("dfs.datanode.data.dir", "file://" + dir + "/" + name);
       own.set("dfs.datanode.hostname", name);
-      nodes.put(name, DataNode.createDataNode(new String[0], own));
+      nodes.add(DataNode.createDataNode(new String[0], own));
     }
     while (nn.getNamesystem().getNumLiveDataNodes() < nodes.size() || nn.isInSafeMode()) Thread.sleep(20);
     System.out.println("{\"uri\":\"" + uri + "\",\"http\":\"" + host + ":" + nn.getHttpAddress().getPort() + "\"}");
     System.out.flush();
-    try (Scanner s = new Scanner(System.in)) {
-      while (s.hasNextLine()) {
-        nodes.remove(s.nextLine().trim().split(" +")[1]).shutdown();
-        System.out.println("ok"); System.out.flush();
-      }
-    }
+    while (System.in.read() >= 0) {}
     Runtime.getRuntime().halt(0);
   }
 }
