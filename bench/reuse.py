@@ -41,9 +41,9 @@ class Searches:
             entries.append(f">chance{number}\n{''.join(letters)}\n".encode())
         self.make_database("after", entries)
         self.make_database("before", [entry for entry in entries if choose.random() > NEW])
-        queries = inputs.records(inputs.DATA / "proteins_queries.faa")
-        choose.shuffle(queries)
         more = max(1, part // 100)
+        queries = list(inputs.copies(inputs.records(inputs.DATA / "proteins_queries.faa"), part + more, inputs.AMINO))
+        choose.shuffle(queries)
         (folder / "q.faa").write_bytes(b"".join(queries[:part]))
         (folder / "more.faa").write_bytes(
             b"".join([*queries[: part // 2], *queries[part : part + more], *queries[part // 2 : part]])

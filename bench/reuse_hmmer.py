@@ -67,8 +67,8 @@ def prepare(folder: Path, n_models: int, n_proteins: int, grow: int) -> None:
         (folder / f"before.{name}").write_text("".join(each for each in targets if choose.random() > NEW))
     for name in ("before", "after"):
         subprocess.run(["hmmpress", f"{name}.hmm"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    queries = inputs.records(inputs.DATA / "proteins_queries.faa")
-    (folder / "q.faa").write_bytes(b"".join(queries[:n_proteins]))
+    queries = list(inputs.copies(inputs.records(inputs.DATA / "proteins_queries.faa"), n_proteins, inputs.AMINO))
+    (folder / "q.faa").write_bytes(b"".join(queries))
     (folder / "few.faa").write_bytes(b"".join(queries[:20]))
 
 
