@@ -197,6 +197,16 @@ def test_results_of_whole_batches_are_known(tool: str, made: StoreFolder, data: 
     check("")
 
 
+def test_known_results_are_computed_again_where_that_is_asked_for(made: StoreFolder) -> None:
+    search = ["blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6"]
+    made.check(*search)
+    words = made.fill_words(*search, "-out", "ours")
+    at = words.index("--")
+    words[at:at] = ["--verify", "1"]
+    done = subprocess.run(words, cwd=made.folder, capture_output=True, text=True, check=True)
+    assert "10 of 10 records known" in done.stderr and "verified: 10 of 10 records" in done.stderr
+
+
 def test_changed_models_alone_are_searched_again(made: StoreFolder, data: Path) -> None:
     """The next release of a file of models: one is gone, one has changed, and two are new."""
     folder, command = made.folder, ("hmmsearch", "--tblout", "table", "-o", "report", "models.hmm", "known.faa")
