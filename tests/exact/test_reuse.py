@@ -197,6 +197,16 @@ def test_results_of_whole_batches_are_known(tool: str, made: StoreFolder, data: 
     check("")
 
 
+def test_known_results_are_computed_again_where_that_is_asked_for(made: StoreFolder) -> None:
+    search = ["blastp", "-query", "q.faa", "-db", "march", "-outfmt", "6"]
+    made.check(*search)
+    words = made.fill_words(*search, "-out", "ours")
+    at = words.index("--")
+    words[at:at] = ["--verify", "1"]
+    done = subprocess.run(words, cwd=made.folder, capture_output=True, text=True, check=True)
+    assert "10 of 10 records known" in done.stderr and "verified: 10 of 10 records" in done.stderr
+
+
 def test_changed_models_alone_are_searched_again(made: StoreFolder, data: Path) -> None:
     """The next release of a file of models: one is gone, one has changed, and two are new."""
     folder, command = made.folder, ("hmmsearch", "--tblout", "table", "-o", "report", "models.hmm", "known.faa")
@@ -232,6 +242,40 @@ def _make_tool_database(tool: str, data: Path, folder: Path, n: int) -> None:
         (folder / "known.faa").write_bytes(b"".join(cut((data / "proteins_db.faa").read_bytes(), "fasta")[: 10 * n]))
         command = ["diamond", "makedb", "--quiet", "--in", "known.faa", "-d", "known"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "diamond blastp -q q.faa -d proteins --custom-matrix matrix --gapopen 11 --gapextend 1 --comp-based-stats 0 -o ours",
+        "obabel drugs.smi -e -s pattern.smi -osmi -O ours",
+        "blastn -query genes.fna -db genes -filtering_db repeats -evalue 1e-5 -outfmt 6 -out ours",
+    ],
+    ids=["diamond", "obabel", "blastn"],
+)
+def test_results_depend_on_files_that_options_name(command: str, made: StoreFolder, data: Path) -> None:
+    need(command.split()[0])
+    genes = [GeneMaker(7).make_relative() for _ in range(3)]
+    write_records(made.folder / "genes.fna", genes, "g")
+    make_database(made.folder, "genes", genes, "nucl")
+    subprocess.run(
+        ["diamond", "makedb", "--quiet", "--in", "march.fasta", "-d", "proteins"], cwd=made.folder, check=True
+    )
+    shutil.copy(data / "drugs.smi", made.folder)
+    outputs = []
+    for masked, pattern, score in (([GeneMaker(8).make_relative()], "CO", 6), (genes, "CN", 8)):
+        make_database(made.folder, "repeats", masked, "nucl")
+        (made.folder / "pattern.smi").write_text(f"{pattern}\n")
+        letters = "ARNDCQEGHILKMFPSTWYVBJZX*"
+        rows = [" ".join([row, *(str(score if row == letter else -3) for letter in letters)]) for row in letters]
+        (made.folder / "matrix").write_text("\n".join([" ".join(letters), *rows, ""]))
+        made.run(*command.split())
+        ours = (made.folder / "ours").read_bytes()
+        subprocess.run(command.split(), cwd=made.folder, check=True, capture_output=True)
+        assert ours == (made.folder / "ours").read_bytes()
+        outputs.append(ours)
+        (made.folder / "ours").unlink()
+    assert outputs[0] != outputs[1]
 
 
 def test_results_of_an_unknown_program_are_not_kept(made: StoreFolder) -> None:

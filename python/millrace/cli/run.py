@@ -127,6 +127,8 @@ def _run_phases(flow: WorkflowDescription, file: Path) -> int:
         raise RefusedError("--metrics: a job in phases has no such file", "millrace watch --web has its figures")
     if flow.job.dask:
         raise RefusedError("--dask: a job in phases does not run on a Dask cluster", "run its phases one by one")
+    if flow.job.store:
+        _print_message(flow.job, "store: not used: a job in phases keeps what it needs in a folder of its own")
     launched = mpi_environment.find_launched_process(os.environ)
     if launched and not _is_alone(launched):
         raise RefusedError(

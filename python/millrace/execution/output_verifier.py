@@ -337,11 +337,11 @@ def find_packed_input(use: ToolUse) -> InputUse | None:
     return next((item for item in use.inputs if item.packed), None)
 
 
-def choose_stretches(plan: RunPlan, run_id: bytes, *, before: bool = False) -> VerificationStretches:
+def choose_stretches(plan: RunPlan, run_id: bytes, *, doubts_one: bool = False) -> VerificationStretches:
     """Choose the parts of the input to verify: as requested, else a small part if the tool or its version is unknown.
 
     Args:
-        before: Whether outputs already exist.
+        doubts_one: Whether a task for all of the input may not be the serial run itself, as outputs exist already, or an earlier start has run it.
     """
     share = plan.job.verify
     looks = 0.0 if share is None and not explain_doubts(plan.use, get_tool_name(plan)) else share
@@ -349,7 +349,7 @@ def choose_stretches(plan: RunPlan, run_id: bytes, *, before: bool = False) -> V
         looks,
         run_id,
         divisible=plan.use.cost.max_records != 1,
-        one_is_serial=not find_packed_input(plan.use) and not before,
+        one_is_serial=not find_packed_input(plan.use) and not doubts_one,
     )
 
 

@@ -151,7 +151,9 @@ class RunWiring:
     def _make_verifier(self, before: Sequence[str]) -> OutputVerifier:
         """Make the verifier; ``before`` are the outputs that exist already."""
         plan, earlier = self._claim.plan, self._earlier
-        parts = choose_stretches(plan, self._claim.run_id, before=bool(before))
+        # A result of an earlier start, or of a store, is looked at where the user asks for it.
+        doubts_one = bool(before or (earlier.tasks and plan.job.verify))
+        parts = choose_stretches(plan, self._claim.run_id, doubts_one=doubts_one)
         results = {task.first: task for task in earlier.tasks}
         return OutputVerifier(plan, parts, self._processes.work.spool, earlier.looks, results, before)
 

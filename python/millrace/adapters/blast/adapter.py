@@ -291,6 +291,8 @@ def _find_databases(command: UserCommand, program: str, options: dict[str, str],
     letter = "n" if program in NUCLEOTIDE_DATABASE else "p"
     for name in split_names(options.get("db", "")):
         files += search.find_files(name, letter)
+    for name in split_names(options.get("filtering_db", "")):
+        files += search.find_files(name, "n")
     for name in split_names(options.get("rpsdb", "cdd_delta" if program == "deltablast" else "")):
         files += search.find_files(name, "p")
     by_taxa = any("taxid" in name for name in options)  # BLAST+ 2.16 expands these to the taxa below them

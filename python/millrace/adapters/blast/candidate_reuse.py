@@ -43,6 +43,7 @@ _REFUSED = {
     "ungapped": "its cutoffs depend on the mean length of the entries",
     "db_soft_mask": "which masks the entries have is not known by their sequences",
     "db_hard_mask": "which masks the entries have is not known by their sequences",
+    "filtering_db": "what it masks is in another database",
     "window_masker_db": "what it masks is in another file",
     "window_masker_taxid": "what it masks is in another file",
     "dbsize": "E-values are then not proportional to the size of the database",

@@ -118,7 +118,7 @@ def _read_ncbirc(command: UserCommand) -> str:
 
 
 #: Options that name databases.
-NAMING = ("db", "rpsdb")
+NAMING = ("db", "rpsdb", "filtering_db")
 
 #: Endings of the files of a volume, after the letter of its kind, that ``makeblastdb`` of 2.2 to 2.17 writes.
 ENDINGS = split_ordered_words("al in hr sq db ot tf to os nd ni sd si og pd pi hd hi aa ab ac td ti js")
@@ -146,10 +146,10 @@ def describe_argument_files(nucleotides: bool, argv: Sequence[str], at: int, nam
     >>> describe_argument_files(False, ["blastp", "-query", "q.faa"], 2, "q.faa") is None
     True
     """
-    option = argv[at].partition("=")[0] if argv[at].startswith("-") else argv[at - 1]
-    if option.lstrip("-") not in NAMING:
+    option = (argv[at].partition("=")[0] if argv[at].startswith("-") else argv[at - 1]).lstrip("-")
+    if option not in NAMING:
         return None
-    return describe_database_files(name, "n" if nucleotides and option.lstrip("-") == "db" else "p")
+    return describe_database_files(name, "n" if nucleotides and option != "rpsdb" else "p")
 
 
 def describe_database_files(name: str, letter: str) -> FileNamePatterns:
