@@ -67,8 +67,8 @@ def limited_nodes(cluster: namespace_nodes.Nodes, share: float) -> Iterator[None
             else:
                 (group / "cpu.cfs_period_us").write_text(str(PERIOD))
                 (group / "cpu.cfs_quota_us").write_text(str(quota))
-            for pid in cluster.pids(name):
-                (group / "cgroup.procs").write_text(str(pid))
+            for process in cluster.pids(name):
+                (group / "cgroup.procs").write_text(str(process))
         yield
     finally:
         for group in made:

@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from millrace.core.errors import RefusedError
-from millrace.core.tool_use import ArgumentToken, InputArg, InputUse, UserCommand
+from millrace.core.tool_use import ArgumentToken, InputArg, InputUse, ToolUse, UserCommand
 
 _SCRIPTS = (".py", ".pl", ".rb", ".R", ".r", ".sh", ".awk", ".sed", ".jl", ".js", ".jq")
 
@@ -98,6 +100,25 @@ def list_argument_files(tokens: Sequence[ArgumentToken], command: UserCommand) -
     }
     found = (command.cwd / word for word in _split_path_words(tokens))
     return [path for path in found if os.path.isfile(path) and os.path.realpath(path) not in own]
+
+
+def add_argument_files(use: ToolUse, command: UserCommand) -> ToolUse:
+    """Return ``use`` with all files that its arguments name, whatever the option: results depend on what is in them."""
+    known = [os.path.normpath(command.cwd / path) for path in use.databases]
+    found = [
+        path for path in list_argument_files(use.argv, command)
+        # A number is a value, even if a file has that name; a name with which those of a database begin is that database.
+        if not _is_number(path.name) and not any(each == str(path) or each.startswith(f"{path}.") for each in known)
+    ]  # fmt: skip
+    return msgspec.structs.replace(use, databases=(*use.databases, *dict.fromkeys(found))) if found else use
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def list_data_files(command: UserCommand) -> list[str]:

@@ -70,9 +70,6 @@ OPTIONS = OptionTable(
         g=global-ranking b=block-size c=index-chunks F=frameshift f=outfmt l=min-orf x=xdrop s=shapes"""
     ),
 )
-#: Options whose value is a file that every task reads.
-SHARED = ("custom-matrix", "seqidlist")
-
 REFUSED = {
     "iterate": ("searches again the queries that are left over, which changes ties", "leave --iterate out"),
     "log": ("writes a second file, diamond.log", "leave --log out"),
@@ -143,7 +140,7 @@ class DiamondAdapter:
             argv=tokens.build_arguments(),
             inputs=(source,),
             outputs=outputs,
-            databases=(database, *(command.cwd / word.value for word in found if word.name in SHARED)),
+            databases=(database,),
             # -p 0 means all cores, too.
             threads=max(0, n_threads),
             cost=_estimate_cost(letters or 0, max(1, n_threads), OF_GENES if work == "blastx" else 1),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 
-from millrace.adapters.argument_paths import list_argument_files
 from millrace.adapters.generic import resolve_path_and_format
 from millrace.adapters.joins import apply_asked_joins
 from millrace.core import record_formats
@@ -49,7 +48,7 @@ class RecordsAdapter:
             argv=command.argv,
             inputs=(InputUse(path=path, format=form, stdin=True),),
             outputs=apply_asked_joins((_build_output(command),), command.joins),
-            databases=tuple(dict.fromkeys((*files, *list_argument_files(command.argv, command)))),
+            databases=tuple(dict.fromkeys(files)),
             env={VARIABLE: "1"},
             cost=CostHint(startup_seconds=1e-4),
             served=RecordProtocol(),

@@ -10,6 +10,7 @@ import msgspec
 
 from millrace.adapters import registry
 from millrace.adapters.adapter_base import ToolAdapter
+from millrace.adapters.argument_paths import add_argument_files
 from millrace.adapters.program_identity import is_binary_program, is_plain_wrapper, is_tool_script
 from millrace.adapters.tool_environment import check_variables
 from millrace.core.errors import MillraceError, RefusedError
@@ -27,6 +28,16 @@ class CommandRecognition(NamedTuple):
 
 
 def recognise_command(command: UserCommand) -> CommandRecognition:
+    """Find the adapter of a command, and let it understand the command; all files that its arguments name are parts of it.
+
+    Raises:
+        RefusedError: The command cannot be computed exactly, or the program is not what ``--as`` says.
+    """
+    found = _find_adapter(command)
+    return found._replace(use=add_argument_files(found.use, command))
+
+
+def _find_adapter(command: UserCommand) -> CommandRecognition:
     """Find the adapter of a command, and let it understand the command.
 
     A script with the name of a known tool is run once, on an input without data, if its text passes its arguments on;
