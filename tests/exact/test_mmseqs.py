@@ -122,7 +122,7 @@ def test_batches_of_one_and_of_their_own_size(desk: Shell) -> None:
             "--format-output query,target,qframe,qorfstart,qorfend,bits,qstart,qend",
             f"q.faa t.fna OUT tmp {SHORT}",
             f"q.fna t.fna OUT tmp --search-type 2 {SHORT}",
-            f"q.fna t.fna OUT tmp --search-type 4 {SHORT}",
+            f"q.fna t.fna OUT tmp --search-type 4 {SHORT} --format-output query,target,cigar,tseq,qorfstart,qaln",
         ],
         f"q.fna t.faa OUT tmp {SHORT}",
         f"q.fna t.fna OUT tmp --search-type 2 {SHORT}",

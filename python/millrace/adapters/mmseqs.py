@@ -114,7 +114,7 @@ N_PARTS = 32
 #: Releases that were compared; of each whether ``--shuffle`` with any value keeps queries in the order of the input, or 0 alone.
 RELEASES = {"14-7e284": False, "15-6f452": False, "18-8cc5c": True}
 #: Values of ``--dbtype`` and of ``--search-type``.
-PROTEINS, NUCLEOTIDES, TRANSLATED, UNTRANSLATED = "1", "2", "2", "3"
+PROTEINS, NUCLEOTIDES, TRANSLATED, UNTRANSLATED, BOTH_TRANSLATED = "1", "2", "2", "3", "4"
 #: The first sequences tell MMseqs2 what all are: nucleotides, if more than this share of each is these letters.
 N_SAMPLED, NUCLEOTIDE_SHARE, NUCLEOTIDE_LETTERS = 10, 0.9, b"TAGCUNtagcun"
 #: ``.dbtype`` files of databases of sequences, but for flags.
@@ -171,7 +171,7 @@ class MmseqsAdapter:
         tokens.replace_value(scratch, ScratchArg(typed=scratch.value))
         databases, target_kind = _find_target(target.value, options, command)
         # An index says how to search where the command does not.
-        if kind == target_kind == NUCLEOTIDES and options.get("search-type", "0") not in (TRANSLATED, "4"):
+        if kind == target_kind == NUCLEOTIDES and options.get("search-type", "0") not in (TRANSLATED, BOTH_TRANSLATED):
             raise RefusedError(
                 f"{PROGRAM}: queries and targets are nucleotides, and how to search them is not said",
                 "add --search-type 2 or 4 (translated), in the serial run too; 3 (nucleotides) works without millrace",
@@ -402,8 +402,13 @@ def _plan_preparation(typed: str, options: Mapping[str, str], kind: str, command
     shuffled = () if "shuffle" not in options else ("--shuffle", options["shuffle"])
     made = (command.argv[0], "createdb", typed, DatabaseArg(), "--dbtype", kind, *shuffled, *verbosity)
     size = INDEX_BYTES * (command.cwd / typed).stat().st_size
-    # Each step has an index of its own; an index without diagonal scores does not work in all releases.
-    if _parse_number(options, "sens-steps", "1") > 1 or options.get("diag-score", "1") in OFF:
+    # Each step has an index of its own; an index without diagonal scores does not work in all releases; with one, some columns
+    # of genes that are both translated are others (``cigar`` beside ``tseq``), or MMseqs2 crashes (``qaln``).
+    if (
+        _parse_number(options, "sens-steps", "1") > 1
+        or options.get("diag-score", "1") in OFF
+        or options.get("search-type", "0") == BOTH_TRANSLATED
+    ):
         return PreparedDatabase(typed=typed, steps=(made,), size_bytes=size)
     given: list[ArgumentToken] = []
     for name in sorted(INDEX & options.keys() - {"search-type"}):
