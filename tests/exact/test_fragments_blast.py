@@ -125,21 +125,31 @@ def check(place: Path, folder: Path, text: str, n: int = 3, size: int = 5, **mor
     return whole
 
 
-@pytest.mark.parametrize(("queries", "n", "size"), [("q3.faa", 3, 2), again("q.faa", 3, 4), again("q.faa", 16, 7)])
-def test_every_format_is_that_of_the_whole(queries: str, n: int, size: int, place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("queries", "n", "size", "evalue"),
+    [("q3.faa", 3, 2, "1e-3"), again("q3.faa", 3, 2, "10"), again("q.faa", 3, 4, "10"), again("q.faa", 16, 7, "10")],
+)
+def test_every_format_is_that_of_the_whole(
+    queries: str, n: int, size: int, evalue: str, place: Path, tmp_path: Path
+) -> None:
     found: dict[object, list[bytes]] = {}
     for number, outfmt in enumerate(FORMATS):
-        command = command_of(["blastp", "-query", queries, "-db", "many", "-outfmt", outfmt], place)
+        arguments = ["blastp", "-query", queries, "-db", "many", "-evalue", evalue, "-outfmt", outfmt]
+        command = command_of(arguments, place)
         assert in_fragments(command, n, size, tmp_path / str(number), found) == serial(command), outfmt
     assert len(found) == -(-len(records(place / queries)) // size)
 
 
-@pytest.mark.parametrize(("mode", "limits"), [("2", FEW_LIMITS), *(again(mode, LIMITS) for mode in "0123")])
-def test_limits_and_ties_of_copies(mode: str, limits: tuple[int, ...], place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "limits", "evalue"), [("2", FEW_LIMITS, "1e-3"), *(again(mode, LIMITS, "10") for mode in "0123")]
+)
+def test_limits_and_ties_of_copies(
+    mode: str, limits: tuple[int, ...], evalue: str, place: Path, tmp_path: Path
+) -> None:
     found: dict[object, list[bytes]] = {}
     for limit in limits:
         text = f"blastp -query q3.faa -db twins -outfmt 7 -comp_based_stats {mode} -max_target_seqs {limit}"
-        check(place, tmp_path / str(limit), text, n=7, size=2, found=found)
+        check(place, tmp_path / str(limit), f"{text} -evalue {evalue}", n=7, size=2, found=found)
 
 
 @pytest.mark.parametrize("evalue", ["1e-30", again("1e-3"), again("1000")])
