@@ -74,7 +74,7 @@ def place(data: Path, session_folder: Path, tmp_path_factory: pytest.TempPathFac
 def make_place(folder: Path, data: Path) -> None:
     """Make what does not depend on the folder's name."""
     ids = {record[1:].split()[0]: record for record in records(data / "proteins_db.faa")}
-    proteins = list(ids.values())[::14]
+    proteins = list(ids.values())[::28]
     queries = records(data / "proteins_queries.faa")
     # Some entries of the database are among the queries' kin, so that there is something to find.
     (folder / "q.faa").write_bytes(b"".join([*queries[20:23], *proteins[100:104]]))
@@ -90,7 +90,7 @@ def make_place(folder: Path, data: Path) -> None:
     random.Random(5).shuffle(twins)
     make(folder, "twins", b"".join(twins))
     genes = records(data / "genes_db.fna")
-    make(folder, "genes", b"".join(genes[::6]), "-max_file_sz", "60000B", kind="nucl")
+    make(folder, "genes", b"".join(genes[::12]), "-max_file_sz", "60000B", kind="nucl")
     (folder / "q.fna").write_bytes(b"".join(genes[0:120:20]))
     (folder / "q2.fna").write_bytes(b"".join(genes[0:12:6]))
     gene = genes[6]
