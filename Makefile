@@ -104,7 +104,7 @@ lint: dev ## Formatting, lints, names, types, layers, spelling
 	cargo clippy --quiet --profile develop --workspace --all-targets -- -D warnings
 	CUSTOM_LIBFUZZER_PATH=target/libfuzzer.a CARGO_TARGET_DIR=target cargo clippy --quiet --profile develop --manifest-path fuzz/Cargo.toml -- -D warnings
 	$(MAKE) checks
-	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allowlist millrace._core
+	$(BIN)/stubtest --mypy-config-file scripts/stubtest.ini --allowlist scripts/stubtest-allowlist millrace._core
 	$(BIN)/codespell python crates docs tests bench examples README.md CHANGELOG.md CONTRIBUTING.md
 
 format: dev ## Rewrite the code in the house format

@@ -174,6 +174,7 @@ def test_resume_keeps_an_output_changed_by_others(site: Shell, deed: str) -> Non
     assert (site.work / "out").read_bytes() == (site.work / "in.fa").read_bytes()
 
 
+@pytest.mark.slow
 def test_resume_keeps_an_output_created_by_others(
     site: Shell,
 ) -> None:

@@ -23,7 +23,7 @@ def test_field_over_several_lines_is_not_cut(shell: Shell, name: str) -> None:
     line, form = LINES[name]
     line = line.replace(";", "';'")
     (shell.work / "t.csv").write_text(table('"' + "note\n" * 70 + '"'))
-    serial, ended = shell.run(line), shell.run(f"millrace run --slots 2 --batch 50 --input t.csv:{form} -- {line}")
+    serial, ended = shell.run(line), shell.run(f"millrace run --slots 2 --batch 150 --input t.csv:{form} -- {line}")
     assert serial.code == 0 and serial.out.count("note") == 70, serial.shown
     assert (ended.code, ended.out) == (0, serial.out), ended.shown
 
@@ -34,7 +34,7 @@ def test_a_table_as_spreadsheets_write_it(shell: Shell) -> None:
     (shell.work / "t.csv").write_bytes(b"\xef\xbb\xbf" + rows.encode())
     line = "csvformat -d ';' t.csv"
     serial = shell.run(line)
-    ended = shell.run(f"millrace run --slots 2 --batch 50 --input t.csv:csv -- {line}")
+    ended = shell.run(f"millrace run --slots 2 --batch 150 --input t.csv:csv -- {line}")
     assert serial.code == 0 and serial.out.startswith('gene; 0,"0,5"'), serial.shown
     assert (ended.code, ended.out) == (0, serial.out), ended.shown
 

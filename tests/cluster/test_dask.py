@@ -205,8 +205,7 @@ def test_fragments_of_a_lost_worker_serial_bytes(site: DaskSite, blastp: harness
 def test_store_is_kept_and_used_by_runs_on_workers(site: DaskSite, blastp: harness.Case, tmp_path: Path) -> None:
     """The second run searches a sample alone."""
     case = replace(blastp, options=("--store", str(tmp_path / "store")))
-    site.start_worker()
-    site.start_worker()
+    site.start_worker(2)
     for is_known in (False, True):
         (case.folder / "out.tsv").unlink(missing_ok=True)
         code, said = site.finish(site.start_run(case))

@@ -96,6 +96,7 @@ def test_a_killed_fork_runs_again_by_itself(held: Held) -> None:
     assert code == 0 and "in forks of" in said and held.whole(), said
 
 
+@pytest.mark.slow
 def test_both_killed(held: Held) -> None:
     os.kill(held.server, signal.SIGKILL)
     os.kill(held.fork, signal.SIGKILL)
@@ -132,6 +133,7 @@ def test_an_interrupted_run_keeps_the_fork_that_runs_and_resumes(held: Held) -> 
     assert code == 0 and held.whole(), said
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(held: Held) -> None:
     held.process.send_signal(signal.SIGTERM)
     harness.heard(held.process)

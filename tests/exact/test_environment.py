@@ -28,7 +28,7 @@ COMMANDS = {
     "infernal": ("/usr/lib/infernal/cmscan -h",),
     "diamond": ("diamond blastp -q q.faa -d d --threads 2",),
     # The program itself, not Debian's script: bash reads variables of its own.
-    "mmseqs": ("mmseqs-sse4.1 easy-search few.faa db.faa m8 tmp -k 5 -v 1",),
+    "mmseqs": ("mmseqs-sse4.1 easy-search few.faa db.faa m8 tmp -k 5 --alph-size aa:13,nucl:5 -v 1",),
     "minimap2": ("minimap2 n.fna n.fna",),
     "muscle": ("muscle3 -version",),
     "mafft": ("mafft --auto few.faa",),
@@ -41,7 +41,7 @@ COMMANDS = {
 def place(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     need("blastp")
     folder = tmp_path_factory.mktemp("environment")
-    harness.take(data / "proteins_db.faa", folder / "db.faa", 800)
+    harness.take(data / "proteins_db.faa", folder / "db.faa", 200)
     harness.take(data / "proteins_queries.faa", folder / "q.faa", 24)
     harness.take(data / "proteins_queries.faa", folder / "few.faa", 3)
     harness.take(data / "genes_db.fna", folder / "n.fna", 60)

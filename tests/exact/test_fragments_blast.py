@@ -74,7 +74,7 @@ def place(data: Path, session_folder: Path, tmp_path_factory: pytest.TempPathFac
 def make_place(folder: Path, data: Path) -> None:
     """Make what does not depend on the folder's name."""
     ids = {record[1:].split()[0]: record for record in records(data / "proteins_db.faa")}
-    proteins = list(ids.values())[::14]
+    proteins = list(ids.values())[::28]
     queries = records(data / "proteins_queries.faa")
     # Some entries of the database are among the queries' kin, so that there is something to find.
     (folder / "q.faa").write_bytes(b"".join([*queries[20:23], *proteins[100:104]]))
@@ -90,7 +90,7 @@ def make_place(folder: Path, data: Path) -> None:
     random.Random(5).shuffle(twins)
     make(folder, "twins", b"".join(twins))
     genes = records(data / "genes_db.fna")
-    make(folder, "genes", b"".join(genes[::6]), "-max_file_sz", "60000B", kind="nucl")
+    make(folder, "genes", b"".join(genes[::12]), "-max_file_sz", "60000B", kind="nucl")
     (folder / "q.fna").write_bytes(b"".join(genes[0:120:20]))
     (folder / "q2.fna").write_bytes(b"".join(genes[0:12:6]))
     gene = genes[6]
@@ -125,21 +125,31 @@ def check(place: Path, folder: Path, text: str, n: int = 3, size: int = 5, **mor
     return whole
 
 
-@pytest.mark.parametrize(("queries", "n", "size"), [("q3.faa", 3, 2), again("q.faa", 3, 4), again("q.faa", 16, 7)])
-def test_every_format_is_that_of_the_whole(queries: str, n: int, size: int, place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("queries", "n", "size", "evalue"),
+    [("q3.faa", 3, 2, "1e-3"), again("q3.faa", 3, 2, "10"), again("q.faa", 3, 4, "10"), again("q.faa", 16, 7, "10")],
+)
+def test_every_format_is_that_of_the_whole(
+    queries: str, n: int, size: int, evalue: str, place: Path, tmp_path: Path
+) -> None:
     found: dict[object, list[bytes]] = {}
     for number, outfmt in enumerate(FORMATS):
-        command = command_of(["blastp", "-query", queries, "-db", "many", "-outfmt", outfmt], place)
+        arguments = ["blastp", "-query", queries, "-db", "many", "-evalue", evalue, "-outfmt", outfmt]
+        command = command_of(arguments, place)
         assert in_fragments(command, n, size, tmp_path / str(number), found) == serial(command), outfmt
     assert len(found) == -(-len(records(place / queries)) // size)
 
 
-@pytest.mark.parametrize(("mode", "limits"), [("2", FEW_LIMITS), *(again(mode, LIMITS) for mode in "0123")])
-def test_limits_and_ties_of_copies(mode: str, limits: tuple[int, ...], place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "limits", "evalue"), [("2", FEW_LIMITS, "1e-3"), *(again(mode, LIMITS, "10") for mode in "0123")]
+)
+def test_limits_and_ties_of_copies(
+    mode: str, limits: tuple[int, ...], evalue: str, place: Path, tmp_path: Path
+) -> None:
     found: dict[object, list[bytes]] = {}
     for limit in limits:
         text = f"blastp -query q3.faa -db twins -outfmt 7 -comp_based_stats {mode} -max_target_seqs {limit}"
-        check(place, tmp_path / str(limit), text, n=7, size=2, found=found)
+        check(place, tmp_path / str(limit), f"{text} -evalue {evalue}", n=7, size=2, found=found)
 
 
 @pytest.mark.parametrize("evalue", ["1e-30", again("1e-3"), again("1000")])

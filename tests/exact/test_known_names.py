@@ -23,7 +23,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     """A folder with proteins, a database of them, and genes."""
     need("blastp")
     folder = tmp_path_factory.mktemp("names")
-    harness.take(data / "proteins_db.faa", folder / "db.faa", 300)
+    harness.take(data / "proteins_db.faa", folder / "db.faa", 150)
     harness.take(data / "proteins_queries.faa", folder / "q.faa", 12)
     harness.take(data / "genes_db.fna", folder / "genes.fna", 30)
     subprocess.run(

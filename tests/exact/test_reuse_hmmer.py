@@ -294,6 +294,7 @@ def test_stopped_search_of_equal_queries_resumes(made: TargetFolder, data: Path)
     made.check(*search)
 
 
+@pytest.mark.slow
 def test_lost_candidates_are_noticed_and_dropped(made: TargetFolder) -> None:
     made.write_records("q.faa", made.members[:4])
     made.write_models(made.models)

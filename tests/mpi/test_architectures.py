@@ -124,6 +124,7 @@ def test_each_node_runs_the_program_of_its_architecture(mpi: Mpi, place: Path) -
     assert builds(place) == {"x86_64", "i686"}
 
 
+@pytest.mark.slow
 def test_nodes_of_one_architecture_share_one_program(openmpi: Mpi, place: Path) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("no mount namespaces here")

@@ -188,6 +188,7 @@ def test_frozen_process_is_left_out(openmpi: Mpi, site: Site) -> None:
     assert not site.run_dir.exists()
 
 
+@pytest.mark.slow
 def test_frozen_process_at_the_end_is_not_awaited_for_long(an_mpi: Mpi, site: Site) -> None:
     """Another process runs its last task; its writes need not wait for its lease."""
     # Its last task is done by another; what it is to write would have to wait for the end of its lease.
@@ -225,6 +226,7 @@ def test_process_frozen_after_its_last_message_delays_nobody(mpi: Mpi, site: Sit
     assert site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 def test_frozen_process_is_ended_where_mpi_tolerates_it(openmpi: Mpi, site: Site) -> None:
     """The coordinator ends it by itself, without MPI_ABORT."""
     tolerant = replace(openmpi, mpirun=(*openmpi.mpirun, "--with-ft", "ulfm"))
@@ -443,6 +445,7 @@ def test_verification_compares_with_results_of_any_node(openmpi: Mpi, site: Site
     assert not site.output.exists() or site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 def test_unexpected_message_is_an_error(an_mpi: Mpi, site: Site) -> None:
     stray = (
         "from millrace.cluster import agent_process, messages\n"
@@ -517,6 +520,7 @@ def test_database_changed_on_one_node_stops_the_job(openmpi: Mpi, site: Site) ->
     assert site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", ["merge", pytest.param("individual", marks=pytest.mark.slow), "coordinator"])
 def test_output_changed_by_others_is_written_again(openmpi: Mpi, site: Site, write: str) -> None:
     # Near the end: what the last results do not write over.

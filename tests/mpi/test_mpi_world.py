@@ -84,6 +84,7 @@ def test_background_children_are_awaited(openmpi: Mpi, site: Site) -> None:
     assert site.output.read_bytes() == site.expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("misdeed", some(MISDEEDS, "a pipe for a result", "a file of the user's"))
 def test_misbehaviour_of_a_tool_is_reported(openmpi: Mpi, site: Site, misdeed: str) -> None:
     body, words = MISDEEDS[misdeed]
@@ -95,6 +96,7 @@ def test_misbehaviour_of_a_tool_is_reported(openmpi: Mpi, site: Site, misdeed: s
     assert code == 3 or not site.output.exists() or site.expected.startswith(site.output.read_bytes())
 
 
+@pytest.mark.slow
 def test_kept_job_is_not_reused_for_another_input(openmpi: Mpi, site: Site) -> None:
     assert whole(openmpi, 2, site, "--keep-run-dir")[0] == 0
     expected = site.expected

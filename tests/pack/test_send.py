@@ -235,7 +235,7 @@ def test_receiving_in_user_space_leaves_no_folder(ends: Ends) -> None:
 def test_plan_before_the_search_finds_the_crossover(bench_of: Path, tmp_path: Path) -> None:
     for name in ("q3.faa", *(path.name for path in bench_of.glob("prot.*"))):
         (tmp_path / name).symlink_to(bench_of / name)
-    command = ["blastp", "-query", "q3.faa", "-db", "prot", "-outfmt", "0", "-out", "out"]
+    command = ["blastp", "-query", "q3.faa", "-db", "prot", "-evalue", "1e-3", "-outfmt", "0", "-out", "out"]
 
     def plan(*options: str) -> str:
         told = ask(tmp_path, "send", "--plan", *options, "--", *command)

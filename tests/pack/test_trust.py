@@ -20,7 +20,7 @@ def result(blastp_6: Path, tmp_path: Path) -> Iterator[Path]:  # noqa: F811
 
 
 def pack(folder: Path, *options: str) -> str:
-    told = ask(folder, "pack", "-o", "other.mrp", "--batch", "7", *options, "--", *COMMAND)
+    told = ask(folder, "pack", "-o", "other.mrp", "--batch", "3", *options, "--", *COMMAND)
     assert told.returncode == 0, told.stderr
     (folder / "result.mrp").unlink()
     (folder / "other.mrp").rename(folder / "result.mrp")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from machine_users import Machine, User
 
-SEARCH = "blastp -query q.faa -db prot -outfmt 0 -out out"
+SEARCH = "blastp -query q.faa -db prot -evalue 1e-3 -outfmt 0 -out out"
 
 #: Twenty proteins, alike enough to find each other: a result that is packed by its meaning.
 RANDOM = random.Random(7)

@@ -44,7 +44,7 @@ def test_run_killed_while_fetching_resumes_exactly(n_kills: int, web: Web, shell
     files, chance = database(shell.work, 3000), random.Random(16)
     for name, content in files.items():
         web.put(f"db/{name}", content)
-    wanted = serial(shell.work, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "6")
+    wanted = serial(shell.work, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "6", "-evalue", "1e-3")
     for name in files:
         (shell.work / name).unlink()
     shell.tool("blastp", f'echo x >> "$MARK/calls"; exec {shutil.which("blastp")} "$@"')
@@ -53,7 +53,7 @@ def test_run_killed_while_fetching_resumes_exactly(n_kills: int, web: Web, shell
     for k in range(n_kills):
         cache = tmp_path / f"cache-{k}"
         cache.mkdir()
-        line = f"millrace run --stage {cache} --batch 3 -- blastp -query q.faa -db {web.url}/db/nr -outfmt 6 -out hits"
+        line = f"millrace run --stage {cache} --batch 3 -- blastp -query q.faa -db {web.url}/db/nr -outfmt 6 -evalue 1e-3 -out hits"
         later = k % 4 == 1
         killed(
             line, shell, web, n_pieces if later else chance.randrange(n_pieces), chance.randrange(1, 5) if later else 99

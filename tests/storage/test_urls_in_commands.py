@@ -96,11 +96,15 @@ def serve(put: Put, files: dict[str, bytes]) -> str:
 def test_a_blast_database_behind_a_url_is_all_its_files(put: Put, database: Path, shell: Shell, own_cache: str) -> None:
     url = serve(put, {**files_of(database, "nr.*"), **files_of(database, "q.faa")})
     for form in ("7", "0"):  # which tell the name, and the title
-        wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", form)
-        done = shell.run(f"millrace run {own_cache} --batch 5 -- blastp -query {url}/q.faa -db {url}/nr -outfmt {form}")
+        wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-evalue", "1e-3", "-outfmt", form)
+        done = shell.run(
+            f"millrace run {own_cache} --batch 5 -- blastp -query {url}/q.faa -db {url}/nr -evalue 1e-3 -outfmt {form}"
+        )
         assert done.code == 0, done.shown
         assert done.out == wanted.decode()
-    assert b"# Database: nr\n" in serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "7")
+    assert b"# Database: nr\n" in serial(
+        database, "blastp", "-query", "q.faa", "-db", "nr", "-evalue", "1e-3", "-outfmt", "7"
+    )
 
 
 @pytest.mark.slow
@@ -108,8 +112,10 @@ def test_a_blast_database_behind_a_url_is_all_its_files(put: Put, database: Path
 def test_fragments_of_a_url_database_are_exact(put: Put, database: Path, shell: Shell, own_cache: str) -> None:
     url = serve(put, files_of(database, "nr.*"))
     shutil.copy(database / "q.faa", shell.work)
-    wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "6")
-    done = shell.run(f"millrace run {own_cache} --fragments 3 -- blastp -query q.faa -db {url}/nr -outfmt 6 -out hits")
+    wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-evalue", "1e-3", "-outfmt", "6")
+    done = shell.run(
+        f"millrace run {own_cache} --fragments 3 -- blastp -query q.faa -db {url}/nr -evalue 1e-3 -outfmt 6 -out hits"
+    )
     assert done.code == 0, done.shown
     assert (shell.work / "hits").read_bytes() == wanted
 
@@ -120,8 +126,8 @@ def test_a_server_that_lists_nothing_is_asked_for_each_file(
     web.lists = False
     url = serve(web.put, files_of(database, "nr.*"))
     shutil.copy(database / "q.faa", shell.work)
-    wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "7")
-    done = shell.run(f"millrace run {own_cache} -- blastp -query q.faa -db {url}/nr -outfmt 7")
+    wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-evalue", "1e-3", "-outfmt", "7")
+    done = shell.run(f"millrace run {own_cache} -- blastp -query q.faa -db {url}/nr -evalue 1e-3 -outfmt 7")
     assert done.code == 0, done.shown
     assert done.out == wanted.decode()
 
@@ -140,9 +146,9 @@ def test_packed_ncbi_volumes_are_unpacked_once(web: Web, database: Path, shell: 
                     archive.addfile(entry, io.BytesIO(content))
         web.put(f"{volume}.tar.gz", packed.getvalue())
     shutil.copy(database / "q.faa", shell.work)
-    wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "7")
+    wanted = serial(database, "blastp", "-query", "q.faa", "-db", "nr", "-evalue", "1e-3", "-outfmt", "7")
     for _ in range(2):
-        done = shell.run(f"millrace run {own_cache} -- blastp -query q.faa -db {web.url}/nr -outfmt 7")
+        done = shell.run(f"millrace run {own_cache} -- blastp -query q.faa -db {web.url}/nr -evalue 1e-3 -outfmt 7")
         assert done.code == 0, done.shown
         assert done.out == wanted.decode()
     assert web.n_downloads == len(volumes), "each once"
@@ -367,7 +373,7 @@ def test_plan_shows_each_url_and_its_copy(
     web: Web, database: Path, shell: Shell, own_cache: str, tmp_path: Path
 ) -> None:
     url = serve(web.put, {**files_of(database, "nr.*"), **files_of(database, "q.faa")})
-    done = shell.run(f"millrace plan {own_cache} -- blastp -query {url}/q.faa -db {url}/nr -outfmt 7")
+    done = shell.run(f"millrace plan {own_cache} -- blastp -query {url}/q.faa -db {url}/nr -evalue 1e-3 -outfmt 7")
     assert done.code == 0, done.shown
     shown = [line.split() for line in done.out.splitlines() if line.startswith("fetched:")]
     assert {words[1] for words in shown} >= {f"{url}/q.faa,", f"{url}/nr.pal,", f"{url}/nr.00.psq,"}
@@ -386,8 +392,8 @@ def test_sequence_file_as_database_is_refused_with_a_hint(
 
 def test_one_url_as_query_and_subject(web: Web, database: Path, shell: Shell, own_cache: str) -> None:
     url = web.put("q.faa", (database / "q.faa").read_bytes())
-    wanted = serial(database, "blastp", "-query", "q.faa", "-subject", "q.faa", "-outfmt", "6")
-    done = shell.run(f"millrace run {own_cache} --batch 5 -- blastp -query {url} -subject {url} -outfmt 6")
+    wanted = serial(database, "blastp", "-query", "q.faa", "-subject", "q.faa", "-evalue", "1e-3", "-outfmt", "6")
+    done = shell.run(f"millrace run {own_cache} --batch 5 -- blastp -query {url} -subject {url} -evalue 1e-3 -outfmt 6")
     assert done.code == 0, done.shown
     assert done.out == wanted.decode()
 

@@ -152,13 +152,13 @@ def test_blastp_in_a_view_writes_serial_bytes(put: Callable[[str, bytes], str], 
     files = database(shell.work)
     url = [put(name, content) for name, content in files.items()][-1].rpartition("/")[0]
     point, cache = shell.root / "view", shell.root / "cache"
-    wanted = serial(shell.work, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "6")
+    wanted = serial(shell.work, "blastp", "-query", "q.faa", "-db", "nr", "-evalue", "1e-3", "-outfmt", "6")
     for path in shell.work.glob("nr.*"):
         path.unlink()
     held = 'case "$*" in */unread0*) ;; *-query*) echo x >> "$MARK/begun"; while [ ! -e "$MARK/go" ]; do sleep 0.05; done;; esac'
     shell.tool("blastp", f'{held}; exec {shutil.which("blastp")} "$@"')
     said = shell.root / "said"
-    line = f"millrace run --stage off --batch 3 --retries 0 -- blastp -query q.faa -db {point}/nr -outfmt 6 -out hits 2> {said}"
+    line = f"millrace run --stage off --batch 3 --retries 0 -- blastp -query q.faa -db {point}/nr -evalue 1e-3 -outfmt 6 -out hits 2> {said}"
     with mounted(url, point, cache) as view, ThreadPoolExecutor(1) as pool:
         running = pool.submit(shell.run, line)
         assert wait_until(lambda: (shell.root / "begun").exists() or running.done())
@@ -201,12 +201,12 @@ def test_killed_view_quarantines_no_record(comes_back: bool, web: Web, shell: Sh
     """
     for name, content in database(shell.work).items():
         web.put(f"db/{name}", content)
-    wanted = serial(shell.work, "blastp", "-query", "q.faa", "-db", "nr", "-outfmt", "6")
+    wanted = serial(shell.work, "blastp", "-query", "q.faa", "-db", "nr", "-evalue", "1e-3", "-outfmt", "6")
     point, cache, begun, failed = (shell.root / name for name in ("view", "cache", "begun", "failed"))
     shell.tool("blastp", IN_STEPS.format(real=shutil.which("blastp")))
     if not comes_back:
         shell.tool("millrace", f'exec {sys.executable} -c "{IMPATIENT}" "$@"')
-    line = f"millrace run --as blastp --slots 2 --stage off --batch 3 -- blastp -query q.faa -db {point}/nr -outfmt 6 -out hits"
+    line = f"millrace run --as blastp --slots 2 --stage off --batch 3 -- blastp -query q.faa -db {point}/nr -evalue 1e-3 -outfmt 6 -out hits"
     with ThreadPoolExecutor(1) as pool, mounted(f"{web.url}/db", point, cache) as view:
         running = pool.submit(shell.run, line)
         try:

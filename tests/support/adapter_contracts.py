@@ -49,7 +49,7 @@ OWED = (
     Owes("diamond blastp -q q.faa OUT -d dmnd --quiet", ("-o out", "-oout", "--out out"),
          ("diamond blastp -q q.faa -d dmnd -f 100", "diamond blastp -q none -d dmnd", "diamond blastp -q q.faa -d none"),
          "q.faa", _NO_PROTEIN),
-    Owes("mmseqs easy-search q.faa prot.faa OUT tmp -k 5 -v 1", ("out",),
+    Owes("mmseqs easy-search q.faa prot.faa OUT tmp -k 5 --alph-size aa:13,nucl:5 -v 1", ("out",),
          ("mmseqs easy-search q.faa prot.faa out tmp --split 2", "mmseqs easy-search none prot.faa out tmp", "mmseqs easy-search q.faa none out tmp"),
          "q.faa", is_cut=False),
     Owes("minimap2 nucl.fna OUT q.fna -c", ("-o out", "-oout"),

@@ -77,7 +77,7 @@ CASES = [
     Case("diamond-6", "diamond blastp -q d.faa -d dmnd -o out --quiet"),
     Case("diamond-5", "diamond blastp -q d.faa -d dmnd -o out --outfmt 5 --unal 0 --quiet"),
     Case("diamond-blastx", "diamond blastx -q q.fna -d dmnd -f 101 -o out --quiet"),
-    Case("mmseqs", "mmseqs easy-search q.faa prot.faa out tmp -k 5 --threads 1 -v 1", ways=((2, "auto"), (7, "4"))),
+    Case("mmseqs", "mmseqs easy-search q.faa prot.faa out tmp -k 5 --alph-size aa:13,nucl:5 --threads 1 -v 1", ways=((2, "auto"), (7, "4"))),
     Case("obabel-sdf", "obabel ligands.mol2 -O out.sdf", ("out.sdf",)),
     Case("obabel-smi", "obabel -imol2 ligands.mol2 -osmi", (), stdout=True),
     Case("obabel-from-smi", "obabel drugs.smi -O out.mol2", ("out.mol2",)),
@@ -322,15 +322,15 @@ def make_bench(data: Path, folder: Path) -> None:
         data: The real test data, from which they are cut.
     """
     proteins = records(data / "proteins_db.faa")
-    (folder / "prot.faa").write_bytes(b"".join(proteins[::6]))
+    (folder / "prot.faa").write_bytes(b"".join(proteins[::12]))
     queries = records(data / "proteins_queries.faa")
     awkward = [b">empty_one\n", b">lower case\nmkvlaagivgllaa\nggsgkstlaraLAR\n", queries[3].replace(b"\n", b"\r\n")]
     (folder / "q.faa").write_bytes(
-        b"".join([*queries[:9], *awkward[1:], *queries[20:26], awkward[0], *queries[40:43]]).rstrip(b"\n")
+        b"".join([*queries[:5], *awkward[1:], *queries[20:23], *queries[40:42], awkward[0]]).rstrip(b"\n")
     )
     (folder / "q3.faa").write_bytes(b"".join(queries[5:12]))
     genes = records(data / "genes_db.fna")
-    (folder / "nucl.fna").write_bytes(b"".join(genes[::4]))
+    (folder / "nucl.fna").write_bytes(b"".join(genes[::8]))
     (folder / "q.fna").write_bytes(b"".join(genes[1:40:3]))
     (folder / "q3.fna").write_bytes(b"".join(genes[1:8:3]))
     make_alike(data, folder / "gene.fna", folder / "alike.fna")

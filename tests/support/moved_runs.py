@@ -51,7 +51,9 @@ class MovedTool:
 
 
 TOOLS = {
-    "blastp-rows": MovedTool(("blastp", "-query", "IN", "-db", "DB", "-outfmt", "6", "-out", "OUT0"), "db"),
+    "blastp-rows": MovedTool(
+        ("blastp", "-query", "IN", "-db", "DB", "-evalue", "1e-3", "-outfmt", "6", "-out", "OUT0"), "db"
+    ),
     "blastp-xml": MovedTool(
         ("blastp", "-query", "IN", "-db", "DB", "-outfmt", "5", "-out", "OUT0"), "db", moves_database=False
     ),

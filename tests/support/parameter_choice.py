@@ -36,16 +36,17 @@ UNTHINNED = "unit"
 
 
 def thin_families(items: list[pytest.Item]) -> None:
-    """Leave the square root of the cases of each test to ``make test``; all have their turn with ``-m slow``.
+    """Leave the square root of the cases of each test, rounded down, to ``make test``; all have their turn with ``-m slow``.
 
-    The cases that stay are spread evenly, and the first is one of them. A test of two cases keeps both.
+    The cases that stay are spread evenly, and the first is one of them: of two or three, it is the first alone. All cases
+    of a test show what its name says. A case that shows more is a test of its own.
     """
     families: defaultdict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if UNTHINNED not in item.path.parts and not item.get_closest_marker("slow"):
             families[item.path, item.nodeid.partition("[")[0]].append(item)
     for family in families.values():
-        n_kept = max(math.ceil(math.sqrt(len(family))), min(len(family), 2))
+        n_kept = math.isqrt(len(family))
         kept = {len(family) * i // n_kept for i in range(n_kept)}
         for i, item in enumerate(family):
             if i not in kept:

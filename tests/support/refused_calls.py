@@ -92,6 +92,7 @@ CALLS: dict[str, dict[str, list[str]]] = {
         "queries other than FASTA or text profiles": ["hmmsearch -o o p.hmm.h3m prot.faa", "hmmconvert -b p.hmm > b.hmm; hmmsearch -o o b.hmm prot.faa", "(echo LOCUS && echo ID) > l.gb; phmmer -o o l.gb prot.faa"],
         "an empty query file": ["> l.faa; phmmer -o o l.faa prot.faa", "> l.faa; hmmscan -o o p.hmm l.faa"],
         "`hmmsearch` with a profile file that is newer than its own `.h3m`": ["cp p.hmm l.hmm && hmmpress l.hmm > log && touch -d '1 hour ago' l.hmm.h3m && touch l.hmm; hmmsearch -o o l.hmm prot.faa"],
+        "`--cut_ga`, `--cut_nc`, `--cut_tc` where a profile has no such thresholds": [f"{line} --{option} -o o {files}" for line, files in (("hmmscan", "p.hmm q.faa"), ("hmmsearch", "p.hmm prot.faa")) for option in ("cut_ga", "cut_nc", "cut_tc")],
         "`nhmmer` with sequences whose alphabet is not sure": ["(echo '>a' && echo ACGT) > l.fna; nhmmer -o o l.fna nucl.fna"],
         "`nhmmer` with FASTA queries that all have one length, or a file called `.a2m`": ["(printf '>a\\nACGTACGTAA\\n>b\\nACGTACGTAC\\n') > l.fna; nhmmer --dna -o o l.fna nucl.fna", "cat q3.fna > l.a2m; nhmmer --dna -o o l.a2m nucl.fna"],
         "`nhmmer --hmmout` with profiles as queries": ["printf '>a\\nACGTACGTAC\\n>b\\nACGTACGTAA\\n' > d.afa && hmmbuild --dna n.hmm d.afa > log; nhmmer --hmmout h -o o n.hmm nucl.fna"],

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace import _core
@@ -30,9 +30,6 @@ from millrace.node.batch_files import SpooledBatch
 pytestmark = pytest.mark.process
 
 KINDS = typing.get_args(say.Message)
-
-#: Examples of what takes long to draw, of each kind; the others have their turn with `make slow`.
-FEW = 200 if os.environ.get("MILLRACE_TEST_RANDOM") else 25
 
 NUMBERS = st.integers(0, 2**32 - 1)
 NAMES = st.binary(max_size=20).map(lambda name: os.fsdecode(name.replace(b"\0", b"")))
@@ -116,7 +113,6 @@ def spelled(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=FEW)
 @given(data=st.data())
 def test_each_message_round_trips(kind: type, data: st.DataObject) -> None:
     message = data.draw(values_of(kind))
@@ -239,7 +235,6 @@ def test_random_bytes_are_refused_or_a_message(content: bytes) -> None:
         assert isinstance(message_encoding.decode_message(content), KINDS)
 
 
-@settings(max_examples=FEW)
 @given(data=st.data())
 def test_a_message_with_a_changed_byte_is_refused_or_a_message(data: st.DataObject) -> None:
     content = message_encoding.encode_message(data.draw(st.one_of(*map(values_of, KINDS))))

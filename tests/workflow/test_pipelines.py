@@ -21,7 +21,7 @@ rule search:
     output: "hits.tsv"
     shadow: {shadow!r}
     retries: 1
-    shell: "{python} -m millrace run --slots 2 --batch 2 -- blastp -query {{input}} -db {database} -outfmt 6 -out {{output}}"
+    shell: "{python} -m millrace run --slots 2 --batch 2 -- blastp -query {{input}} -db {database} -evalue 1e-3 -outfmt 6 -out {{output}}"
 """
 
 #: What Nextflow does for each try of a task: a new folder, links to the inputs, and its variable.
@@ -31,7 +31,7 @@ for try in 1 2; do
     mkdir -p $folder
     ln -s "$PWD"/q.faa "$PWD"/db.* $folder
     (cd $folder && export NXF_TASK_WORKDIR=$PWD &&
-     exec {python} -m millrace run --slots 2 --batch 2 -- blastp -query q.faa -db db -outfmt 6 -out hits.tsv)
+     exec {python} -m millrace run --slots 2 --batch 2 -- blastp -query q.faa -db db -evalue 1e-3 -outfmt 6 -out hits.tsv)
     code=$?
     [ $code = 0 ] && mv $folder/hits.tsv . && exit
     [ $code -gt 128 ] || exit $code

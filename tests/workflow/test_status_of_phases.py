@@ -155,6 +155,7 @@ def seconds_of(shell: Shell) -> dict[str, float]:
     return {each["name"]: each["seconds"] for each in json.loads(said.out)["phases"]}
 
 
+@pytest.mark.slow
 def test_killed_job_shows_the_duration_of_its_phases(shell: Shell, held: subprocess.Popen[bytes]) -> None:
     """Until its last sign of life: not until the begin of the phase, nor until the next start of the job."""
     folder = shell.work / "job.millrace"
