@@ -13,14 +13,19 @@ import sys
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import storage_servers
 from changed_databases import CHANGES, GeneMaker, SequenceMaker, make_database, write_records
 from hidden_candidates import hide_candidates
 from stored_runs import count_known, read_without_date
 from tool_batches import cut, need
 
-from millrace.extensions.reuse.store_seals import ChecksumSeal, find_seal
+from millrace.adapters.adapter_base import QueryCandidates
+from millrace.extensions.reuse.search_store import SealedRows, encode_candidates, format_candidates
+from millrace.extensions.reuse.store_seals import ChecksumSeal, find_seal, read_signature_seal
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("blastp") is None, reason="BLAST+ is not installed")]
 
@@ -33,11 +38,11 @@ class StoreFolder:
     """A folder with queries ``q.faa``, databases and a store."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.store = folder, "store"
 
     def fill_words(self, *command: str, slots: int = 2) -> list[str]:
         """Return the words that run a command with the store."""
-        return [sys.executable, "-m", "millrace", "run", "--slots", str(slots), "--store", "store", "--", *command]
+        return [sys.executable, "-m", "millrace", "run", "--slots", str(slots), "--store", self.store, "--", *command]
 
     def run(self, *command: str, expect: int = 0) -> str:
         """Run a command with the store; return what it said."""
@@ -397,7 +402,7 @@ class StoreMember:
 
     def __init__(self, made: StoreFolder, name: str) -> None:
         self.made, self.name = made, name
-        self.config = made.folder.parent / name
+        self.config, self.cache = made.folder.parent / name, made.folder.parent / "cache"
         (self.config / "millrace").mkdir(parents=True)
         key = self.config / "millrace" / "store-key"
         subprocess.run([need("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key], check=True)
@@ -407,9 +412,14 @@ class StoreMember:
         """List the owners whose entries are read."""
         (self.config / "millrace" / "store-owners").write_text("".join(each.line for each in owners))
 
+    def take_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Be the user of what comes next."""
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(self.config))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
+
     def find_known(self, monkeypatch: pytest.MonkeyPatch, outfmt: str, known: int) -> None:
         """Search, and compare the bytes and the number of known queries."""
-        monkeypatch.setenv("XDG_CONFIG_HOME", str(self.config))
+        self.take_over(monkeypatch)
         self.made.check(*SHALLOW, "-outfmt", outfmt, known=known)
 
 
@@ -443,6 +453,67 @@ def test_group_store_is_read_from_listed_owners_alone(made: StoreFolder, monkeyp
     (made.folder / "store" / "candidates" / "entries").symlink_to(made.folder / "elsewhere")
     told = made.run("blastp", "-query", "q.faa", "-db", "march", "-out", "x", expect=2)
     assert "entries: is a link" in told
+
+
+def test_store_in_a_bucket_is_read_from_listed_owners_alone(made: StoreFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a copy of it; of a search whose candidates are hidden, nobody uses what was kept."""
+    boto3 = pytest.importorskip("boto3")
+    anna, bela, cleo = (StoreMember(made, name) for name in ("anna", "bela", "cleo"))
+    for each, owners in ((anna, [anna]), (bela, [anna, bela]), (cleo, [bela])):
+        each.list_owners(*owners)
+        each.cache = made.folder.parent / f"cache of {each.name}"
+    for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "y", "DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with storage_servers.s3() as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="lab")
+        made.store = "s3://lab/searches"
+        anna.find_known(monkeypatch, "6", 0)
+        (bela.config / "millrace" / "store-key").rename(bela.config / "key")  # without one nothing is kept
+        names = _list_objects(client)
+        bela.find_known(monkeypatch, "6", 10)
+        bela.find_known(monkeypatch, "7", 9)
+        assert _list_objects(client) == names
+        cleo.find_known(monkeypatch, "0", 0)
+        bela.take_over(monkeypatch)
+        told = [sys.executable, "-m", "millrace", "store", "verify", "--store", made.store]
+        assert subprocess.run(told, capture_output=True).returncode == 0
+        _hide_in_bucket(client, anna)
+        (bela.config / "key").rename(bela.config / "millrace" / "store-key")
+        shutil.rmtree(bela.cache)
+        bela.take_over(monkeypatch)
+        told = made.run(*SHALLOW, "-outfmt", "5", "-out", "ours", expect=5)
+        assert "all candidates of anna, and all results in it, are dropped" in told
+        anna.find_known(monkeypatch, "7", 0)
+        for name in _list_objects(client):
+            client.put_object(Bucket="lab", Key=name, Body=b"not what was there")
+        shutil.rmtree(bela.cache)
+        bela.find_known(monkeypatch, "7", 0)
+    (bela.config / "millrace" / "store-owners").unlink()
+    told = made.run(*SHALLOW, "-out", "x", expect=2)
+    assert "others may be able to write it, and you have no list of owners" in told
+    anna.take_over(monkeypatch)
+    told = made.check(*SHALLOW, known=0)
+    assert "store: not used: s3://lab/searches" in told
+
+
+def _list_objects(client: Any) -> list[str]:
+    return sorted(each["Key"] for each in client.list_objects_v2(Bucket="lab")["Contents"])
+
+
+def _hide_in_bucket(client: Any, owner: StoreMember) -> None:
+    """Drop the candidates that an owner has kept, under right seals, as the owner could."""
+    seal = read_signature_seal("", owner.config / "millrace", {"XDG_CACHE_HOME": str(owner.cache), "HOME": "/"})
+    for name in _list_objects(client):
+        if f"-candidates-{seal.own_name.hex()}" in name:
+            content = client.get_object(Bucket="lab", Key=name)["Body"].read()
+            key, rows, _ = msgspec.msgpack.decode(content, type=SealedRows)
+            hidden = encode_candidates(QueryCandidates([]))
+            made = [
+                (*row[:3], hidden, seal.make(format_candidates(key, row[0], row[1], row[2], hidden))) for row in rows
+            ]
+            client.put_object(Bucket="lab", Key=name, Body=msgspec.msgpack.encode(SealedRows(key, made)))
 
 
 @pytest.mark.slow

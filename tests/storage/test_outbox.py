@@ -15,6 +15,7 @@ import pytest
 from harness import wait_until
 from mpi_jobs import find
 from shell import Shell
+from tool_batches import need
 from web_server import Web
 
 from millrace.core.errors import MillraceError
@@ -287,3 +288,23 @@ def test_unwritable_output_url_is_refused_before_the_start(bucket: str, web: Web
     assert done.code in (1, 2) and words in done.err, done.shown
     assert sorted(path.name for path in shell.work.iterdir()) == ["in.fa", "q.fa"]
     assert not (shell.root / "ran").exists()
+
+
+@pytest.mark.parametrize("folder", ["sftp", "hdfs"], indirect=True)
+def test_store_at_a_url_has_what_was_computed(folder: str, environment: Path, shell: Shell, data: Path) -> None:
+    """Of what was computed elsewhere nothing is here, but the store."""
+    make_key = [need("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", environment / "config/millrace/store-key"]
+    (environment / "config/millrace").mkdir()
+    subprocess.run(make_key, check=True)
+    line = (environment / "config/millrace/store-key.pub").read_text()
+    (environment / "config/millrace/store-owners").write_text(f"me {line}")
+    shutil.copy(data / "drugs.smi", shell.work)
+    line = f"{need('obabel')} drugs.smi -osdf -O"
+    assert subprocess.run(f"{line} serial.sdf", shell=True, cwd=shell.work, capture_output=True).returncode == 0
+    for known in (False, True):
+        done = shell.run(f"millrace run --store {folder} -- {line} ours.sdf")
+        assert done.code == 0 and (" 0 of " not in done.err and "records known" in done.err) == known, done.shown
+        assert (shell.work / "ours.sdf").read_bytes() == (shell.work / "serial.sdf").read_bytes()
+        (shell.work / "ours.sdf").unlink()
+        shutil.rmtree(environment / "cache" / "millrace" / "stores")
+    assert len(names(folder)) == 1

@@ -93,7 +93,7 @@ def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         add_slots_option,
         option("--as", "known_as", metavar="TOOL", help="The program is this known tool, under another name or behind a script."),
         option("--run-dir", metavar="DIR", help="Where results are kept until the end (default: OUTPUT.millrace)."),
-        option("--store", envvar="MILLRACE_STORE", metavar="DIR", help="Folder with run directories, in which a run is found by what it computes, wherever it is typed; and with what runs have computed, which is not computed again."),
+        option("--store", envvar="MILLRACE_STORE", metavar="DIR", help="Folder with run directories, in which a run is found by what it computes, wherever it is typed; and with what runs have computed, which is not computed again. At a URL only the latter."),
         option("--work-dir", envvar="MILLRACE_WORK", metavar="DIR", help="Where batches and unfinished results lie while the run lasts (default: in memory, or on disk if memory is short)."),
         option("--fresh", is_flag=True, help="Start over; forget what an earlier run did."),
         option("--input", multiple=True, metavar="FILE[:FORMAT]", help="Input that is cut into records. Several advance together."),

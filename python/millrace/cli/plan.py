@@ -75,9 +75,9 @@ def _plan_command(job: JobSpec, cwd: Path) -> _PlanFacts:
     sums = _explain_database_reads(plan, own, len(nodes.nodes) if nodes else 1)
     notes = [*list_value_origins(), *plan.notes, *sums, *(outbox.describe_uploads() if outbox else [])]
     if job.store:
-        from millrace.extensions.reuse.store_run import STORE_NAME, describe_store
+        from millrace.extensions.reuse.store_run import describe_store
 
-        notes.append(describe_store(plan, cwd / job.store / STORE_NAME))
+        notes.append(describe_store(plan))
     return _PlanFacts(plan, behind, nodes, own, notes)
 
 

@@ -240,10 +240,9 @@ def _run_with_known(
     """
     print_message = partial(_print_message, plan.job)
     if plan.job.store:
-        from millrace.extensions.reuse.store_run import STORE_NAME, run_with_store
+        from millrace.extensions.reuse.store_run import run_with_store
 
-        folder = plan.command.cwd / plan.job.store / STORE_NAME
-        return run_with_store(plan, folder, run, print_message, supervised=supervised)
+        return run_with_store(plan, run, print_message, supervised=supervised)
     if alone and _has_equal_queries(plan):
         from millrace.extensions.reuse.equal_queries import run_with_equal_queries
 

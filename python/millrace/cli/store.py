@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from millrace.extensions.reuse.search_store import SearchStore
 
 _store = click.option(
-    "--store", "folder", envvar="MILLRACE_STORE", required=True, metavar="DIR", type=click.Path(path_type=Path),
+    "--store", "folder", envvar="MILLRACE_STORE", required=True, metavar="DIR",
     help="The store, as for millrace run.",
 )  # fmt: skip
 _json = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
@@ -28,7 +28,7 @@ def command() -> None:
 @command.command("list", short_help="List the searches and commands of which something is kept.")
 @_store
 @_json
-def list_command(folder: Path, as_json: bool) -> None:
+def list_command(folder: str, as_json: bool) -> None:
     """List the searches and commands of which something is kept, the last used first.
 
     \b
@@ -51,7 +51,7 @@ def list_command(folder: Path, as_json: bool) -> None:
 @command.command("stats", short_help="Print how much is kept.")
 @_store
 @_json
-def stats_command(folder: Path, as_json: bool) -> None:
+def stats_command(folder: str, as_json: bool) -> None:
     """Print how many queries and batches are kept, and the size of the store.
 
     \b
@@ -80,7 +80,7 @@ def stats_command(folder: Path, as_json: bool) -> None:
 
 @command.command("verify", short_help="Compare all that is kept with its checksums.")
 @_store
-def verify_command(folder: Path) -> None:
+def verify_command(folder: str) -> None:
     """Compare all that is kept with its checksums. The exit code is 5 if something is damaged: runs do not use it.
 
     \b
@@ -101,17 +101,22 @@ def verify_command(folder: Path) -> None:
 @command.command("evict", short_help="Drop what was not used for longest.")
 @_store
 @click.option("--max", "most", required=True, metavar="SIZE", help="Bytes that the store may take, such as 500M or 2G.")
-def evict_command(folder: Path, most: str) -> None:
+def evict_command(folder: str, most: str) -> None:
     """Drop the queries and batches that were not used for longest until the store takes SIZE at most.
 
     \b
     millrace store evict --store ~/searches --max 2G
     """
+    from millrace.core.errors import RefusedError
+    from millrace.core.replica_rules import is_url, redact_place
     from millrace.core.text_format import format_size
-    from millrace.extensions.reuse.store_run import open_store
 
     max_bytes = _parse_size(most)
-    store = open_store(_open_store(folder).folder)
+    if is_url(folder):
+        raise RefusedError(
+            f"{redact_place(folder)}: nothing is removed at a URL", "give the place a rule for old files (a lifecycle rule of the bucket), or remove them there"
+        )  # fmt: skip
+    store = _open_store(folder, read_only=False)
     before = store.count_bytes()
     store.evict(max_bytes)
     click.echo(f"{format_size(before)} before, {format_size(store.count_bytes())} now")
@@ -131,19 +136,23 @@ def _parse_size(text: str) -> int:
     return int(found[1]) << 10 * " KMGT".index(found[2].upper() or " ")
 
 
-def _open_store(folder: Path) -> SearchStore:
-    """Open a store to read it.
+def _open_store(name: str, *, read_only: bool = True) -> SearchStore:
+    """Open a store, with the rows of all searches if it is at a URL.
 
     Raises:
         RefusedError: There is none, or it is another user's.
         CorruptError: Its tables are damaged.
     """
     from millrace.core.errors import RefusedError
+    from millrace.core.replica_rules import is_url
     from millrace.extensions.reuse.search_store import SearchStore
     from millrace.extensions.reuse.store_run import STORE_NAME, open_store
 
-    if not SearchStore.is_there(folder / STORE_NAME):
+    cwd = Path.cwd()
+    if not is_url(name) and not SearchStore.is_there(cwd / name / STORE_NAME):
         raise RefusedError(
-            f"{folder}: is no store, or nothing is kept in it yet", "name a folder of millrace run --store"
+            f"{name}: is no store, or nothing is kept in it yet", "name a folder of millrace run --store"
         )
-    return open_store(folder / STORE_NAME, read_only=True)
+    store = open_store(name, cwd, read_only=read_only)
+    store.merge_all()
+    return store

@@ -16,6 +16,7 @@ import msgspec
 from millrace.adapters import registry
 from millrace.core.errors import RefusedError
 from millrace.core.job import JobSpec
+from millrace.core.replica_rules import is_url
 from millrace.core.text_format import format_count
 from millrace.core.tool_use import FrozenValue, RecordProtocol, RemoteFileView, ToolUse, UserCommand
 from millrace.host import core_allocation, permissions
@@ -245,9 +246,9 @@ def locate_in_store(
 ) -> tuple[str, str]:
     """Return the path of the run in the user's store, without suffix, and why there is none, in words.
 
-    Both are empty if the user has no store, or has named the run directory.
+    Both are empty if the user has no store of this machine, or has named the run directory.
     """
-    if not job.store or job.run_dir:
+    if not job.store or job.run_dir or is_url(job.store):
         return "", ""
     folder = command.cwd / job.store
     if folder.exists() and not os.access(folder, os.W_OK):

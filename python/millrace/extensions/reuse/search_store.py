@@ -44,6 +44,9 @@ USE_GRAIN_SECONDS = 3600.0
 #: Queries in one statement.
 _PIECE = 500
 
+#: Bytes of results that are kept at once, about.
+_PIECE_BYTES = 16 << 20
+
 #: Name of the file of a set of entries.
 _SET_NAME = re.compile(r"[0-9a-f]{32}")
 
@@ -89,6 +92,16 @@ class KeptResult(NamedTuple):
     blocks: bytes
 
 
+class SealedRows(NamedTuple):
+    """Rows of one search as they are kept, each with its seal last."""
+
+    key: str
+    #: Query, name of the set of entries, depth, and what was found.
+    candidates: Sequence[tuple[bytes, bytes, float, bytes, bytes]] = ()
+    #: Digests of all records and of the first, number of records, and outputs.
+    results: Sequence[tuple[bytes, bytes, int, bytes, bytes]] = ()
+
+
 _CHECKSUM = ChecksumSeal()
 
 #: Name of the file with the tables.
@@ -110,6 +123,7 @@ class SearchStore:
 
     def __init__(self, folder: Path, *, read_only: bool = False, seal: RowSeal = _CHECKSUM) -> None:
         self.folder, self.read_only, self.seal = folder, read_only, seal
+        self._mode = "ro" if read_only else "rwc"
         self._sets, self._file = folder / "entries", folder / FILE_NAME
         if not read_only:
             self._make_folder(folder)
@@ -165,11 +179,14 @@ class SearchStore:
             CorruptError: They are damaged.
         """
         try:
-            name = f"file:{quote(str(self._file))}?mode={'ro' if self.read_only else 'rwc'}"
+            name = f"file:{quote(str(self._file))}?mode={self._mode}"
             with closing(sqlite3.connect(name, uri=True, timeout=WAIT_SECONDS)) as tables, tables:
                 yield tables
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter for names of tables
             raise CorruptError(f"{self._file}: {error}", "remove it, or name another store") from error
+
+    def merge_all(self) -> None:
+        """Read all that is kept elsewhere into the tables: nothing, of a folder."""
 
     def recall_candidates(self, key: str, queries: Iterable[bytes], depth: float) -> dict[bytes, KeptCandidates]:
         """Return what is kept of ``queries`` down to ``depth``, of that set of entries which most of them were searched in."""
@@ -217,15 +234,26 @@ class SearchStore:
             found: What was found, by query, with numbers among these in the place of ordinals.
         """
         name = name_entries(entries)
+        self._keep_entries(name, entries)
+        rows = []
+        for query, each in found.items():
+            packed = encode_candidates(each)
+            rows.append(
+                (query, name, depth, packed, self.seal.make(format_candidates(key, query, name, depth, packed)))
+            )
+        self._add_rows(SealedRows(key, candidates=rows))
+
+    def _keep_entries(self, name: bytes, entries: bytes) -> None:
         if not (self._sets / name.hex()).exists():
             replace_file(self._sets / name.hex(), entries, 0o640 if self.seal.is_shared else 0o600)
+
+    def _add_rows(self, rows: SealedRows) -> None:
+        """Keep rows, in place of those of the same queries and batches."""
         with self._connect() as tables:
-            search, now = _add_search(tables, key), time.time()
-            tables.executemany(
-                "INSERT OR REPLACE INTO candidates VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((search, query, name, depth, (packed := encode_candidates(each)), self.seal.make(format_candidates(key, query, name, depth, packed)), now)
-                 for query, each in found.items()),
-            )  # fmt: skip
+            search, now = _add_search(tables, rows.key), time.time()
+            for name, added in (("candidates", rows.candidates), ("results", rows.results)):
+                values = ((search, *row, now) for row in added)
+                tables.executemany(f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def list_results(self, key: str) -> list[tuple[bytes, int, bytes]]:
         """List the batches whose results are kept: digest of the first record, number of records, and digest of all."""
@@ -261,12 +289,16 @@ class SearchStore:
 
     def keep_results(self, key: str, kept: Iterable[KeptResult]) -> None:
         """Keep the results of batches, in place of what was kept of them."""
-        with self._connect() as tables:
-            search, now = _add_search(tables, key), time.time()
-            tables.executemany(
-                "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((search, *each, self.seal.make(_format_result(key, each)), now) for each in kept),
-            )
+        rows: list[tuple[bytes, bytes, int, bytes, bytes]] = []
+        n_bytes = 0
+        for each in kept:
+            rows.append((*each, self.seal.make(_format_result(key, each))))
+            n_bytes += len(each.blocks)
+            if n_bytes > _PIECE_BYTES:
+                self._add_rows(SealedRows(key, results=rows))
+                rows, n_bytes = [], 0
+        if rows:
+            self._add_rows(SealedRows(key, results=rows))
 
     def forget_search(self, key: str, seal: bytes = b"") -> int:
         """Drop all that is kept of a search, as it cannot be relied on; return the number of queries, or batches.
@@ -368,6 +400,13 @@ def _decode_rows(key: str, rows: Iterable[Sequence[object]], seal: RowSeal) -> d
         numbers, counts = decode_candidates(packed)
         found[query] = KeptCandidates(entries, numbers, counts, depth, checksum)
     return found
+
+
+def select_valid_rows(rows: SealedRows, seal: RowSeal) -> SealedRows:
+    """Return ``rows`` without those whose seals are not valid."""
+    candidates = [row for row in rows.candidates if seal.is_valid(format_candidates(rows.key, *row[:-1]), row[-1])]
+    results = [row for row in rows.results if seal.is_valid(_format_result(rows.key, KeptResult(*row[:-1])), row[-1])]
+    return SealedRows(rows.key, candidates, results)
 
 
 def _decode_result(content: object, row: Sequence[object]) -> KeptResult | None:

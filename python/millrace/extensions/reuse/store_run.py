@@ -17,6 +17,7 @@ import msgspec
 
 from millrace.adapters.adapter_base import QueryCandidates
 from millrace.core.errors import CorruptError, ExitCode, UnverifiedError
+from millrace.core.replica_rules import is_url
 from millrace.core.text_format import format_count
 from millrace.execution.resume import FinishedRun
 from millrace.extensions.pack.regeneration_run import BatchResult, write_search_journal
@@ -30,9 +31,14 @@ from millrace.planning.run_dir_access import compute_run_dir_mode
 from millrace.planning.run_plan import RunPlan
 from millrace.rundir import ownership
 from millrace.rundir.paths import RunDir
+from millrace.storage.clients.base import LocationError
 
 #: Name of the store of searches in the user's store, in which run directories lie, too.
 STORE_NAME = "candidates"
+
+
+#: Errors of a store without which the run goes on.
+_UNUSABLE = (NotPackableError, CorruptError, LocationError, OSError)
 
 
 class KnownWork(NamedTuple):
@@ -46,9 +52,9 @@ class KnownWork(NamedTuple):
 
 
 def run_with_store(
-    plan: RunPlan, folder: Path, run: Callable[[RunPlan], FinishedRun], say: Callable[[str], None], *, supervised: bool
+    plan: RunPlan, run: Callable[[RunPlan], FinishedRun], say: Callable[[str], None], *, supervised: bool
 ) -> FinishedRun:
-    """Run ``plan`` with what the store in ``folder`` knows, and keep there what it finds.
+    """Run ``plan`` with what the user's store knows, and keep there what it finds.
 
     Args:
         run: Runs a plan.
@@ -59,11 +65,11 @@ def run_with_store(
         MillraceError: The run was not completed, or what the store has is wrong, and is dropped then.
     """
     try:
-        store = open_store(folder)
+        store = open_store(plan.job.store, plan.command.cwd)
         job = msgspec.structs.replace(plan.job, keep_run_dir=True)
         known = _find_known_work(msgspec.structs.replace(plan, job=job), store)
         known = _begin_with_known(known, store, say)
-    except (NotPackableError, CorruptError, OSError) as error:
+    except _UNUSABLE as error:
         say(f"store: not used: {_describe_problem(error)}")
         return run(plan)
     try:
@@ -78,25 +84,31 @@ def run_with_store(
     return finished
 
 
-def open_store(folder: Path, *, read_only: bool = False) -> SearchStore:
-    """Open the store in ``folder``, which is made if it is missing; it is only read if it cannot be written.
+def open_store(name: str, cwd: Path, *, read_only: bool = False) -> SearchStore:
+    """Open the user's store, a folder or a URL, which is made if it is missing; it is only read if it cannot be written.
 
     Raises:
         MillraceError: It cannot be used.
         OSError: It cannot be made, or is not there.
     """
+    if is_url(name):
+        from millrace.extensions.reuse.remote_store import open_remote_store
+
+        return open_remote_store(name, os.environ)
+    folder = cwd / name / STORE_NAME
     seal = find_seal(folder.parent, os.environ)
     there = next(each for each in (folder, *folder.parents) if each.exists())
     return SearchStore(folder, read_only=read_only or not (seal.can_make and os.access(there, os.W_OK)), seal=seal)
 
 
-def describe_store(plan: RunPlan, folder: Path) -> str:
-    """Describe what the store in ``folder`` knows of a plan, in words; nothing is written."""
-    if not SearchStore.is_there(folder):
-        return f"store: {folder} is made, and knows nothing yet"
+def describe_store(plan: RunPlan) -> str:
+    """Describe what the user's store knows of a plan, in words; nothing is written there."""
+    name, cwd = plan.job.store, plan.command.cwd
+    if not is_url(name) and not SearchStore.is_there(cwd / name / STORE_NAME):
+        return f"store: {cwd / name / STORE_NAME} is made, and knows nothing yet"
     try:
-        known = _find_known_work(plan, open_store(folder, read_only=True))
-    except (NotPackableError, CorruptError, OSError) as error:
+        known = _find_known_work(plan, open_store(name, cwd, read_only=True))
+    except _UNUSABLE as error:
         return f"store: not used: {_describe_problem(error)}"
     kept = known.search.kept if known.search else {}
     return _describe_known_work(known, sum(query in kept for query in known.search.queries) if known.search else 0)
@@ -133,7 +145,7 @@ def _find_known_work(plan: RunPlan, store: SearchStore) -> KnownWork:
 def _forget_used_results(known: KnownWork, store: SearchStore, say: Callable[[str], None]) -> None:
     """Drop the results that a run began with, as verification has found other bytes, and the run."""
     if known.results and known.results.batches and not store.read_only:
-        with suppress(CorruptError, OSError):
+        with suppress(*_UNUSABLE):
             ownership.remove_run_directory(RunDir(known.plan.run_dir))
             n = store.forget_search(known.results.key)
             say(
@@ -241,7 +253,7 @@ def _keep_found_work(known: KnownWork, store: SearchStore, say: Callable[[str], 
             if results:
                 known_results.keep_found_results(results, tasks, store)
             store.evict(DEFAULT_MAX_BYTES)
-    except (CorruptError, OSError) as error:
+    except _UNUSABLE as error:
         say(f"store: what was found could not be kept: {error}")
         return
     if search and seal:

@@ -95,14 +95,16 @@ class SignatureSeal:
 
     def __init__(self, key: Ed25519PrivateKey | None, owners: Mapping[bytes, ListedOwner]) -> None:
         self._key, self._owners, self.can_make = key, dict(owners), key is not None
+        #: Name of the user's own key, with which the seals begin.
+        self.own_name = b""
         if key:
-            self._name = _name_key(key.public_key())
-            self._owners.setdefault(self._name, ListedOwner("you", key.public_key()))
+            self.own_name = _name_key(key.public_key())
+            self._owners.setdefault(self.own_name, ListedOwner("you", key.public_key()))
 
     def make(self, text: bytes) -> bytes:
         """See ``RowSeal.make``."""
         assert self._key  # the store is only read without
-        return self._name + self._key.sign(_PURPOSE + text)
+        return self.own_name + self._key.sign(_PURPOSE + text)
 
     def is_valid(self, text: bytes, seal: object) -> bool:
         """See ``RowSeal.is_valid``."""
@@ -135,6 +137,16 @@ def find_seal(store: Path, environ: Mapping[str, str]) -> RowSeal:
     folder = permissions.find_config_folder(environ)
     if folder is None or not _can_others_write(store) or not (folder / OWNERS).exists():
         return ChecksumSeal()
+    return read_signature_seal(str(store), folder, environ)
+
+
+def read_signature_seal(store: str, folder: Path, environ: Mapping[str, str]) -> SignatureSeal:
+    """Return the seal of a store that others can write, by the list of owners and the key in ``folder``.
+
+    Raises:
+        RefusedError: The list, or the key, cannot be used.
+        OSError: The list cannot be read.
+    """
     if permissions.find_cache_folder(environ) is None:
         raise RefusedError(
             f"{store}: others can write it, and you have no cache folder of your own", "set XDG_CACHE_HOME"
