@@ -403,6 +403,9 @@ RULES: dict[str, tuple[CallRule, ...]] = {
     "seqtk": (
         CallRule(_COUNTS, _PIPE, has_verb("rename", "size", "fqchk")),
         CallRule(_DRAWS, _PIPE, has_verb("sample", "randbase")),
+        CallRule("with -1 or -2 takes every other record", _PIPE, has_all(has_verb("seq"), has_exact_word("-1", "-2"))),
+        CallRule("with -f " + _DRAWS, _PIPE, has_all(has_verb("seq"), has_exact_word("-f"))),
+        CallRule("compares neighbours", _PIPE, has_verb("dropse")),
     ),
     "bedtools": (
         CallRule(_ORDERS, _PIPE, has_verb("merge", "sort", "cluster", "groupby", "spacing")),
