@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -13,9 +14,27 @@ import click
 if TYPE_CHECKING:
     from millrace.extensions.reuse.search_store import SearchStore
 
+
+def _choose_store(_context: click.Context, _parameter: click.Parameter, typed: str | None) -> Path:
+    """Return the store: the typed one, or that of the environment, or of ``millrace.toml``.
+
+    Raises:
+        RefusedError: There is none.
+    """
+    from millrace.core.errors import RefusedError
+    from millrace.core.job import expand_home
+    from millrace.host import site_defaults
+
+    found = expand_home(typed) if typed else site_defaults.find_store(os.environ)
+    if not found:
+        hint = 'name it by --store DIR, by MILLRACE_STORE, or by store = "DIR" in ~/.config/millrace.toml'
+        raise RefusedError("no store is named", hint)
+    return Path(found)
+
+
 _store = click.option(
-    "--store", "folder", envvar="MILLRACE_STORE", required=True, metavar="DIR", type=click.Path(path_type=Path),
-    help="The store, as for millrace run.",
+    "--store", "folder", metavar="DIR", callback=_choose_store,
+    help="The store, as for millrace run (default: MILLRACE_STORE, or that of millrace.toml).",
 )  # fmt: skip
 _json = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 
