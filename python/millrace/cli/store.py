@@ -78,13 +78,13 @@ def stats_command(folder: Path, as_json: bool) -> None:
     """
     from millrace.cli.run import print_json
     from millrace.core.text_format import format_count, format_size
-    from millrace.extensions.reuse.store_contents import list_searches
+    from millrace.extensions.reuse.store_contents import count_kept
 
     store = _open_store(folder)
-    found = list_searches(store)
+    kept = count_kept(store)
     counted = {
-        "queries": sum(each.n_queries for each in found),
-        "batches": sum(each.n_batches for each in found),
+        "queries": kept.n_queries,
+        "batches": kept.n_batches,
         "sets": len(store.list_sets()),
         "bytes": store.count_bytes(),
     }
@@ -126,14 +126,21 @@ def evict_command(folder: Path, most: str) -> None:
     \b
     millrace store evict --store ~/searches --max 2G
     """
-    from millrace.core.text_format import format_size
+    from millrace.core.text_format import format_count, format_size
+    from millrace.extensions.reuse.store_contents import count_kept
     from millrace.extensions.reuse.store_run import open_store
 
     max_bytes = _parse_size(most)
     store = open_store(_open_store(folder).folder)
-    before = store.count_bytes()
+    before, kept = store.count_bytes(), count_kept(store)
     store.evict(max_bytes)
-    click.echo(f"{format_size(before)} before, {format_size(store.count_bytes())} now")
+    left = count_kept(store)
+    n_queries, n_batches = kept.n_queries - left.n_queries, kept.n_batches - left.n_batches
+    dropped = f"{format_count(n_queries, 'query')} and {format_count(n_batches, 'batch')} dropped"
+    n_sets = len(store.list_sets())
+    sets = f", and {format_count(n_sets, 'set')} of entries of the last minute" if n_sets else ""
+    rest = "" if any(left) else f"; left are the tables, which are empty{sets}"
+    click.echo(f"{format_size(before)} before, {format_size(store.count_bytes())} now: {dropped}{rest}")
 
 
 def _parse_size(text: str) -> int:
