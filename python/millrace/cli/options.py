@@ -153,6 +153,16 @@ def add_slots_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use).")(function)  # fmt: skip
 
 
+def add_search_store_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--store`` to a command that finds kept runs by their outputs."""
+
+    def set_store(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+        if value:
+            os.environ[STORE_VARIABLE] = value
+
+    return click.option("--store", metavar="DIR", expose_value=False, callback=set_store, help="Store in which a run is looked for, too (default: MILLRACE_STORE, or that of millrace.toml).")(function)  # fmt: skip
+
+
 def add_packing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--slots`` and ``--work-dir``, for every command that regenerates results."""
     work_dir = click.option("--work-dir", envvar="MILLRACE_WORK", default="", metavar="DIR", help="Where batches and unfinished results lie meanwhile.")  # fmt: skip
