@@ -121,6 +121,7 @@ def test_kept_run_in_a_store_is_found_by_its_output(kept: Shell) -> None:
     done = kept.run(f"XDG_CONFIG_HOME={kept.root}/config millrace verify new.fa")
     assert done.code == 0 and "2 of 2 batches computed again, 60 records" in done.out, done.shown
     assert "done" in kept.run("MILLRACE_STORE=../st millrace status new.fa").out
+    assert "It has ended" in kept.run("millrace why --store ../st new.fa").out
     assert kept.run("millrace gather --store ../st new.fa").out == (kept.work / "new.fa").read_text()
     done = kept.run(f"cd /; millrace report --store {kept.root}/st {kept.work}/new.fa.millrace --multiqc {kept.work}")
     assert done.code == 0 and (kept.work / "new.fa_mqc.json").exists(), done.shown
