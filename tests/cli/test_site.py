@@ -41,6 +41,33 @@ def test_site_defaults_yield_to_job_file_and_command_line(site: Shell, monkeypat
     assert f"site:      {file}: slots = 3, nice = 5" in site.run("millrace doctor").out
 
 
+def find_store(shell: Shell, line: str) -> str:
+    """Return the folder in which a planned run would lie."""
+    planned = shell.run(line)
+    assert planned.code == 0, planned.shown
+    (run_dir,) = (text for text in planned.out.splitlines() if text.startswith("run dir: "))
+    return os.path.dirname(run_dir.split(maxsplit=2)[2])
+
+
+def test_store_of_the_user_yields_to_environment_and_command_line(site: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is command line, environment, the user's file, the site's; a ``~`` is the home folder in each of them."""
+    monkeypatch.setenv("HOME", str(site.root))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(site.root / "config"))
+    (site.root / "site.toml").write_text('store = "/tmp/of-site"\n')
+    assert find_store(site, PLAN.format("")) == "/tmp/of-site"
+    (site.root / "config").mkdir()
+    (site.root / "config" / "millrace.toml").write_text('store = "~/mine"\n')
+    assert find_store(site, PLAN.format("")) == f"{site.root}/mine"
+    monkeypatch.setenv("MILLRACE_STORE", "~/other")
+    assert find_store(site, PLAN.format("")) == f"{site.root}/other"
+    assert find_store(site, PLAN.format("--store=~root/x")) == f"{os.path.expanduser('~root')}/x"
+    assert find_store(site, PLAN.format("--no-store")) == str(site.work)
+    assert find_store(site, f"MILLRACE_PLAN_NO_STORE=1 {PLAN.format('--store ./~')}") == f"{site.work}/~"
+    refused = site.run(PLAN.format("--store x --no-store"))
+    assert refused.code == 2 and "--store and --no-store contradict each other" in refused.err
+    assert not list(site.root.glob("**/~*"))
+
+
 def test_tools_run_with_the_priority_of_the_site(site: Shell) -> None:
     site.tool("niceness", 'cat > /dev/null; cut -d" " -f19 /proc/self/stat')
     ended = site.run("nice -n 3 millrace run --format fasta --batch 3 --verify 0 -- niceness < in.fa")
@@ -52,7 +79,12 @@ def test_tools_run_with_the_priority_of_the_site(site: Shell) -> None:
     [
         ("slot = 3", "unknown key 'slot'\n\nhint: did you mean 'slots'?"),
         ('work-dir = "scratch"', "work-dir = 'scratch' is not an absolute path"),
-        ("fresh = true", "unknown key 'fresh'\n\nhint: known keys: costs, nice, replica, slots, stage, work-dir"),
+        ('store = "runs"', "store = 'runs' is not an absolute path"),
+        ('store = "~no such/runs"', "store ~no such/runs: no home folder is known for ~no such"),
+        (
+            "fresh = true",
+            "unknown key 'fresh'\n\nhint: known keys: costs, nice, replica, slots, stage, store, work-dir",
+        ),
         ("slots = 0", "slots: expected a whole number >= 1, found 0\n\nhint: it is named by MILLRACE_CONFIG"),
         ("slots", "not a TOML job file"),
     ],

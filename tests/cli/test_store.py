@@ -49,7 +49,7 @@ def _ask(folder: Path, *words: str, expect: int = 0) -> str:
 
 def test_store_tells_what_it_has(folder: Path) -> None:
     listed = _ask(folder, "list")
-    assert re.search(r"(?m)^\d{4}-\d\d-\d\d +10 queries .* blastp.* -word_size 4 ", listed)
+    assert re.search(r"(?m)^\d{4}-\d\d-\d\d +10 queries .* B  blastp 2\S+ -word_size 4$", listed)
     assert re.search(r"(?m) \d+ batch(es)? .* results of the command [0-9a-f]{8}$", listed)
     counted = json.loads(_ask(folder, "stats", "--json"))
     assert counted["queries"] == 10 and counted["sets"] == 1 and counted["batches"] > 0
@@ -77,6 +77,30 @@ def test_store_evict_drops_rows_down_to_a_size(folder: Path) -> None:
     assert "not a size" in _ask(folder, "evict", "--max", "much", expect=2)
     _ask(folder, "evict", "--max", "1G")
     assert json.loads(_ask(folder, "stats", "--json"))["queries"] == 10
-    assert " before, " in _ask(folder, "evict", "--max", "1K")
+    n_batches = json.loads(_ask(folder, "stats", "--json"))["batches"]
+    told = _ask(folder, "evict", "--max", "0")
+    dropped = (
+        rf"10 queries and {n_batches} batch(es)? dropped; left are the tables, which are empty, and 1 set of entries"
+    )
+    assert re.match(rf"\d+ kB before, \d+ kB now: {dropped}", told), told
     counted = json.loads(_ask(folder, "stats", "--json"))
     assert (counted["queries"], counted["batches"]) == (0, 0)
+
+
+def test_store_of_the_file_is_used_unless_it_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output is the same with ``millrace.toml``'s store, which knows all, and with none, which is said nothing of."""
+    monkeypatch.delenv("MILLRACE_STORE")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    assert "no store is named" in _ask(folder, "list", expect=2)
+    (folder / "config").mkdir()
+    (folder / "config" / "millrace.toml").write_text('store = "~/store"\n')
+    assert "10 queries" in _ask(folder, "list") and "10 queries" in _ask(folder, "list", "--store=~/store")
+    search = ["-query", "q.faa", "-db", "db", "-word_size", "4", "-out", "hits"]
+    before, told = (folder / "hits").read_bytes(), []
+    for options in ((), ("--no-store",)):
+        (folder / "hits").unlink()
+        run = [*MILLRACE, "run", "--slots", "2", *options, "--", "blastp", *search]
+        told.append(subprocess.run(run, cwd=folder, capture_output=True, text=True, check=True).stderr)
+        assert (folder / "hits").read_bytes() == before
+    assert "store: 10 of 10 records known" in told[0] and "store" not in told[1], told

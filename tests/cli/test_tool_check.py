@@ -54,8 +54,11 @@ def test_check_detects_inexact_tool(sample: Shell, name: str) -> None:
     body, words = FAULTS[name]
     sample.tool("mytool", body)
     (sample.work / "db.fa").write_bytes((sample.work / "q.fa").read_bytes())
-    ended = sample.run(f"millrace tool check {SAID.get(name, '--input q.fa')} -- mytool q.fa db.fa")
+    ended = sample.run(
+        f"MILLRACE_STORE={sample.root}/store millrace tool check {SAID.get(name, '--input q.fa')} -- mytool q.fa db.fa"
+    )
     assert ended.code == 1 and words in ended.out, ended.shown
+    assert not (sample.root / "store").exists()  # it might know what is to be compared
 
 
 def test_check_passes_exact_tool_and_writes_nothing(sample: Shell) -> None:

@@ -109,6 +109,24 @@ def test_verify_run_directory_that_is_gone_is_refused(kept: Shell) -> None:
     assert done.code == 2 and "--keep-run-dir keeps it" in done.err, done.shown
 
 
+def test_kept_run_in_a_store_is_found_by_its_output(kept: Shell) -> None:
+    """The store is that of the option, the environment or ``millrace.toml``."""
+    line = "millrace run -q --keep-run-dir --store ../st --slots 2 --input q.fa --output {out} --batch {n} -- mask q.fa {out}"
+    assert kept.run(line.format(out="new.fa", n=30)).code == 0
+    missing = kept.run("millrace status new.fa")
+    assert missing.code == 2 and "of a run in a store, name this by --store" in missing.err, missing.shown
+    assert kept.run(line.format(out="other.fa", n=20)).code == 0
+    (kept.root / "config").mkdir()
+    (kept.root / "config" / "millrace.toml").write_text(f'store = "{kept.root}/st"\n')
+    done = kept.run(f"XDG_CONFIG_HOME={kept.root}/config millrace verify new.fa")
+    assert done.code == 0 and "2 of 2 batches computed again, 60 records" in done.out, done.shown
+    assert "done" in kept.run("MILLRACE_STORE=../st millrace status new.fa").out
+    assert "It has ended" in kept.run("millrace why --store ../st new.fa").out
+    assert kept.run("millrace gather --store ../st new.fa").out == (kept.work / "new.fa").read_text()
+    done = kept.run(f"cd /; millrace report --store {kept.root}/st {kept.work}/new.fa.millrace --multiqc {kept.work}")
+    assert done.code == 0 and (kept.work / "new.fa_mqc.json").exists(), done.shown
+
+
 def test_verify_run_of_others_is_refused(kept: Shell, run_dir: Path) -> None:
     os.chmod(run_dir, 0o777)
     done = kept.run("millrace verify out.fa")

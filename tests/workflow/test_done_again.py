@@ -51,6 +51,8 @@ def test_job_in_phases_says_that_it_uses_no_store(state: Shell) -> None:
     (state.work / "job.toml").write_text('[phase.copy]\nfilter = "cat"\ninput = "in.fa"\noutput = "all.txt"\n')
     told = state.run("millrace run --store runs job.toml")
     assert told.code == 0 and "store: not used: a job in phases" in told.err, told.shown
+    planned = state.run("millrace plan --store runs job.toml")
+    assert planned.code == 0 and "note:      store: not used: a job in phases" in planned.out, planned.shown
 
 
 def test_repeated_finished_job_reports_that_it_is_done(state: Shell) -> None:

@@ -38,6 +38,7 @@ class RunOptions(TypedDict, total=False):
     slots: int
     run_dir: StrPath
     store: StrPath
+    no_store: bool
     work_dir: StrPath
     fresh: bool
     as_: str

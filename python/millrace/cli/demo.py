@@ -112,13 +112,15 @@ def run_demo(folder: Path, queries: int, environ: Mapping[str, str], say: Callab
     say(f"   {serial:.1f} s")
 
     say(f"3. the same with `millrace run --` before it, into millrace.tsv, on {len(os.sched_getaffinity(0))} cores")
-    millrace = make_python_command("-m", "millrace", "run", "--fresh", "-q", "--", *blastp, "-out", "millrace.tsv")
+    millrace = make_python_command(
+        "-m", "millrace", "run", "--no-store", "--fresh", "-q", "--", *blastp, "-out", "millrace.tsv"
+    )
     ours = time_command(millrace, folder)
     say(f"   {ours:.1f} s: {serial / ours:.2f} times as fast")
     compare_with_serial(folder, "millrace.tsv", say)
 
     say("4. again into resumed.tsv, killed with SIGKILL in the middle, then resumed by the same command")
-    again = make_python_command("-m", "millrace", "run", "-q", "--", *blastp, "-out", "resumed.tsv")
+    again = make_python_command("-m", "millrace", "run", "--no-store", "-q", "--", *blastp, "-out", "resumed.tsv")
     kill_midway(again, folder, folder / "resumed.tsv.millrace")
     say("   killed; resuming")
     resumed = time_command(again, folder)

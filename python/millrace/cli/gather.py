@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from millrace import __version__
+from millrace.cli.options import add_search_store_option
 from millrace.core.errors import ExitCode
 
 
@@ -27,6 +28,7 @@ from millrace.core.errors import ExitCode
     "-i", "--ignore-errors", is_flag=True, help="Write what is there, although blocks are missing or damaged."
 )
 @click.version_option(__version__, prog_name="millrace")
+@add_search_store_option
 def command(run: str, stream: str, directory: str, output: str, force: bool, ignore_errors: bool) -> None:
     """Rebuild an output from the journal of a run alone, verifying every checksum. RUN is its run directory, or an
     output beside it.
@@ -62,7 +64,7 @@ def _find_output(directory: str, name: str) -> tuple[Path, str]:
     from millrace.rundir.paths import RunDir
 
     folder, path = Path(directory), os.path.join(directory, name)
-    beside = run_history.resolve_run_dir(path)
+    beside = run_history.resolve_run_dir(path, os.environ)
     places = [beside] if beside.is_dir() else [folder, *sorted(folder.glob("*/"))] if directory else []
     runs = [place for place in places if RunDir(place).has_run()]
     outputs = [(place, output) for place in runs for output in RunDir(place).read_manifest().use.outputs]

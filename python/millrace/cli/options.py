@@ -19,6 +19,7 @@ from click.core import ParameterSource
 
 from millrace.core.errors import RefusedError
 from millrace.core.job import JobSpec, make_job, read_job_file
+from millrace.host.site_defaults import STORE_VARIABLE
 
 if TYPE_CHECKING:
     from millrace.core.tool_use import RemoteFileView, ToolUse
@@ -93,7 +94,8 @@ def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         add_slots_option,
         option("--as", "known_as", metavar="TOOL", help="The program is this known tool, under another name or behind a script."),
         option("--run-dir", metavar="DIR", help="Where results are kept until the end (default: OUTPUT.millrace)."),
-        option("--store", envvar="MILLRACE_STORE", metavar="DIR", help="Folder with run directories, in which a run is found by what it computes, wherever it is typed; and with what runs have computed, which is not computed again. At a URL only the latter."),
+        option("--store", envvar=STORE_VARIABLE, metavar="DIR", help="Folder with run directories, in which a run is found by what it computes, wherever it is typed; and with what runs have computed, which is not computed again. At a URL only the latter."),
+        option("--no-store", is_flag=True, help="Use no store, whatever MILLRACE_STORE or millrace.toml name."),
         option("--work-dir", envvar="MILLRACE_WORK", metavar="DIR", help="Where batches and unfinished results lie while the run lasts (default: in memory, or on disk if memory is short)."),
         option("--fresh", is_flag=True, help="Start over; forget what an earlier run did."),
         option("--input", multiple=True, metavar="FILE[:FORMAT]", help="Input that is cut into records. Several advance together."),
@@ -138,7 +140,7 @@ def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
     @functools.wraps(function)
     def with_job(ctx: click.Context, /, job_file: Path | None, **values: Any) -> Any:
-        rest = {name: values.pop(name) for name in list(values) if name not in _list_job_fields()}
+        rest = {name: values.pop(name) for name in list(values) if name not in list_job_fields()}
         return function(job=_build_job(ctx, job_file, values), **rest)
 
     for decorate in reversed(decorators):
@@ -149,6 +151,16 @@ def add_job_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def add_slots_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option ``--slots`` to ``function``."""
     return click.option("--slots", type=int, metavar="N", help="Tool processes side by side (default: the cores this process may use).")(function)  # fmt: skip
+
+
+def add_search_store_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--store`` to a command that finds kept runs by their outputs."""
+
+    def set_store(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+        if value:
+            os.environ[STORE_VARIABLE] = value
+
+    return click.option("--store", metavar="DIR", expose_value=False, callback=set_store, help="Store in which a run is looked for, too (default: MILLRACE_STORE, or that of millrace.toml).")(function)  # fmt: skip
 
 
 def add_packing_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,9 +193,9 @@ def add_regenerating_options(*, required: bool) -> Decorator:
     return decorate
 
 
-def _list_job_fields() -> set[str]:
+def list_job_fields() -> set[str]:
     """Return the names of the parameters from which a job is made."""
-    return {*JobSpec.__struct_fields__, "quiet", "verbose"}
+    return {*JobSpec.__struct_fields__, "no_store", "quiet", "verbose"}
 
 
 def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]) -> JobSpec:
@@ -195,6 +207,7 @@ def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]
 
     sources = {name: ctx.get_parameter_source(name) for name in values}
     said = {name: value for name, value in values.items() if sources[name] not in (ParameterSource.DEFAULT, None)}
+    _apply_no_store(said, sources)
     quiet, verbose = said.pop("quiet", False), said.pop("verbose", 0)
     if quiet and verbose:
         raise RefusedError("-q and -v contradict each other", "give one of them")
@@ -230,6 +243,20 @@ def _build_job(ctx: click.Context, job_file: Path | None, values: dict[str, Any]
 
         cost_table.load_cost_model(job.costs)  # refuses an unknown one
     return job
+
+
+def _apply_no_store(said: dict[str, Any], sources: dict[str, ParameterSource | None]) -> None:
+    """Replace ``--no-store`` in ``said`` by an empty store, unless it is a variable and the store was typed.
+
+    Raises:
+        RefusedError: Both were typed.
+    """
+    typed = [name for name in ("store", "no_store") if sources[name] is ParameterSource.COMMANDLINE]
+    if not said.pop("no_store", False) or typed == ["store"]:
+        return
+    if "store" in typed:
+        raise RefusedError("--store and --no-store contradict each other", "give one of them")
+    said["store"], sources["store"] = "", ParameterSource.COMMANDLINE
 
 
 def _format_value(value: Any) -> str:

@@ -39,6 +39,8 @@ def command(job: JobSpec, as_json: bool) -> None:
             if phase.kind == "command":
                 _check_program(phase.job, get_working_folder())
         click.echo(workflow_run.draw_workflow(*flow, get_working_folder()), nl=False)
+        if flow[0].job.store:
+            click.echo(f"note:      {workflow_run.WITHOUT_STORE}")
         return
     found = _plan_command(job, get_working_folder())
     if as_json:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from millrace.cli.options import COMMAND, JobCommand, add_job_options, find_piped_job, find_workflow
+from millrace.cli.options import COMMAND, JobCommand, add_job_options, find_piped_job, find_workflow, list_job_fields
 from millrace.core.errors import RefusedError, ToolError
 from millrace.core.job import JobSpec
 from millrace.launch import job_script
@@ -81,7 +81,7 @@ def check_queued_job(job: JobSpec) -> None:
 def _list_typed_words(ctx: click.Context, job: JobSpec) -> list[str]:
     """Return the typed options that ``run`` takes, then ``--`` and the tool's command."""
     found: list[str] = []
-    names = {*JobSpec.__struct_fields__, "quiet", "verbose"}
+    names = list_job_fields()
     for parameter in ctx.command.params:
         value = ctx.params.get(str(parameter.name))
         if ctx.get_parameter_source(str(parameter.name)) is not ParameterSource.COMMANDLINE:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from millrace.cli.options import add_search_store_option
+
 #: First bytes of a report page, in lower case.
 PAGE = b"<!doctype html>"
 
@@ -33,6 +35,7 @@ PAGE = b"<!doctype html>"
     type=click.Path(path_type=Path),
     help="Write a table for MultiQC (RUN_mqc.json) and versions (RUN_mqc_versions.yml) into the folder DIR instead.",
 )
+@add_search_store_option
 def command(run: str, output: Path | None, as_json: bool, crate: Path | None, multiqc: Path | None) -> None:
     """Write one self-contained HTML page that shows how a run went, or what other programs read of it. RUN is its run
     directory, present or removed, an output beside it, or its name in ``millrace runs``.
@@ -68,7 +71,7 @@ def command(run: str, output: Path | None, as_json: bool, crate: Path | None, mu
         from millrace.report.multiqc import write_multiqc_files
 
         found = summary.summarise_events(read_events(rundir.events))
-        for path in write_multiqc_files(found, shown.name.removesuffix(SUFFIX), multiqc):
+        for path in write_multiqc_files(found, (shown if ended else Path(run)).name.removesuffix(SUFFIX), multiqc):
             click.echo(str(path))
         return
     _check_page(page)

@@ -128,7 +128,7 @@ def _run_phases(flow: WorkflowDescription, file: Path) -> int:
     if flow.job.dask:
         raise RefusedError("--dask: a job in phases does not run on a Dask cluster", "run its phases one by one")
     if flow.job.store:
-        _print_message(flow.job, "store: not used: a job in phases keeps what it needs in a folder of its own")
+        _print_message(flow.job, phases.WITHOUT_STORE)
     launched = mpi_environment.find_launched_process(os.environ)
     if launched and not _is_alone(launched):
         raise RefusedError(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millrace.cli.options import add_search_store_option
+
 if TYPE_CHECKING:
     from millrace.rundir.run_history import EndedRun
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 @click.command("status", short_help="Say how far a run is.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@add_search_store_option
 def command(runs: tuple[str, ...], as_json: bool) -> None:
     """Say how far a run is: running, stopped or done, from its run directory alone; for a job in phases, say it of each
     phase. RUN is that directory, or an output beside it. If the directory is gone, or RUN is a name in ``millrace

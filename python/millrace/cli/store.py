@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -13,9 +14,27 @@ import click
 if TYPE_CHECKING:
     from millrace.extensions.reuse.search_store import SearchStore
 
+
+def _choose_store(_context: click.Context, _parameter: click.Parameter, typed: str | None) -> str:
+    """Return the store: the typed one, or that of the environment, or of ``millrace.toml``.
+
+    Raises:
+        RefusedError: There is none.
+    """
+    from millrace.core.errors import RefusedError
+    from millrace.core.job import expand_home
+    from millrace.host import site_defaults
+
+    found = expand_home(typed) if typed else site_defaults.find_store(os.environ)
+    if not found:
+        hint = 'name it by --store DIR, by MILLRACE_STORE, or by store = "DIR" in ~/.config/millrace.toml'
+        raise RefusedError("no store is named", hint)
+    return found
+
+
 _store = click.option(
-    "--store", "folder", envvar="MILLRACE_STORE", required=True, metavar="DIR",
-    help="The store, as for millrace run.",
+    "--store", "folder", metavar="DIR", callback=_choose_store,
+    help="The store, as for millrace run (default: MILLRACE_STORE, or that of millrace.toml).",
 )  # fmt: skip
 _json = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 
@@ -59,13 +78,13 @@ def stats_command(folder: str, as_json: bool) -> None:
     """
     from millrace.cli.run import print_json
     from millrace.core.text_format import format_count, format_size
-    from millrace.extensions.reuse.store_contents import list_searches
+    from millrace.extensions.reuse.store_contents import count_kept
 
     store = _open_store(folder)
-    found = list_searches(store)
+    kept = count_kept(store)
     counted = {
-        "queries": sum(each.n_queries for each in found),
-        "batches": sum(each.n_batches for each in found),
+        "queries": kept.n_queries,
+        "batches": kept.n_batches,
         "sets": len(store.list_sets()),
         "bytes": store.count_bytes(),
     }
@@ -109,7 +128,8 @@ def evict_command(folder: str, most: str) -> None:
     """
     from millrace.core.errors import RefusedError
     from millrace.core.replica_rules import is_url, redact_place
-    from millrace.core.text_format import format_size
+    from millrace.core.text_format import format_count, format_size
+    from millrace.extensions.reuse.store_contents import count_kept
 
     max_bytes = _parse_size(most)
     if is_url(folder):
@@ -117,9 +137,15 @@ def evict_command(folder: str, most: str) -> None:
             f"{redact_place(folder)}: nothing is removed at a URL", "give the place a rule for old files (a lifecycle rule of the bucket), or remove them there"
         )  # fmt: skip
     store = _open_store(folder, read_only=False)
-    before = store.count_bytes()
+    before, kept = store.count_bytes(), count_kept(store)
     store.evict(max_bytes)
-    click.echo(f"{format_size(before)} before, {format_size(store.count_bytes())} now")
+    left = count_kept(store)
+    n_queries, n_batches = kept.n_queries - left.n_queries, kept.n_batches - left.n_batches
+    dropped = f"{format_count(n_queries, 'query')} and {format_count(n_batches, 'batch')} dropped"
+    n_sets = len(store.list_sets())
+    sets = f", and {format_count(n_sets, 'set')} of entries of the last minute" if n_sets else ""
+    rest = "" if any(left) else f"; left are the tables, which are empty{sets}"
+    click.echo(f"{format_size(before)} before, {format_size(store.count_bytes())} now: {dropped}{rest}")
 
 
 def _parse_size(text: str) -> int:

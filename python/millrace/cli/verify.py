@@ -6,7 +6,7 @@ import os
 
 import click
 
-from millrace.cli.options import add_slots_option
+from millrace.cli.options import add_search_store_option, add_slots_option
 
 
 @click.command("verify", short_help="Check a finished run: its files, and random batches computed again.")
@@ -16,6 +16,7 @@ from millrace.cli.options import add_slots_option
     help="Batches to compute again, drawn at random; 0: compare the files alone.",
 )  # fmt: skip
 @add_slots_option
+@add_search_store_option
 def command(run: str, n_samples: int, slots: int | None) -> None:
     """Check a finished run whose run directory was kept: inputs, databases and the program are what it has read, each
     output is what it has written, and N random batches, computed again by the recorded command, give the same bytes.

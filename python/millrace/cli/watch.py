@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millrace.cli.options import add_search_store_option
+
 if TYPE_CHECKING:
     from millrace.extensions.watch.watch_targets import WatchTarget
     from millrace.extensions.watch.watch_view import WatchView
@@ -29,6 +31,7 @@ MAX_WAIT_SECONDS = 60.0
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port for --web (default: any that is free)."
 )
+@add_search_store_option
 def command(runs: tuple[str, ...], web: bool, port: int) -> None:
     """Show runs while they last, from their run directories alone, also from another machine; without RUN, all that are
     running in this folder. On a terminal: a table; elsewhere: a line for each change.

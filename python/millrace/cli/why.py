@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millrace.cli.options import add_search_store_option
+
 if TYPE_CHECKING:
     from millrace.extensions.watch.watch_view import WatchView
 
 
 @click.command("why", short_help="Say where the time of a run goes, and what would make it faster.")
 @click.argument("run", metavar="RUN")
+@add_search_store_option
 def command(run: str) -> None:
     """Say in words why slots are idle, what a run waits for, what was tried again, and what would make it faster; while it
     lasts or later. RUN is its run directory, an output beside it, or its name in millrace runs.

@@ -223,6 +223,21 @@ def check_stage(text: str) -> None:
         )
 
 
+def expand_home(store: str) -> str:
+    """Return the path of a store, in which a ``~`` or ``~user`` at the start is that user's home folder.
+
+    Raises:
+        RefusedError: There is no such user.
+    """
+    found = os.path.expanduser(store)
+    if found.startswith("~"):
+        raise RefusedError(
+            f"store {store}: no home folder is known for {store.partition('/')[0]}",
+            f"write the path in full, or ./{store} for a folder of this name",
+        )
+    return found
+
+
 def make_job(values: dict[str, Any], where: str = "") -> JobSpec:
     """Check ``values`` (names as in a TOML file) and make a job of them.
 
@@ -268,7 +283,7 @@ def make_job(values: dict[str, Any], where: str = "") -> JobSpec:
         record_formats.check_format_name(job.format)
     check_stage(job.stage)
     check_replicas(job.replica, where)
-    return job
+    return msgspec.structs.replace(job, store=expand_home(job.store)) if job.store.startswith("~") else job
 
 
 def split_command(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from millrace.core.errors import RefusedError
-from millrace.core.job import JobSpec, check_known_keys, make_job, read_job_file
+from millrace.core.job import JobSpec, check_known_keys, expand_home, make_job, read_job_file
 from millrace.host.permissions import is_own_folder
 
 #: The site's file, and the environment variable that names another in its place; empty: none.
@@ -18,7 +18,10 @@ FILE, VARIABLE = Path("/etc/millrace.toml"), "MILLRACE_CONFIG"
 OF_USER = "millrace.toml"
 
 #: Allowed keys.
-KEYS = frozenset({"costs", "nice", "replica", "slots", "stage", "work-dir"})
+KEYS = frozenset({"costs", "nice", "replica", "slots", "stage", "store", "work-dir"})
+
+#: The environment variable that names the store.
+STORE_VARIABLE = "MILLRACE_STORE"
 
 
 class SiteDefaults(NamedTuple):
@@ -57,6 +60,16 @@ def read_settings(environ: Mapping[str, str]) -> JobSpec:
     return make_job({**merge_defaults(read_defaults(environ)), "command": ["none"]})
 
 
+def find_store(environ: Mapping[str, str]) -> str:
+    """Return the store that the environment names, else that of the user, else that of the site; empty: there is none.
+
+    Raises:
+        RefusedError: A file cannot be read, or is wrong.
+    """
+    named = environ.get(STORE_VARIABLE)
+    return expand_home(named) if named else read_settings(environ).store
+
+
 def _read_site_defaults(environ: Mapping[str, str]) -> list[SiteDefaults]:
     named = environ.get(VARIABLE)
     path = FILE if named is None else Path(named)
@@ -85,12 +98,13 @@ def _read_defaults_file(path: Path, hint: str) -> SiteDefaults:
         raise RefusedError(error.message, hint) from error
     check_known_keys(found, KEYS, str(path))
     try:
-        make_job({**found, "command": ["none"]}, str(path))
+        job = make_job({**found, "command": ["none"]}, str(path))
     except RefusedError as error:
         raise RefusedError(error.message, f"{hint}; {error.hint}") from error
-    place = str(found.get("work-dir", ""))
-    if place and not place.startswith("/"):
-        raise RefusedError(
-            f"{path}: work-dir = {place!r} is not an absolute path", f"{hint}; it counts in every folder"
-        )
+    places = {"work-dir": job.work_dir, "store": "" if "://" in job.store else job.store}
+    for key, place in places.items():
+        if place and not place.startswith("/"):
+            raise RefusedError(
+                f"{path}: {key} = {place!r} is not an absolute path", f"{hint}; it counts in every folder"
+            )
     return SiteDefaults(str(path), found)

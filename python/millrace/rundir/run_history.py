@@ -20,7 +20,7 @@ import msgspec
 from millrace.adapters.adapter_base import is_stream_path
 from millrace.core.errors import MillraceError, RefusedError
 from millrace.core.tool_use import FrozenValue, OutputUse, ToolUse
-from millrace.host import permissions
+from millrace.host import permissions, site_defaults
 from millrace.rundir.checksummed_json import encode_checksummed, read_checksummed
 from millrace.rundir.paths import SUFFIX, RunDir
 
@@ -50,10 +50,25 @@ def choose_run_dir(
     return base / "unfinished" / _make_digest_name((str(cwd), *argv), argv[0]) if _is_writable_folder(there) else here
 
 
-def resolve_run_dir(name: str) -> Path:
-    """Return the run directory with this name, or the one beside the output of this name."""
-    beside = Path(name.rstrip("/") + SUFFIX)
-    return beside if beside.is_dir() and not RunDir(Path(name)).has_run() else Path(name)
+def resolve_run_dir(name: str, environ: Mapping[str, str]) -> Path:
+    """Return the run directory with this name, or that of the output of this name: the one beside it, or in the store."""
+    path, beside = Path(name), Path(name.rstrip("/") + SUFFIX)
+    if RunDir(path).has_run() or (path.suffix == SUFFIX and path.is_dir()):
+        return path
+    return beside if beside.is_dir() else _find_stored_run(name, environ) or path
+
+
+def _find_stored_run(name: str, environ: Mapping[str, str]) -> Path | None:
+    """Return the run directory in the store whose run has last written this output, or would lie beside it; None: there is none."""
+    store = site_defaults.find_store(environ)
+    wanted, found = os.path.realpath(name.rstrip("/")).removesuffix(SUFFIX), []
+    for path in list_run_dirs(Path(store)) if store else ():
+        with suppress(MillraceError, OSError):  # damaged, or another user's
+            manifest = RunDir(path).read_manifest()
+            outputs = (os.path.join(manifest.cwd, _strip_placeholders(each)) for each in manifest.use.outputs)
+            if wanted in map(os.path.realpath, outputs):
+                found.append((RunDir(path).manifest.stat().st_mtime_ns, path))
+    return max(found)[1] if found else None
 
 
 def list_run_dirs(folder: Path) -> list[Path]:
@@ -183,7 +198,10 @@ def find_archived_run(run: str, environ: Mapping[str, str]) -> ArchivedRun:
         return named[0]
     if named:
         raise RefusedError(f"{run}: {len(named)} runs begin so", "give more letters: millrace runs lists them")
-    raise RefusedError(f"{run}: no run here", "give the .millrace folder of a run, or a name that millrace runs lists")
+    raise RefusedError(
+        f"{run}: no run here",
+        "give the .millrace folder of a run, or a name that millrace runs lists; of a run in a store, name this by --store",
+    )
 
 
 def find_run_logs(run: str, environ: Mapping[str, str]) -> tuple[Path, EndedRun | None]:
@@ -194,7 +212,7 @@ def find_run_logs(run: str, environ: Mapping[str, str]) -> tuple[Path, EndedRun 
     Raises:
         RefusedError: As in ``find_archived_run``.
     """
-    folder = resolve_run_dir(run)
+    folder = resolve_run_dir(run, environ)
     if folder.is_dir():
         return folder, None
     ended = find_archived_run(run, environ)

@@ -207,7 +207,7 @@ class ExactnessCheck:
             yield process
 
     def _build_arguments(self, options: Sequence[str]) -> list[str]:
-        ours = ["--slots", "2", "--verify", "0", "--retries", "0", *self.options, *options]
+        ours = ["--no-store", "--slots", "2", "--verify", "0", "--retries", "0", *self.options, *options]
         return make_python_command("-m", "millrace", "run", *ours, "--", *self.command)
 
     def _open_input(self, place: Path) -> BinaryIO:

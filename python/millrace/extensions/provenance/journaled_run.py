@@ -71,7 +71,7 @@ def open_journaled_run(name: str, environ: Mapping[str, str]) -> JournaledRun:
     """
     crate = Path(name)
     is_crate = (crate / METADATA).is_file()
-    folder = crate / CRATE_RUN if is_crate else run_history.resolve_run_dir(name)
+    folder = crate / CRATE_RUN if is_crate else run_history.resolve_run_dir(name, environ)
     if not RunDir(folder).has_run() and not is_crate:
         folder, ended = run_history.find_run_logs(name, environ)
         if ended:

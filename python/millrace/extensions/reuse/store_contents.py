@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from millrace.core.tool_use import DatabaseArg, InputArg, OutputArg, ScratchArg, ThreadsArg
 from millrace.extensions.reuse.search_store import SearchStore
 
 
@@ -20,6 +22,13 @@ class StoredSearch(NamedTuple):
     bytes: int
     #: Time of the last use, in seconds since 1970, up to an hour early.
     used: float
+
+
+class KeptRows(NamedTuple):
+    """The number of queries and batches of which something is kept."""
+
+    n_queries: int
+    n_batches: int
 
 
 class StoreDamage(NamedTuple):
@@ -49,11 +58,23 @@ def list_searches(store: SearchStore) -> list[StoredSearch]:
     return sorted(found, key=lambda each: -each.used)
 
 
-def _describe_key(key: str) -> str:
-    """Describe the key of a search.
+def count_kept(store: SearchStore) -> KeptRows:
+    """Count the queries and batches of which something is kept.
 
-    >>> _describe_key('["blastp", "blastp 2.12.0+", "p", ["-evalue", "1"], {}]'), _describe_key("results 0a1b2c3d4e5f")
-    ('blastp 2.12.0+ -evalue 1', 'results of the command 0a1b2c3d')
+    Raises:
+        CorruptError: The tables are damaged.
+    """
+    found = list_searches(store)
+    return KeptRows(sum(each.n_queries for each in found), sum(each.n_batches for each in found))
+
+
+def _describe_key(key: str) -> str:
+    """Describe the key of a search by program, version and the user's options.
+
+    >>> _describe_key('["blastp", "blastp: 2.12.0+", "p", ["-query", "InputArg", "-evalue", "1", "-db", "DatabaseArg", "-html"], {}]')
+    'blastp 2.12.0+ -evalue 1'
+    >>> _describe_key("results 0a1b2c3d4e5f")
+    'results of the command 0a1b2c3d'
     """
     if key.startswith("results "):
         return f"results of the command {key.removeprefix('results ')[:8]}"
@@ -63,7 +84,21 @@ def _describe_key(key: str) -> str:
         )
     except (ValueError, msgspec.ValidationError):
         return "damaged"
-    return " ".join([version if program in version else f"{program} {version}", *words])
+    version = version.replace(f"{program}:", program)
+    return " ".join([version if program in version else f"{program} {version}", *_select_user_words(words)])
+
+
+def _select_user_words(words: Sequence[str]) -> Iterator[str]:
+    """Yield the options of the user's command, without those that name files, which are no part of a key.
+
+    In a key a file stands as the name of its type, such as ``InputArg``; behind the database are the options of Millrace's
+    own search.
+    """
+    own = words.index(DatabaseArg.__name__) - 1 if DatabaseArg.__name__ in words else len(words)
+    files = {InputArg.__name__, OutputArg.__name__, ThreadsArg.__name__, ScratchArg.__name__}
+    for word, value in zip(words[:own], [*words[1:own], ""], strict=True):
+        if word not in files and not (value in files and word.startswith("-")):
+            yield word
 
 
 def check_contents(store: SearchStore) -> StoreDamage:

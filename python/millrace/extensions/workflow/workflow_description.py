@@ -102,7 +102,9 @@ NOT_FOR_ALL = frozenset(
 )
 
 #: Options that are allowed only outside the phases.
-OF_ALL = frozenset({"run-dir", "fresh", "keep-run-dir", "progress", "metrics", "notify", "verbosity", "slots", "hosts"})
+OF_ALL = frozenset(
+    {"run-dir", "fresh", "keep-run-dir", "progress", "metrics", "notify", "verbosity", "slots", "hosts", "store"}
+)
 
 #: Files in the folder of a job, beside which a phase has a folder of its name.
 _FILES, _SUFFIXES = ("lock", "workflow", "done"), ("json", "jsonl", "out", "done", "files", "hsp")

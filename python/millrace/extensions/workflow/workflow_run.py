@@ -44,6 +44,9 @@ from millrace.planning.run_plan import RunPlan
 from millrace.rundir.checksummed_json import encode_checksummed, read_checksummed
 from millrace.rundir.paths import delete_entry, write_atomically
 
+#: What is said where the user has a store.
+WITHOUT_STORE = "store: not used: a job in phases keeps what it needs in a folder of its own"
+
 #: Seconds that phases have to end after their main process was killed, and seconds between checks.
 MAX_PHASE_END_SECONDS, POLL_INTERVAL_SECONDS = 30.0, 0.05
 
