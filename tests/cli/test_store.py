@@ -96,7 +96,7 @@ def test_store_of_the_file_is_used_unless_it_is_left_out(folder: Path, monkeypat
     (folder / "config").mkdir()
     (folder / "config" / "millrace.toml").write_text('store = "~/store"\n')
     assert "10 queries" in _ask(folder, "list") and "10 queries" in _ask(folder, "list", "--store=~/store")
-    search = ["-query", "q.faa", "-db", "db", "-word_size", "4", "-out", "hits"]
+    search = ["-query", "q.faa", "-db", "db", "-evalue", "1e-3", "-word_size", "4", "-out", "hits"]
     before, told = (folder / "hits").read_bytes(), []
     for options in ((), ("--no-store",)):
         (folder / "hits").unlink()

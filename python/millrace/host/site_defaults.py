@@ -100,7 +100,8 @@ def _read_defaults_file(path: Path, hint: str) -> SiteDefaults:
     try:
         job = make_job({**found, "command": ["none"]}, str(path))
     except RefusedError as error:
-        raise RefusedError(error.message, f"{hint}; {error.hint}") from error
+        message = error.message if error.message.startswith(str(path)) else f"{path}: {error.message}"
+        raise RefusedError(message, f"{hint}; {error.hint}") from error
     places = {"work-dir": job.work_dir, "store": "" if "://" in job.store else job.store}
     for key, place in places.items():
         if place and not place.startswith("/"):
