@@ -21,7 +21,9 @@ import msgspec
 from millrace.core.errors import CorruptError, RefusedError
 from millrace.core.replica_rules import redact_place
 from millrace.execution.url_outputs import WRITTEN
+from millrace.extensions.reuse.known_results import MAX_RESULT_BYTES
 from millrace.extensions.reuse.search_store import (
+    PIECE_BYTES,
     KeptCandidates,
     SealedRows,
     SearchStore,
@@ -38,8 +40,8 @@ _ROWS = re.compile(r"([0-9a-f]{32})-(candidates|results)-([0-9a-f]{32})-[0-9a-f]
 #: Names of files with the names of those that must not be used any more.
 _FORGOTTEN = re.compile(r"forgotten-[0-9a-f]{24}")
 
-#: Bytes of a file above which it is not read: none that Millrace writes is so large, but a set of a billion entries.
-_MAX_BYTES = 1 << 34
+#: Most bytes of a file of rows, or of names, and of a set of a billion entries: larger ones are not what Millrace writes.
+_MAX_BYTES, _MAX_SET_BYTES = PIECE_BYTES + 2 * MAX_RESULT_BYTES, 1 << 34
 
 #: Names of sets of entries.
 _SET = re.compile(r"entries-([0-9a-f]{32})")
@@ -83,7 +85,7 @@ class RemoteStore(SearchStore):
         """See ``SearchStore.read_entries``."""
         if (content := super().read_entries(name)) is not None or _name_set(name) not in self._names:
             return content
-        content = self._read_file(_name_set(name))
+        content = self._read_file(_name_set(name), _MAX_SET_BYTES)
         if name_entries(content) != name:
             return None
         super()._keep_entries(name, content)
@@ -178,10 +180,10 @@ class RemoteStore(SearchStore):
         with self._connect() as tables:
             tables.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", ((name,) for name in names))
 
-    def _read_file(self, name: str) -> bytes:
+    def _read_file(self, name: str, most: int = _MAX_BYTES) -> bytes:
         with closing(locations.open_location(f"{self._url}/{name}")) as place:
             about = place.query_status()
-            if about.size > _MAX_BYTES:
+            if about.size > most:
                 raise CorruptError(f"{place.shown}: has {about.size:,} bytes", "remove it")
             return b"".join(piece for _, piece in place.stream_with_retries([(0, about.size)], about))
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from millrace.adapters.adapter_base import QueryCandidates
@@ -44,8 +44,8 @@ USE_GRAIN_SECONDS = 3600.0
 #: Queries in one statement.
 _PIECE = 500
 
-#: Bytes of results that are kept at once, about.
-_PIECE_BYTES = 16 << 20
+#: Bytes of rows that are kept at once, about, and of a row without what was found.
+PIECE_BYTES, _ROW_BYTES = 16 << 20, 200
 
 #: Name of the file of a set of entries.
 _SET_NAME = re.compile(r"[0-9a-f]{32}")
@@ -101,6 +101,8 @@ class SealedRows(NamedTuple):
     #: Digests of all records and of the first, number of records, and outputs.
     results: Sequence[tuple[bytes, bytes, int, bytes, bytes]] = ()
 
+
+_Row = TypeVar("_Row", bound=tuple[bytes, bytes, float, bytes, bytes])
 
 _CHECKSUM = ChecksumSeal()
 
@@ -235,13 +237,15 @@ class SearchStore:
         """
         name = name_entries(entries)
         self._keep_entries(name, entries)
-        rows = []
-        for query, each in found.items():
-            packed = encode_candidates(each)
-            rows.append(
-                (query, name, depth, packed, self.seal.make(format_candidates(key, query, name, depth, packed)))
-            )
-        self._add_rows(SealedRows(key, candidates=rows))
+
+        def make_rows() -> Iterator[tuple[bytes, bytes, float, bytes, bytes]]:
+            for query, each in found.items():
+                packed = encode_candidates(each)
+                seal = self.seal.make(format_candidates(key, query, name, depth, packed))
+                yield query, name, depth, packed, seal
+
+        for rows in _cut_pieces(make_rows()):
+            self._add_rows(SealedRows(key, candidates=rows))
 
     def _keep_entries(self, name: bytes, entries: bytes) -> None:
         if not (self._sets / name.hex()).exists():
@@ -289,15 +293,7 @@ class SearchStore:
 
     def keep_results(self, key: str, kept: Iterable[KeptResult]) -> None:
         """Keep the results of batches, in place of what was kept of them."""
-        rows: list[tuple[bytes, bytes, int, bytes, bytes]] = []
-        n_bytes = 0
-        for each in kept:
-            rows.append((*each, self.seal.make(_format_result(key, each))))
-            n_bytes += len(each.blocks)
-            if n_bytes > _PIECE_BYTES:
-                self._add_rows(SealedRows(key, results=rows))
-                rows, n_bytes = [], 0
-        if rows:
+        for rows in _cut_pieces((*each, self.seal.make(_format_result(key, each))) for each in kept):
             self._add_rows(SealedRows(key, results=rows))
 
     def forget_search(self, key: str, seal: bytes = b"") -> int:
@@ -367,6 +363,20 @@ class SearchStore:
     def count_bytes(self) -> int:
         """Return the bytes of all files of the store."""
         return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(self.folder) for name in names)
+
+
+def _cut_pieces(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
+    """Yield rows, whose fourth value is the largest, in pieces that are kept at once."""
+    piece: list[_Row] = []
+    n_bytes = 0
+    for row in rows:
+        piece.append(row)
+        n_bytes += len(row[3]) + _ROW_BYTES
+        if n_bytes > PIECE_BYTES:
+            yield piece
+            piece, n_bytes = [], 0
+    if piece:
+        yield piece
 
 
 def _add_search(tables: sqlite3.Connection, key: str) -> int:
