@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+from exact_cases import MILLRACE
 from parameter_choice import some
 from tool_batches import call, cut, in_batches, need, understand
 
 from millrace.adapters.diamond import parse_header_letters
+from millrace.core.errors import ExitCode
 
 #: Batches are few: each reads the database once.
 SIZES = (7,)
@@ -92,6 +95,23 @@ def test_blastp_joins_exactly(search: Path, tmp_path: Path, options: list[str]) 
 )
 def test_blastx_joins_exactly(search: Path, tmp_path: Path, options: list[str]) -> None:
     check(search, ["diamond", "blastx", "--query", "g.fna", "--db", "db", "--out", "out", *options], tmp_path)
+
+
+@pytest.mark.parametrize("options", ["-f 6", "-f 5 --unal 0"])
+def test_empty_query_is_refused_with_xml_alone(search: Path, tmp_path: Path, options: str) -> None:
+    """Whether DIAMOND counts it in the numbers of XML depends on the release; tabular output has no numbers."""
+    (tmp_path / "q.faa").write_bytes(b">empty\n" + (search / "q.faa").read_bytes())
+    command = ["diamond", "blastp", "-q", "q.faa", "-d", str(search / "db"), *options.split(), "--quiet"]
+    serial = subprocess.run(command, cwd=tmp_path, capture_output=True)
+    ours = [*MILLRACE, "run", "-q", "--batch", "5", "--slots", "1", "--", *command]
+    found = subprocess.run(ours, cwd=tmp_path, capture_output=True, stdin=subprocess.DEVNULL)
+    if "5" not in options:
+        assert serial.returncode or (found.returncode == ExitCode.DONE and found.stdout == serial.stdout)
+        return  # 2.1.11 fails by itself
+    assert found.returncode == ExitCode.REFUSED and b"of 13 records 1 have too little" in found.stderr
+    ours[ours.index("q.faa")] = "-"
+    piped = subprocess.run(ours, cwd=tmp_path, capture_output=True, input=(tmp_path / "q.faa").read_bytes())
+    assert piped.returncode == ExitCode.STOPPED and b"has too little in it" in piped.stderr
 
 
 def test_database_header_has_the_letters_of_dbinfo(search: Path) -> None:

@@ -8,6 +8,9 @@ concatenated. Headers of the pairwise format, of ``--header`` and of SAM are kep
 A run in which no query has a hit reports none of its queries, any other run reports them all. So the pairwise format
 and XML, which report queries without hits, are exact only with ``--unal 0``.
 
+XML numbers the queries, and releases differ in whether a query without residues counts: 2.1.3 passes over it, 2.2.8
+counts it. So such queries are refused with XML.
+
 DIAMOND chooses between two search algorithms with different results. For databases from 256 million letters on the
 choice depends on the size of the whole query file, so ``--algo`` must be given. Modes in which queries affect each
 other (``--iterate``, ``--lin-stage1``, ``--freq-masking``) are refused.
@@ -20,6 +23,8 @@ import struct
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from millrace.adapters import joins
 from millrace.adapters.option_reader import (
@@ -131,6 +136,8 @@ class DiamondAdapter:
         n_threads = parse_count(threads, "diamond") if threads else 0
         added = threads is None
         outputs = _find_outputs(found, tokens, added)
+        if any(output.join == JOINS["5"] for output in outputs):
+            source = msgspec.structs.replace(source, stops_without_content=True)
         if added:
             # At the end: the header of SAM shows the command line, and the join removes these words again.
             tokens.append("-p", ThreadsArg())

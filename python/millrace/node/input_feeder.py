@@ -207,8 +207,8 @@ class InputFeeder(msgspec.Struct):
         if isinstance(found, _core.Batch) and item.stops_without_content and found.sufficient < found.records:
             raise MillraceError(
                 f"{'standard input' if item.path == '-' else item.path}: one of records {self._next + 1} to "
-                f"{self._next + found.records} has nothing in it to be searched: what is written for it depends on the records beside it",
-                "give a file, which can be looked at beforehand, or take such records out",
+                f"{self._next + found.records} has too little in it to be searched: what is written for it, or as the number of the next, depends on those beside it",
+                "give a file, which can be looked at beforehand, or take such records out, in the serial run too",
             )
         for item, source, path in zip(self.inputs, self.sources, paths, strict=True):
             _check_compression(item, source)

@@ -85,6 +85,30 @@ def _decompress_gzip_head(head: bytes) -> bytes:
     return b""
 
 
+def refuse_missing_content(use: ToolUse, command: UserCommand) -> None:
+    """Refuse records before which the run would stop (``InputUse.stops_without_content``), if the input can be read twice.
+
+    Raises:
+        RefusedError: There is such a record.
+    """
+    for item in use.inputs:
+        if not (item.stops_without_content and item.content) or is_still_growing(item.path, command):
+            continue
+        if not (path := _find_rereadable_path(item.path, command.cwd)):
+            continue
+        content = (item.content.letters, item.content.least)
+        try:
+            whole = _core.Reader([path], item.format, content=content).skip(1 << 62)
+        except (OSError, _core.RecordError):
+            continue  # the run itself reports the error
+        if whole and (missing := whole.records - whole.sufficient):
+            raise RefusedError(
+                f"{'standard input' if item.path == '-' else item.path}: of {whole.records:,} records {missing:,} have too little "
+                "in them to be searched: what is written for one, or as the number of the next, depends on those beside it",
+                "take such records out, in the serial run too",
+            )
+
+
 def mark_compressed_inputs(use: ToolUse, heads: InputHeads, command: UserCommand) -> ToolUse:
     """Mark how inputs are compressed, so that tasks get them compressed alike, as the serial tool does.
 

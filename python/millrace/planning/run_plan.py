@@ -194,6 +194,7 @@ def _make_plan(
     begin = tuple(input_sniffing.read_input_heads(use, seen))
     input_sniffing.refuse_old_mac(begin)
     input_sniffing.refuse_bcf(begin)
+    input_sniffing.refuse_missing_content(use, seen)
     use = input_sniffing.mark_compressed_inputs(use, begin, seen)
     warnings = (
         *input_sniffing.describe_compressed_inputs(use),

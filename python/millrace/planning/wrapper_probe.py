@@ -1,6 +1,8 @@
 """Probe of a wrapper: it is run once on an input without data, while ``/proc`` shows the processes that it starts.
 
-The input is a named pipe (or standard input), so the tool blocks at its first read, however fast it is otherwise.
+The input is a named pipe (or standard input), so the tool blocks at its first read, however fast it is otherwise. Each
+process that opens the pipe stays there until a poll has seen it: the probe holds the pipe's other end, and puts a new
+pipe in its place for those that come later. So the result does not depend on the load of the machine.
 Meanwhile ``/proc`` has the arguments, the environment and the open files of each process of this run. That needs no
 privilege and works in containers, where tracing is often forbidden. A wrapper that has its work done by a server
 (``docker run``) shows nothing, and counts as unknown.
@@ -16,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -32,7 +33,6 @@ from millrace.core.tool_use import (
     ToolUse,
     UserCommand,
 )
-from millrace.core.wait_loop import wait_until
 
 #: Longest wait until the tool of a wrapper shows: containers and environments may take some seconds to set up.
 MAX_WAIT_SECONDS = 60.0
@@ -42,9 +42,6 @@ SETTLED_SECONDS = 2.0
 #: Pauses between polls: a tool that refuses its arguments lives for less than a tenth of a second.
 _FIRST_NAP_SECONDS, _MAX_NAP_SECONDS = 0.002, 0.01
 _END_TIMEOUT_SECONDS = 3.0
-
-#: Longest time until a process that opens the input has it among its files.
-_OPEN_TIMEOUT_SECONDS = 1.0
 
 
 class WrapperObservation(NamedTuple):
@@ -95,6 +92,8 @@ class _WrapperProbe:
         self._process: subprocess.Popen[bytes] | None = None
         self._pids: set[int] = set()
         self._feed = -1
+        #: Write ends of the pipes that processes have opened, and that end with the probe or ``_end_other_readers``.
+        self._held: list[int] = []
         self._reader = ""
 
     def _expand_token(self, token: ArgumentToken, folder: Path) -> str:
@@ -130,6 +129,7 @@ class _WrapperProbe:
         found = WrapperObservation("unseen", "its tool was not seen among its processes")
         while time.monotonic() < until:
             is_ended = root.poll() is not None
+            self._hold_readers()
             for process in self._list_tool_processes(root.pid):
                 found = self._compare_process(process, root.pid)
                 first = since.setdefault(process.pid, time.monotonic())
@@ -197,28 +197,36 @@ class _WrapperProbe:
             return os.path.samestat(os.stat(f"/proc/{pid}/fd/1"), self._stdout.stat())
         return False
 
-    def _end_other_readers(self, root: int) -> None:
-        """Send end of input to programs that read it before the tool, and keep the name of the first."""
+    def _hold_readers(self) -> None:
+        """Let in the processes that wait for an input, and hold their end of input back; others get a new pipe."""
         for pipe in self._pipes:
-            try:
-                end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:
-                continue  # no process reads it yet
-            # The reader, which this open has just let in, needs a moment to have the pipe among its files.
-            readers = wait_until(partial(self._list_readers, root, pipe), _OPEN_TIMEOUT_SECONDS, nap=_FIRST_NAP_SECONDS)
-            strangers = [each for each in readers or () if not self._match_tool(each)]
-            self._reader = self._reader or next((Path(each.program).name for each in strangers), "")
-            os.close(end)
+            with suppress(OSError):  # no process reads it yet
+                self._held.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+                os.mkfifo(new := pipe.with_suffix(".new"), 0o600)
+                new.replace(pipe)
 
-    def _list_readers(self, root: int, pipe: Path) -> list[_ProcessInfo]:
+    def _end_other_readers(self, root: int) -> None:
+        """Send end of input to programs that read it before the tool, and keep the name of the first.
+
+        A process that ``_hold_readers`` has just let in may not have the pipe among its files before the next call.
+        """
+        for end in [*self._held]:
+            readers = self._list_readers(root, os.fstat(end))
+            if readers and not any(map(self._match_tool, readers)):
+                self._reader = self._reader or Path(readers[0].program).name
+                self._held.remove(end)
+                os.close(end)
+
+    def _list_readers(self, root: int, pipe: os.stat_result) -> list[_ProcessInfo]:
         return [
             each for pid in self._list_descendants(root) if (each := _read_process(pid)) and _has_open_pipe(pid, pipe)
         ]
 
     def end_processes(self) -> None:
         """Send the tool the end of its input, then end all processes that the wrapper started."""
-        if self._feed >= 0:
-            os.close(self._feed)
+        for end in (self._feed, *self._held):
+            with suppress(OSError):
+                os.close(end)
         for pipe in self._pipes:
             with suppress(OSError):
                 os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
@@ -277,7 +285,7 @@ def _read_environ(pid: int) -> Mapping[str, str]:
     return {}
 
 
-def _has_open_pipe(pid: int, pipe: Path) -> bool:
-    with suppress(OSError):
-        return any(os.path.samestat(os.stat(each.path), pipe.stat()) for each in os.scandir(f"/proc/{pid}/fd"))
+def _has_open_pipe(pid: int, pipe: os.stat_result) -> bool:
+    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as files:
+        return any(os.path.samestat(os.stat(each.path), pipe) for each in files)
     return False
