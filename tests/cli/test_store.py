@@ -50,7 +50,7 @@ def _ask(folder: Path, *words: str, expect: int = 0) -> str:
 def test_store_tells_what_it_has(folder: Path) -> None:
     listed = _ask(folder, "list")
     assert re.search(r"(?m)^\d{4}-\d\d-\d\d +10 queries .* B  blastp 2\S+ -word_size 4$", listed)
-    assert re.search(r"(?m) \d+ batch(es)? .* results of the command [0-9a-f]{8}$", listed)
+    assert re.search(r"(?m) \d+ batch(es)? .* results of blastp, command [0-9a-f]{8}$", listed)
     counted = json.loads(_ask(folder, "stats", "--json"))
     assert counted["queries"] == 10 and counted["sets"] == 1 and counted["batches"] > 0
     assert "candidates of 10 queries in 1 set of entries, results of " in _ask(folder, "stats")

@@ -484,6 +484,7 @@ def test_store_in_a_bucket_is_read_from_listed_owners_alone(made: StoreFolder, m
         shutil.rmtree(bela.cache)
         bela.take_over(monkeypatch)
         told = made.run(*SHALLOW, "-outfmt", "5", "-out", "ours", expect=5)
+        assert "s3://lab/searches: candidates of a query are missing" in told
         assert "all candidates of anna, and all results in it, are dropped" in told
         anna.find_known(monkeypatch, "7", 0)
         for name in _list_objects(client):

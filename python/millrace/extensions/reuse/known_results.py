@@ -157,7 +157,8 @@ def _digest_computation(plan: RunPlan, around: Sequence[bytes], store: SearchSto
         __version__, use.adapter, run_identity.digest_identity(run), _list_shown_paths(plan), sorted(_select_variables(plan).items()),
         sorted(use.env.items()), use.threads, [hashlib.sha256(each).hexdigest() for each in around],
     )  # fmt: skip
-    return "results " + hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()
+    digest = hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()
+    return f"results {command.tool} {digest}"
 
 
 def _list_shown_paths(plan: RunPlan) -> list[object]:

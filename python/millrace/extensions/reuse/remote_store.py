@@ -62,7 +62,7 @@ class RemoteStore(SearchStore):
 
     def __init__(self, url: str, folder: Path, seal: SignatureSeal) -> None:
         super().__init__(folder, seal=seal)
-        self._url, self._own_name = url.rstrip("/"), seal.own_name.hex()
+        self._url, self._own_name, self.shown = url.rstrip("/"), seal.own_name.hex(), redact_place(url)
         #: Whether this user keeps nothing at the place.
         self.read_only = not seal.can_make
         with self._connect() as tables:

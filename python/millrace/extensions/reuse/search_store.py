@@ -125,6 +125,8 @@ class SearchStore:
 
     def __init__(self, folder: Path, *, read_only: bool = False, seal: RowSeal = _CHECKSUM) -> None:
         self.folder, self.read_only, self.seal = folder, read_only, seal
+        #: Its name in messages.
+        self.shown = str(folder)
         self._mode = "ro" if read_only else "rwc"
         self._sets, self._file = folder / "entries", folder / FILE_NAME
         if not read_only:

@@ -73,11 +73,12 @@ def _describe_key(key: str) -> str:
 
     >>> _describe_key('["blastp", "blastp: 2.12.0+", "p", ["-query", "InputArg", "-evalue", "1", "-db", "DatabaseArg", "-html"], {}]')
     'blastp 2.12.0+ -evalue 1'
-    >>> _describe_key("results 0a1b2c3d4e5f")
-    'results of the command 0a1b2c3d'
+    >>> _describe_key("results blastp 0a1b2c3d4e5f")
+    'results of blastp, command 0a1b2c3d'
     """
     if key.startswith("results "):
-        return f"results of the command {key.removeprefix('results ')[:8]}"
+        tool, _, digest = key.removeprefix("results ").rpartition(" ")
+        return f"results of {tool}, command {digest[:8]}"
     try:
         program, version, _, words, _ = msgspec.convert(
             json.loads(key), tuple[str, str, str, list[str], dict[str, str]]

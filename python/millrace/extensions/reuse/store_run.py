@@ -164,7 +164,7 @@ def _refuse_wrong_copy(store: SearchStore, of_owner: str) -> None:
     """
     if store.read_only:
         raise CorruptError(
-            f"{store.folder}: candidates{of_owner} of a query are missing, so the output may lack hits; the store cannot be written, so it still has what is wrong",
+            f"{store.shown}: candidates{of_owner} of a query are missing, so the output may lack hits; the store cannot be written, so it still has what is wrong",
             "the same command without --store computes the output",
         )
 
@@ -263,7 +263,7 @@ def _keep_found_work(known: KnownWork, store: SearchStore, say: Callable[[str], 
         n = format_count(store.forget_search(search.search.key, owner), "query")
         of_owner = f", all candidates of {name}" if name else ""
         raise CorruptError(
-            f"{store.folder}: candidates of a query are missing, so the output may lack hits; what the store had of this search, of {n}{of_owner}, and all results in it, are dropped",
+            f"{store.shown}: candidates of a query are missing, so the output may lack hits; what the store had of this search, of {n}{of_owner}, and all results in it, are dropped",
             "the same command computes the output again, without it"
             + (f"; {name} is in your list of owners" if name else ""),
         )
