@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -163,22 +162,21 @@ def _parse_size(text: str) -> int:
 
 
 def _open_store(name: str, *, read_only: bool = True) -> SearchStore:
-    """Open a store, with the rows of all searches if it is at a URL.
+    """Open a store.
 
     Raises:
         RefusedError: There is none, or it is another user's.
         CorruptError: Its tables are damaged.
     """
+    from millrace.cli.run import get_working_folder
     from millrace.core.errors import RefusedError
     from millrace.core.replica_rules import is_url
     from millrace.extensions.reuse.search_store import SearchStore
     from millrace.extensions.reuse.store_run import STORE_NAME, open_store
 
-    cwd = Path.cwd()
+    cwd = get_working_folder()
     if not is_url(name) and not SearchStore.is_there(cwd / name / STORE_NAME):
         raise RefusedError(
             f"{name}: is no store, or nothing is kept in it yet", "name a folder of millrace run --store"
         )
-    store = open_store(name, cwd, read_only=read_only)
-    store.merge_all()
-    return store
+    return open_store(name, cwd, read_only=read_only)

@@ -91,9 +91,10 @@ class RemoteStore(SearchStore):
         super()._keep_entries(name, content)
         return content
 
-    def merge_all(self) -> None:
-        """Read the rows of all searches."""
+    def count_rows(self) -> list[tuple[str, int, int, int, float]]:
+        """See ``SearchStore.count_rows``: of all searches at the place."""
         self._merge_rows("")
+        return super().count_rows()
 
     def check_rows(self) -> Iterator[bool]:
         """See ``SearchStore.check_rows``: of all files at the place whose owners are listed."""
@@ -124,10 +125,11 @@ class RemoteStore(SearchStore):
         return n_dropped
 
     def evict(self, max_bytes: int) -> None:
-        """See ``SearchStore.evict``: of the copy, which begins anew if it is too large."""
+        """See ``SearchStore.evict``: of the copy. What was dropped there is read again when it is asked for."""
         if self.count_bytes() > max_bytes:
-            self._clear_copy()
             super().evict(max_bytes)
+            with self._connect() as tables:
+                tables.execute("DELETE FROM merged")
 
     def _keep_entries(self, name: bytes, entries: bytes) -> None:
         super()._keep_entries(name, entries)

@@ -189,9 +189,6 @@ class SearchStore:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter for names of tables
             raise CorruptError(f"{self._file}: {error}", "remove it, or name another store") from error
 
-    def merge_all(self) -> None:
-        """Read all that is kept elsewhere into the tables: nothing, of a folder."""
-
     def recall_candidates(self, key: str, queries: Iterable[bytes], depth: float) -> dict[bytes, KeptCandidates]:
         """Return what is kept of ``queries`` down to ``depth``, of that set of entries which most of them were searched in."""
         found: dict[bytes, KeptCandidates] = {}
