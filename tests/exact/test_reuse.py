@@ -24,6 +24,7 @@ from stored_runs import count_known, read_without_date
 from tool_batches import cut, need
 
 from millrace.adapters.adapter_base import QueryCandidates
+from millrace.extensions.reuse.remote_store import open_remote_store
 from millrace.extensions.reuse.search_store import SealedRows, encode_candidates, format_candidates
 from millrace.extensions.reuse.store_seals import ChecksumSeal, find_seal, read_signature_seal
 
@@ -258,9 +259,10 @@ def _make_tool_database(tool: str, data: Path, folder: Path, n: int) -> None:
     [
         "diamond blastp -q q.faa -d proteins --custom-matrix matrix --gapopen 11 --gapextend 1 --comp-based-stats 0 -o ours",
         "obabel drugs.smi -e -s pattern.smi -osmi -O ours",
+        "obabel drugs.smi -e -spattern.smi -osmi -O ours",
         "blastn -query genes.fna -db genes -filtering_db repeats -evalue 1e-5 -outfmt 6 -out ours",
     ],
-    ids=["diamond", "obabel", "blastn"],
+    ids=["diamond", "obabel", "obabel-attached", "blastn"],
 )
 def test_results_depend_on_files_that_options_name(command: str, made: StoreFolder, data: Path) -> None:
     need(command.split()[0])
@@ -477,8 +479,12 @@ def test_store_in_a_bucket_is_read_from_listed_owners_alone(made: StoreFolder, m
         assert _list_objects(client) == names
         cleo.find_known(monkeypatch, "0", 0)
         bela.take_over(monkeypatch)
-        told = [sys.executable, "-m", "millrace", "store", "verify", "--store", made.store]
-        assert subprocess.run(told, capture_output=True).returncode == 0
+        open_remote_store(made.store, os.environ).evict(0)  # the copy: what is wanted is read again
+        bela.find_known(monkeypatch, "7", 9)
+        told = [sys.executable, "-m", "millrace", "store", "--store", made.store]
+        assert subprocess.run([*told[:4], "verify", *told[4:]], capture_output=True).returncode == 0
+        listed = subprocess.run([*told[:4], "list", *told[4:]], capture_output=True, text=True, check=True).stdout
+        assert " 10 queries " in listed and " results of blastp, command " in listed
         _hide_in_bucket(client, anna)
         (bela.config / "key").rename(bela.config / "millrace" / "store-key")
         shutil.rmtree(bela.cache)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -105,12 +106,14 @@ def list_argument_files(tokens: Sequence[ArgumentToken], command: UserCommand) -
 def add_argument_files(use: ToolUse, command: UserCommand) -> ToolUse:
     """Return ``use`` with all files that its arguments name, whatever the option: results depend on what is in them."""
     known = [os.path.normpath(command.cwd / path) for path in use.databases]
-    found = [
-        path for path in list_argument_files(use.argv, command)
+    attached = [token[2:] for token in use.argv[1:] if isinstance(token, str) and re.match("-[A-Za-z].", token)]
+    found: dict[str, Path] = {}
+    for path in list_argument_files((*use.argv, *attached), command):
+        place = os.path.normpath(path)
         # A number is a value, even if a file has that name; a name with which those of a database begin is that database.
-        if not _is_number(path.name) and not any(each == str(path) or each.startswith(f"{path}.") for each in known)
-    ]  # fmt: skip
-    return msgspec.structs.replace(use, databases=(*use.databases, *dict.fromkeys(found))) if found else use
+        if not _is_number(path.name) and not any(each == place or each.startswith(f"{place}.") for each in known):
+            found.setdefault(place, path)
+    return msgspec.structs.replace(use, databases=(*use.databases, *found.values())) if found else use
 
 
 def _is_number(text: str) -> bool:

@@ -162,7 +162,6 @@ class ObabelAdapter:
             argv=tokens.build_arguments(),
             inputs=(source,),
             outputs=(output,),
-            databases=_list_pattern_files(found, command),
             # Measured: 23 ms to start, 0.9 ms a molecule.
             cost=CostHint(unit="records", startup_seconds=0.025),
             env={"OMP_NUM_THREADS": "1"},
@@ -171,12 +170,6 @@ class ObabelAdapter:
             tested=("3.1.1",),
             notes=tuple(notes),
         )
-
-
-def _list_pattern_files(found: Sequence[CommandWord], command: UserCommand) -> tuple[Path, ...]:
-    """List the files with the molecules by which others are kept or left out; a pattern may also stand in the arguments."""
-    files = (command.cwd / value for word in found if word.name in ("s", "v") for value in word.values)
-    return tuple(file for file in files if file.is_file())
 
 
 def _check_force_field(found: Sequence[CommandWord]) -> None:
