@@ -324,7 +324,7 @@ def make_bench(data: Path, folder: Path) -> None:
     queries = records(data / "proteins_queries.faa")
     awkward = [b">empty_one\n", b">lower case\nmkvlaagivgllaa\nggsgkstlaraLAR\n", queries[3].replace(b"\n", b"\r\n")]
     (folder / "q.faa").write_bytes(
-        b"".join([*queries[:5], *awkward[1:], *queries[20:23], *queries[40:42], awkward[0]]).rstrip(b"\n")
+        b"".join([*queries[:5], *awkward[1:], *queries[20:23], awkward[0], *queries[40:42]]).rstrip(b"\n")
     )
     (folder / "q3.faa").write_bytes(b"".join(queries[5:12]))
     genes = records(data / "genes_db.fna")

@@ -39,7 +39,7 @@ MOST = 3000
 
 
 def test_the_rules_hold_in_all_histories() -> None:
-    assert run_histories.first_broken(count(), 400) is None
+    assert run_histories.first_broken(count(), 1000) is None
 
 
 @pytest.mark.slow
