@@ -24,10 +24,9 @@ import namespace_nodes  # noqa: E402
 from cluster_site import find_millrace  # noqa: E402
 
 from bench.diamond import database  # noqa: E402
+from bench.diamond_cluster import NODES  # noqa: E402
 from bench.known_tools import make, proteins  # noqa: E402
 from bench.results import show_table  # noqa: E402
-
-NODES = tuple(f"node{number}" for number in range(1, 5))
 
 #: Microseconds in which each node may use its share once.
 PERIOD = 50_000

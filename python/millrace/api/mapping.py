@@ -114,17 +114,8 @@ def _read_results(
     lines: Iterable[bytes] | None,
 ) -> Iterator[Any]:  # fmt: skip
     """Start the run of a map and yield its results; raise the error of a record at its place."""
-    options = [
-        "--no-store",
-        "--records",
-        "--run-dir",
-        str(folder / "run"),
-        "--verify",
-        "0",
-        "--on-failure",
-        "stop",
-        "--keep-run-dir",
-    ]
+    options = ["--no-store", "--records", "--verify", "0", "--on-failure", "stop", "--keep-run-dir"]
+    options += ["--run-dir", str(folder / "run")]
     options += ["--input", str(path.absolute())] if path else ["--format", "lines"]
     options += ["--format", form] if path and form else []
     options += ["--slots", str(slots)] if slots else []

@@ -224,9 +224,10 @@ class _WrapperProbe:
 
     def end_processes(self) -> None:
         """Send the tool the end of its input, then end all processes that the wrapper started."""
-        for end in (self._feed, *self._held):
-            with suppress(OSError):
-                os.close(end)
+        if self._feed >= 0:
+            self._held.append(self._feed)
+        for end in self._held:
+            os.close(end)
         for pipe in self._pipes:
             with suppress(OSError):
                 os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
