@@ -299,12 +299,12 @@ def test_store_at_a_url_has_what_was_computed(folder: str, environment: Path, sh
     line = (environment / "config/millrace/store-key.pub").read_text()
     (environment / "config/millrace/store-owners").write_text(f"me {line}")
     shutil.copy(data / "drugs.smi", shell.work)
-    line = f"{need('obabel')} drugs.smi -osdf -O"
-    assert subprocess.run(f"{line} serial.sdf", shell=True, cwd=shell.work, capture_output=True).returncode == 0
+    line = f"{need('obabel')} drugs.smi -oinchi -O"
+    assert subprocess.run(f"{line} serial.inchi", shell=True, cwd=shell.work, capture_output=True).returncode == 0
     for known in (False, True):
-        done = shell.run(f"millrace run --store {folder} -- {line} ours.sdf")
+        done = shell.run(f"millrace run --store {folder} -- {line} ours.inchi")
         assert done.code == 0 and (" 0 of " not in done.err and "records known" in done.err) == known, done.shown
-        assert (shell.work / "ours.sdf").read_bytes() == (shell.work / "serial.sdf").read_bytes()
-        (shell.work / "ours.sdf").unlink()
+        assert (shell.work / "ours.inchi").read_bytes() == (shell.work / "serial.inchi").read_bytes()
+        (shell.work / "ours.inchi").unlink()
         shutil.rmtree(environment / "cache" / "millrace" / "stores")
     assert len(names(folder)) == 1

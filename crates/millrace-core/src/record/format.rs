@@ -6,7 +6,7 @@ use super::delimited::Delimited;
 use super::error::Error;
 use super::fasta::Fasta;
 use super::fastq::Fastq;
-use super::lines::{Blank, Lines, Rules, Which};
+use super::lines::{Blank, Lines, Rules, Which, is_blank_head};
 use super::rows::Rows;
 use super::scan::Scanner;
 
@@ -185,7 +185,9 @@ impl Cutter {
             Format::Genbank => head.starts_with(LOCUS),
             Format::Cm => head.starts_with(INFERNAL),
             Format::Jsonl => head.first().is_some_and(u8::is_ascii_graphic),
-            Format::Sdf | Format::Hmm | Format::Stockholm | Format::Pdbqt | Format::Lines => true,
+            Format::Lines => true,
+            // Blank lines alone would belong to the last record of the file before.
+            Format::Sdf | Format::Hmm | Format::Stockholm | Format::Pdbqt => !is_blank_head(head),
             // A blank line anywhere in the first SMILES file would hide the second; a quote that is still open, a table.
             Format::Smiles | Format::Csv | Format::Nul | Format::Regex => false,
             // A header stands once in a file.

@@ -174,8 +174,8 @@ impl Lines {
     }
 }
 
-/// Whether a line starts with nothing but white space, as far as one looks ahead.
-fn is_blank_head(line: &[u8]) -> bool {
+/// Whether data starts with nothing but white space, as far as one looks ahead.
+pub(crate) fn is_blank_head(line: &[u8]) -> bool {
     is_blank(get_head(line))
 }
 

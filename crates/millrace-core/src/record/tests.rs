@@ -434,6 +434,23 @@ fn sources_have_one_header() {
 }
 
 #[test]
+fn blank_source_shares_no_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let (paths, dest) = (["a", "b"].map(|name| dir.path().join(name)), dir.path().join("batch"));
+    for (format, end) in
+        [(Format::Hmm, "//"), (Format::Stockholm, "//"), (Format::Sdf, "$$$$"), (Format::Pdbqt, "ENDMDL")]
+    {
+        for (second, n_batches) in [("\n \n".to_owned(), 2), (format!("\nB\n{end}\n"), 1)] {
+            fs::write(&paths[0], format!("A\n{end}\n")).unwrap();
+            fs::write(&paths[1], &second).unwrap();
+            let mut reader = Reader::new(paths.to_vec(), cutter(format)).unwrap();
+            let cut = std::iter::from_fn(|| reader.cut(&dest, Limits::default()).unwrap());
+            assert_eq!(cut.count(), n_batches, "{format:?} {second:?}");
+        }
+    }
+}
+
+#[test]
 fn damaged_record_comes_after_those_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let (path, dest) = (dir.path().join("reads.fq"), dir.path().join("batch"));
