@@ -125,7 +125,9 @@ def _write_reads(folder: Path, rng: random.Random) -> None:
         )
     head = "@HD\tVN:1.6\tSO:coordinate\n" + "".join(f"@SQ\tSN:{n}\tLN:{len(t)}\n" for n, t in reference.items())
     (folder / "aln.sam").write_text(head + "".join(row for _, _, row in sorted(rows, key=lambda row: row[:2])))
-    for name, reads in (("reads.fq", short), ("r1.fq", first), ("r2.fq", second), ("long.fq", long)):
+    pairs = [each for pair in zip(first, second, strict=True) for each in pair]
+    named = {"reads.fq": short, "r1.fq": first, "r2.fq": second, "pairs.fq": pairs, "long.fq": long}
+    for name, reads in named.items():
         (folder / name).write_text("".join(reads))
     fasta = [tuple(each.split("\n")[:2]) for each in short]
     (folder / "reads.fa").write_text("".join(f">{name[1:]}\n{text}\n" for name, text in fasta))
