@@ -73,6 +73,7 @@ REFUSED = {
     "fastp -A -D -G -j /dev/null -h /dev/null -i r1.fq -o o": "-D",
     "bowtie2 -x bt -U r1.fq -1 r1.fq -2 r2.fq -S o": "-U and -1 are both given",
     "bowtie2 -x bt -U r1.fq,r2.fq -S o": "are several files",
+    "bowtie2 -x bt -U r1.fq.bz2 -S o": "stands in the header",
     "clustalo -i families -o o -v": "others in each run",
     "fastp -a auto -G -j /dev/null -h /dev/null -i r1.fq -o o": "guesses the adapter",
     "fastp --adapter_sequence=auto -G -j /dev/null -h /dev/null -i r1.fq -o o": "guesses the adapter",
@@ -222,6 +223,17 @@ def test_inexact_command_is_refused_before_the_start(sample: Shell, line: str) -
     ended = sample.run(f"millrace run -- {line}")
     assert ended.code == 2, ended.shown
     assert REFUSED[line] in ended.err, ended.shown
+
+
+def test_read_that_bowtie2_leaves_out_is_set_aside(sample: Shell) -> None:
+    """With a blank line behind it, alone in a task, bowtie2 makes no read of it, and ends with 0."""
+    needs(sample, "bowtie2")
+    sample.run("head -36 r1.fq > few.fq; echo >> few.fq; touch none.fq")
+    ended = sample.run("millrace run --slots 2 --batch 4 -- bowtie2 --no-hd -x bt -U few.fq -S o")
+    assert ended.code == 3 and "1 record quarantined" in ended.err, ended.shown
+    assert (sample.work / "o").read_text().count("\n") == 8
+    ended = sample.run("millrace run -- bowtie2 --no-hd -x bt -U none.fq -S none")
+    assert ended.code == 0 and not (sample.work / "none").read_bytes(), ended.shown
 
 
 def test_guess_from_the_first_reads_does_not_add_up(sample: Shell) -> None:

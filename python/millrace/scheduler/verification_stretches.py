@@ -357,7 +357,8 @@ def list_variants(
     """Return the ways to run a stretch again, each as the numbers of records of its pieces.
 
     One piece for all shows what the tool writes at each start or end, counts, or carries over the boundary; records of
-    their own at both ends of the input show what it carries over each record, and what it does at its first.
+    their own at both ends of the input show what it carries over each record, and what it does at its first. A last
+    record that is a batch of its own is run behind others.
 
     Args:
         seconds: Time of the tool for these batches, by ``estimate_effort``.
@@ -371,6 +372,8 @@ def list_variants(
     [[9]]
     >>> list_variants([(4, 5)], 0.4, at_start=False, at_end=True, whole=True)
     [[1]]
+    >>> list_variants([(36, 39), (39, 40)], 0.1, at_start=False, at_end=True, whole=True)
+    [[4]]
     """
     sizes = [last - first for first, last in batches]
     n = sum(sizes)
@@ -380,6 +383,6 @@ def list_variants(
     alone = min(n - 1, MAX_ALONE_RECORDS, max(1, int(MAX_ALONE_SECONDS * len(sizes) / max(seconds, 1e-3))))
     if at_start and seconds < MIN_SLOW_SECONDS:
         found.append([*[1] * alone, n - alone])
-    elif at_end and alone > 1:
+    elif at_end and alone > 1 and sizes[-1] > 1:
         found = [[n - alone, *[1] * alone]]  # once: batches here may be large, and the run waits for it
     return [each for at, each in enumerate(found) if each != sizes and each not in found[:at]] or [sizes]
