@@ -22,6 +22,7 @@ CASES = [
     ([b"b\nc\n", b"a\n"], [b"a\nb\nc\n"], "sorts, or reorders", ""),
     ([b"a\nb\n", b"b\nc\n"], [b"a\nb\nc\n"], "some results depend on others", ""),
     ([b"a x\n", b"b x\n"], [b"a x\n", b"b y\n"], "learnt from the whole", ""),
+    ([b"\x1f\x8ba", b"\x1f\x8bb"], [b"\x1f\x8bc"], "one compressed stream", "compress it afterwards"),
     ([b"", b"b x\n"], [b"b y\n"], "learnt from the whole", ""),
 ]  # fmt: skip
 

@@ -9,6 +9,9 @@ import msgspec
 from millrace import _core
 from millrace.core.errors import RefusedError
 
+#: First bytes of compressed files: gzip, zstd, bzip2, xz.
+PACKED_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")
+
 #: Suffixes of compressed files; the compression itself is detected by their first bytes.
 COMPRESSED = (".gz", ".bgz", ".zst", ".bz2", ".xz")
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from millrace import _core
+from millrace.core import record_formats
 from millrace.core.errors import CorruptError
 from millrace.core.job import JobSpec
 from millrace.core.tasks import CommittedRecords, CompareTask, count_records, decode_task_kind
@@ -130,10 +131,6 @@ class RunContext(msgspec.Struct):
         return self.members[0] if self.members else None
 
 
-#: First bytes of compressed files: gzip, zstd, bzip2, xz.
-PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")
-
-
 def build_run_event(plan: RunPlan, done: Sequence[CommittedRecords], processes: RunContext) -> RunEvent:
     """Build the first event of a start.
 
@@ -180,7 +177,7 @@ def _measure_plain_file(path: Path | int) -> int | None:
         if isinstance(path, int):
             return about.st_size - os.lseek(path, 0, os.SEEK_CUR)
         with path.open("rb") as file:
-            return None if file.read(6).startswith(PACKED) else about.st_size
+            return None if file.read(6).startswith(record_formats.PACKED_MAGIC) else about.st_size
     except OSError:
         return None  # behind a URL, perhaps
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from millrace.core import record_formats
 from millrace.scheduler.verification_stretches import RecordExtent
 
 #: Maximum number of lines of a header and a footer together.
@@ -92,6 +93,11 @@ def explain_difference(then: Sequence[bytes], now: Sequence[bytes], *, repeatabl
             "the tool gives other bytes when it is run again on the same records: random numbers, a date, a process "
             "number, or threads that race",
             "give it a fixed seed, or leave the date out; with one, the serial tool gives the same bytes twice too",
+        )
+    if all(part.startswith(record_formats.PACKED_MAGIC) for part in (*then, *now)):
+        return DifferenceExplanation(
+            "one compressed stream of the whole output",
+            "name the output without the ending of compressed files, and compress it afterwards",
         )
     before, after = [part.splitlines(keepends=True) for part in then], [part.splitlines(keepends=True) for part in now]
     return (
