@@ -173,7 +173,7 @@ def test_profile_database_of_pfamdb(folder: Path) -> None:
         ("hmmscan plain.hmm q.faa", "not pressed, plain.hmm.h3m is missing"),
         ("hmmscan none.hmm q.faa", "none.hmm not found"),
         ("hmmscan p.hmm none.faa", "none.faa not found"),
-        ("hmmscan p.hmm empty.faa", "is empty"),
+        ("hmmscan p.hmm empty.faa", "has no queries"),
         ("hmmscan p.hmm p.hmm", "is not FASTA"),
         ("hmmscan p.hmm -", "standard input, which is empty"),
         ("hmmscan - q.faa", "can read its targets from standard input for a single query only"),

@@ -154,7 +154,7 @@ def _read_head(name: str, file: Path, path: str) -> bytes:
     except (OSError, EOFError) as error:
         raise RefusedError(f"{name}: query file {path} cannot be read: {error}", "check the file") from error
     if not head:
-        raise RefusedError(f"{name}: query file {path} is empty, but for blank lines at most", f"run {name} by itself")
+        raise RefusedError(f"{name}: query file {path} has no queries", f"run {name} by itself")
     return head
 
 
