@@ -3,7 +3,8 @@
     python -m bench.reuse --grow 4 --part 100
 
 The database is the proteins of the test data, and behind them sequences of the same letters in random order, up to
-``--grow`` times its size. Before, 3 % of its entries were not there, in all parts of it.
+``--grow`` times its size. Before, 3 % of its entries were not there, in all parts of it. The last line is of some of the
+queries, each four times under other names, without a store.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Searches:
         queries = list(inputs.copies(inputs.records(inputs.DATA / "proteins_queries.faa"), part + more, inputs.AMINO))
         choose.shuffle(queries)
         (folder / "q.faa").write_bytes(b"".join(queries[:part]))
+        few = queries[: max(10, part // 10)]
+        (folder / "four.faa").write_bytes(b"".join(b">%d" % time + query[1:] for time in range(4) for query in few))
         (folder / "more.faa").write_bytes(
             b"".join([*queries[: part // 2], *queries[part : part + more], *queries[part // 2 : part]])
         )
@@ -101,6 +104,10 @@ def main(arguments: list[str]) -> int:
         found["nothing new"] = (place.search("q.faa", "after", "known", *kept), whole)
         more = place.search("more.faa", "after", "full", *plain)
         found["1 % of the queries new"] = (place.search("more.faa", "after", "known", *kept), more)
+        same = same and place.folder.joinpath("known").read_bytes() == place.folder.joinpath("full").read_bytes()
+        four = place.search("four.faa", "after", "full", *plain)
+        once = [word for word in plain if word != "--fresh"]
+        found["each query four times"] = (place.search("four.faa", "after", "known", *once), four)
         same = same and place.folder.joinpath("known").read_bytes() == place.folder.joinpath("full").read_bytes()
         size = sum(path.stat().st_size for path in (place.folder / "store").rglob("*") if path.is_file())
         millions = place.count_residues() / 1e6
