@@ -25,6 +25,21 @@ one_each() { # FILE FOLDER
     awk -v folder="$2" '/^>/ {n++} {print > (folder "/" n ".fa")}' "$1"
 }
 
+# Writes 50 proteins, drawn by chance but the same each time, to db.fa, and makes the database db of DIAMOND of them.
+make_diamond_database() {
+    python3 - <<'P'
+import random
+r = random.Random(4)
+open("db.fa", "w").write("".join(f">d{k}\n{''.join(r.choices('ACDEFGHIKLMNPQRSTVWY', k=150))}\n" for k in range(50)))
+P
+    diamond makedb --in db.fa -d db --quiet
+}
+
+# Prints the sequence of that number in db.fa, from 0.
+protein() { # NUMBER
+    sed -n "$((2 * $1 + 2))p" db.fa
+}
+
 expect() { # WHAT SEEN EXPECTED
     printf '%s: %s\n' "$1" "$2"
     [ "$2" = "$3" ] || {

@@ -3,15 +3,10 @@
 # queries that have hits.
 . "$(dirname "$0")/common.bash"
 unpack diamond-aligner=2.1.3-1
-python3 - <<'P'
-import random
-r, letters = random.Random(4), "ACDEFGHIKLMNPQRSTVWY"
-entries = ["".join(r.choices(letters, k=150)) for _ in range(50)]
-open("db.fa", "w").write("".join(f">d{k}\n{each}\n" for k, each in enumerate(entries)))
-queries = [entries[k] if k % 2 else "".join(r.choices(letters, k=150)) for k in range(20)]
-open("q.fa", "w").write("".join(f">{'hit' if k % 2 else 'none'}{k}\n{each}\n" for k, each in enumerate(queries)))
-P
-diamond makedb --in db.fa -d db --quiet
+make_diamond_database
+for k in $(seq 0 2 18); do
+    printf '>none%s\n%s\n>hit%s\n%s\n' "$k" "$(protein "$k" | rev)" $((k + 1)) "$(protein $((k + 1)))"
+done >q.fa
 diamond blastp -q q.fa -d db -f 6 qseqid sseqid --unal 1 -p 1 --quiet >out
 awk '$2 == "*"' out | sort | head -4
 expect "marks at queries that have a hit" "$(awk '$2 == "*" && /^hit/' out | wc -l)" 10

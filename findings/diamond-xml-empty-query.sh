@@ -3,14 +3,8 @@
 # without a word, is not counted, so all behind it have the number of the one before.
 . "$(dirname "$0")/common.bash"
 unpack diamond-aligner=2.1.3-1
-python3 - <<'P'
-import random
-r, letters = random.Random(4), "ACDEFGHIKLMNPQRSTVWY"
-entries = ["".join(r.choices(letters, k=150)) for _ in range(50)]
-open("db.fa", "w").write("".join(f">d{k}\n{each}\n" for k, each in enumerate(entries)))
-open("q.fa", "w").write(f">first\n{entries[1]}\n>second\n\n>third\n{entries[3]}\n")
-P
-diamond makedb --in db.fa -d db --quiet
+make_diamond_database
+printf '>first\n%s\n>second\n\n>third\n%s\n' "$(protein 1)" "$(protein 3)" >q.fa
 diamond blastp -q q.fa -d db -f 5 --unal 0 -p 1 --quiet >out
 number() { grep -B1 "<Iteration_query-def>$1<" out | sed -n 's/.*<Iteration_query-ID>\(.*\)<.*/\1/p'; }
 expect "number of the first query" "$(number first)" Query_1
