@@ -69,6 +69,10 @@ class Searches:
         cpu, wall = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime, time.monotonic() - began
         return cpu, wall, self.count_stored() / 1e6 if "--store" in before else 0.0
 
+    def has_written(self, expected: str) -> bool:
+        """Whether the search that knew something wrote the bytes of another."""
+        return (self.folder / "known").read_bytes() == (self.folder / expected).read_bytes()
+
     def count_stored(self) -> int:
         """Return the bytes of what is kept of queries: without the digests of entries, and without free pages."""
         store = SearchStore(self.folder / "store" / STORE_NAME, read_only=True)
@@ -87,11 +91,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--grow", type=int, default=1, help="size of the database")
     parser.add_argument("--options", default="-evalue 1e-5 -outfmt 6", help="of blastp")
     asked = parser.parse_args(arguments)
-    plain = [sys.executable, "-m", "millrace", "run", "-q", "--fresh", "--"]
+    program = [sys.executable, "-m", "millrace", "run", "-q"]
+    plain, once, kept = [*program, "--fresh", "--"], [*program, "--"], [*program, "--store", "store", "--"]
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         place = Searches(Path(name), asked.part, asked.grow, asked.options)
-        kept = [*plain[:-1], "--store", "store", "--"]
-        kept.remove("--fresh")
         whole = place.search("q.faa", "after", "full", *plain)
         serial = place.search("q.faa", "after", "serial")
         found = {
@@ -100,15 +103,14 @@ def main(arguments: list[str]) -> int:
             "before, into an empty store": (place.search("q.faa", "before", "x", *kept), whole),
             "3 % of the entries new": (place.search("q.faa", "after", "known", *kept), whole),
         }
-        same = place.folder.joinpath("known").read_bytes() == place.folder.joinpath("serial").read_bytes()
+        same = place.has_written("serial")
         found["nothing new"] = (place.search("q.faa", "after", "known", *kept), whole)
         more = place.search("more.faa", "after", "full", *plain)
         found["1 % of the queries new"] = (place.search("more.faa", "after", "known", *kept), more)
-        same = same and place.folder.joinpath("known").read_bytes() == place.folder.joinpath("full").read_bytes()
+        same = same and place.has_written("full")
         four = place.search("four.faa", "after", "full", *plain)
-        once = [word for word in plain if word != "--fresh"]
         found["each query four times"] = (place.search("four.faa", "after", "known", *once), four)
-        same = same and place.folder.joinpath("known").read_bytes() == place.folder.joinpath("full").read_bytes()
+        same = same and place.has_written("full")
         size = sum(path.stat().st_size for path in (place.folder / "store").rglob("*") if path.is_file())
         millions = place.count_residues() / 1e6
         shutil.rmtree(place.folder / "store")
