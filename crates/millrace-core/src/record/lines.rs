@@ -175,13 +175,13 @@ impl Lines {
 }
 
 /// Whether data starts with nothing but white space, as far as one looks ahead.
-pub(crate) fn is_blank_head(line: &[u8]) -> bool {
-    is_blank(get_head(line))
+pub(crate) fn is_blank_head(data: &[u8]) -> bool {
+    is_blank(get_head(data))
 }
 
-/// A line as far as one looks ahead.
-fn get_head(line: &[u8]) -> &[u8] {
-    &line[..line.len().min(LOOK_AHEAD)]
+/// Data as far as one looks ahead.
+fn get_head(data: &[u8]) -> &[u8] {
+    &data[..data.len().min(LOOK_AHEAD)]
 }
 
 enum Verdict {
