@@ -333,6 +333,20 @@ def test_small_input_of_known_size_is_a_task_per_slot() -> None:
     assert play(sizes, [0.01] * 40, 0.06, 2, hint, is_file=True).batches == [20_000, 20_000]
 
 
+@pytest.mark.parametrize("seconds", [29.0, 31.0, 39.0, 50.0, 65.0])
+@pytest.mark.parametrize("slots", [2, 3, 16])
+def test_slots_with_few_batches_end_together(seconds: float, slots: int) -> None:
+    """4,000 queries of MMseqs2 were three batches for two slots."""
+    sizes = [500] * (2000 * slots)
+    per_unit = seconds / (500 * 2000)
+    learnt = CostModel(CostHint(unit="residues"))
+    for records in (40, 1600) * 4:
+        learnt.observe_task(500 * records, 0.35 + 500 * records * per_unit, records)
+    hint = CostHint(unit="residues", units=sum(sizes), startup_seconds=0.5, longest=500, learnt=learnt.cost_sums)
+    played = play(sizes, [500 * per_unit] * len(sizes), 0.35, slots, hint, is_file=True)
+    assert played.wall < 1.05 * seconds
+
+
 def test_long_last_record_of_a_small_input_starts_first() -> None:
     sizes, hint = (
         [200, 800, 400, 1400, 1900],

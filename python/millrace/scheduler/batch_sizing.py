@@ -32,8 +32,8 @@ MAX_KNOWN_STARTS = 10.0
 #: A batch lasts at least this many times the tool's start, unless that would leave slots without work.
 MIN_BATCH_STARTS = 5.0
 
-#: In the first round of a run, a slot's share is one batch if the part kept back for a second one would take less than
-#: this many starts.
+#: At the start of a run, a slot's share is as few batches of one size as may be, if the part kept back for a further one
+#: would take less than this many starts.
 KEPT_BACK = 2.0
 
 #: The rest for the only slot is one batch, even if it exceeds the maximum by this part.
@@ -228,17 +228,12 @@ def compute_batch_units(model: CostModel, slots: int, remaining: float | None) -
         probe = float(max(hint.pass_units, PROBE_UNITS)) if hint.unit != "records" else 1.0
         return max(1, int(min(probe, remaining / (8 * slots)) if remaining is not None else probe))
     worthwhile = max(MIN_BATCH_STARTS * model.startup, HANDLING_SECONDS * slots) / model.per_unit
+    most = _compute_max_units(model, slots, remaining)
     if remaining is None:
         starts = MAX_BATCH_STARTS * model.startup / model.per_unit
         units = max(MAX_UNKNOWN_END_SECONDS / model.per_unit, 2 * worthwhile, starts)
     else:
-        units = max(_compute_share_part(model, slots, remaining) * remaining / slots, worthwhile)
-    most = model.max_batch_seconds / model.per_unit
-    alone = MAX_BATCH_STARTS * model.startup / model.per_unit
-    if remaining is not None and alone < model.record_units and is_tail(model, slots, remaining):
-        most = min(most, alone)  # what a long record takes is predicted badly: two of them could end last
-    if model.largest or slots > 1:  # before the first measurement, the known start is a guess
-        most = min(most, max(MAX_GROWTH * model.largest, MAX_BATCH_STARTS * hint.start_units))
+        units = max(_compute_share(model, slots, remaining, most), worthwhile)
     if slots == 1 and remaining is not None:
         # The only slot: sizes need not shrink, so use as few batches as possible, of one size.
         most = remaining / max(1, math.ceil(remaining / most - LAST_PART))
@@ -248,18 +243,38 @@ def compute_batch_units(model: CostModel, slots: int, remaining: float | None) -
     return max(1, int(units))
 
 
-def _compute_share_part(model: CostModel, slots: int, remaining: float) -> float:
-    """Return the part of a slot's share of what is left that goes into its next batch."""
-    if slots == 1:
-        return 1.0  # no other slot waits for it
+def _compute_max_units(model: CostModel, slots: int, remaining: float | None) -> float:
+    """Return the maximum units of the next batch, however much is left."""
+    most = model.max_batch_seconds / model.per_unit
+    alone = MAX_BATCH_STARTS * model.startup / model.per_unit
+    if remaining is not None and alone < model.record_units and is_tail(model, slots, remaining):
+        most = min(most, alone)  # what a long record takes is predicted badly: two of them could end last
+    if model.largest or slots > 1:  # before the first measurement, the known start is a guess
+        most = min(most, max(MAX_GROWTH * model.largest, MAX_BATCH_STARTS * model.hint.start_units))
+    return most
+
+
+def _compute_share(model: CostModel, slots: int, remaining: float, most: float) -> float:
+    """Return the units of what is left that the next batch of a slot may have."""
     share = remaining / slots
-    records = max(share / model.record_units, 1.0)
-    part = 1.0 / (1.0 + SPREAD / math.sqrt(records))
+    if slots == 1:
+        return share  # no other slot waits for it
+    part = _compute_part(model, share)
     if is_tail(model, slots, remaining):
-        return min(part, TAIL_PART)
-    kept_back = (1.0 - part) * share * model.per_unit
+        return min(part, TAIL_PART) * share
+    if not model.cost_sums:
+        # The slots begin together, and batches of one size keep them so.
+        whole = max(share, model.hint.units / slots)
+        kept_back = (1.0 - _compute_part(model, whole)) * whole * model.per_unit
+        if kept_back <= KEPT_BACK * model.startup:
+            return min(share, whole / max(1, math.ceil(whole / most)))
     # Later, slots become free at different times, and only small batches even that out.
-    return 1.0 if model.cost_sums is None and kept_back <= KEPT_BACK * model.startup else part
+    return part * share
+
+
+def _compute_part(model: CostModel, share: float) -> float:
+    """Return the part of ``share`` units that a batch may have, so that errors even out."""
+    return 1.0 / (1.0 + SPREAD / math.sqrt(max(share / model.record_units, 1.0)))
 
 
 def fit_to_record_end(ends: Sequence[int], remaining: float, units: int) -> int:
