@@ -51,6 +51,7 @@ CALLS: dict[str, dict[str, list[str]]] = {
         "`--unal 1`": [f"{DIAMOND} --unal 1 -f 5"],
         "`qnum` in the columns of `-f 6`": [f"{DIAMOND} -f 6 qseqid qnum"],
         "`-f 5` for queries without residues, and of `blastx` with less than a codon": ["(echo '>e'; cat d.faa) > l.faa; diamond blastp -q l.faa -d dmnd --unal 0 -f 5 -o o", "printf '>e\\nA\\n>f\\nACGT\\n' > l.fna; diamond blastx -q l.fna -d dmnd --unal 0 -f 5 -o o"],
+        "a database beside a BLAST database of the same name": [f"cp dmnd.dmnd prot.dmnd; diamond blastp -q d.faa -d prot {TO}"],
         "`--compress 1`": [f"{DIAMOND} --compress 1"],
         "`--multiprocessing` and its kin": [f"{DIAMOND} --multiprocessing", f"{DIAMOND} --mp-init", f"{DIAMOND} --parallel-tmpdir t"],
         "`makedb`, `view`, `cluster`, ...": ["diamond makedb --in prot.faa -d o", "diamond view -a x.daa", "diamond cluster -d dmnd -o o", "diamond linclust -d dmnd -o o", "diamond getseq -d dmnd"],

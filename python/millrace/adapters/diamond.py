@@ -191,11 +191,25 @@ def _find_database(found: Sequence[CommandWord], command: UserCommand) -> Path:
         raise RefusedError("diamond: no database", "name it with -d FILE")
     for name in (word.value, f"{word.value}.dmnd"):
         if (command.cwd / name).is_file():
+            _refuse_blast_database(word, command.cwd)
             return command.cwd / name
     raise RefusedError(
         f"diamond: -d {word.value}: no such DIAMOND database",
         f"make one: diamond makedb --in FASTA -d {word.value}",
     )
+
+
+def _refuse_blast_database(word: CommandWord, cwd: Path) -> None:
+    """Refuse a name that a BLAST database has, too.
+
+    Source: releases 2.1.3 and 2.1.11 look for ``NAME.pin`` and ``NAME.pal`` first, 2.2.8 does not.
+    """
+    for suffix in (".pin", ".pal"):
+        if (cwd / f"{word.value}{suffix}").is_file():
+            raise RefusedError(
+                f"diamond: {word.typed} {word.value}: some releases take the BLAST database of this name ({word.value}{suffix})",
+                f"name the file (-d {word.value}.dmnd), or rename one of the two",
+            )
 
 
 def _check_algorithm(found: Sequence[CommandWord], database: Path, letters: int | None) -> None:
