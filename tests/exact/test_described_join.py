@@ -44,6 +44,7 @@ ALIKE = {
     "lastal": Run("lastal ld contigs.fna"),
     "lastal-table": Run("lastal -fTAB -E 1e6 ld short.fna"),
     "samtools-import": Run("samtools import -0 r1.fq -R lane1 -O SAM -o out.sam", ("out.sam",)),
+    "samtools-fasta": Run("samtools import -0 ref.fa -O SAM"),
     "samtools-pairs": Run("samtools import -1 r1.fq -2 r2.fq -O sam"),
     "seqkit-stdin": Run("seqkit fq2fa", stdin="r1.fq"),
     "bcftools-view": Run("bcftools view --no-version -i 'QUAL>50' -s s2 -c 1 -o out.vcf v.vcf", ("out.vcf",)),
