@@ -20,21 +20,26 @@ from census.program_files import CensusFile
 CACHE = Path(os.environ.get("MILLRACE_CENSUS_CACHE") or Path.home() / ".cache" / "millrace-census")
 
 
-def fetch_packages(file: CensusFile) -> Path | None:
+def fetch_packages(file: CensusFile, suite: str = "") -> Path | None:
     """Return the folder with the packages of a file and all that they need and this machine lacks; None: it needs none.
+
+    Args:
+        file: Names the packages.
+        suite: Take Debian's packages from this suite, with all that they need, the C library included; empty: from that
+            of this machine.
 
     Raises:
         SystemExit: They cannot be had; the message has what apt or uv says.
     """
     if not file.debian and not file.pypi:
         return None
-    key = blake2b(repr((file.debian, file.pypi)).encode(), digest_size=8).hexdigest()
+    key = blake2b(repr((file.debian, file.pypi, *[suite] * bool(suite))).encode(), digest_size=8).hexdigest()
     root = CACHE / "roots" / key
     if (root / "done").exists():
         return root
     shutil.rmtree(root, ignore_errors=True)
     (root / "usr").mkdir(parents=True)
-    versions = _unpack_debian(file.debian, root) if file.debian else {}
+    versions = _unpack_debian(file.debian, root, _list_suite_options(suite) if suite else []) if file.debian else {}
     if file.pypi:
         _run_quietly([sys.executable, "-m", "venv", str(root / "venv")])
         uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
@@ -51,11 +56,38 @@ def _run_quietly(argv: list[str]) -> str:
     return done.stdout
 
 
-def _unpack_debian(packages: list[str], root: Path) -> dict[str, str]:
+def _list_suite_options(suite: str) -> list[str]:
+    """Read the lists of a suite of Debian, and return the options with which apt installs from it on an empty machine."""
+    state = CACHE / "suites" / suite
+    (state / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    (state / "status").touch()
+    origin = _run_quietly(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]).split()[0]
+    sources = state / "sources.list"
+    sources.write_text(f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {origin} {suite} main\n")
+    set_ = {
+        "Etc::sourcelist": sources,
+        "Etc::sourceparts": "/dev/null",
+        "State": state,
+        "State::status": state / "status",
+    }
+    options = [word for name, value in set_.items() for word in ("-o", f"Dir::{name}={value}")]
+    _run_quietly(["apt-get", "-qq", *options, "-o", "APT::Sandbox::User=root", "update"])
+    return options
+
+
+def _unpack_debian(packages: list[str], root: Path, options: list[str]) -> dict[str, str]:
     """Unpack packages and all that they need and this machine lacks; return the versions of those that are named."""
     archives = CACHE / "archives"
     (archives / "partial").mkdir(parents=True, exist_ok=True)
-    asked = ["-o", f"Dir::Cache::archives={archives}", "-o", "APT::Sandbox::User=root", "-o", "Debug::NoLocking=1"]
+    asked = [
+        "-o",
+        f"Dir::Cache::archives={archives}",
+        "-o",
+        "APT::Sandbox::User=root",
+        "-o",
+        "Debug::NoLocking=1",
+        *options,
+    ]
     install = ["-y", "--no-install-recommends", *asked, "install", "--reinstall", *packages]
     _run_quietly(["apt-get", "-qq", "--download-only", *install])
     said = _run_quietly(["apt-get", "--simulate", *install])

@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from census.measurement import CommandResult
-from census.result_files import FileResults, read_all_results
+from census.result_files import FileResults, list_suites, read_all_results
 from millrace.host.permissions import replace_file
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "tools" / "census.md"
@@ -34,13 +34,22 @@ Commands are left out as long as their result is not the one that their file exp
 `COMMAND` in braces is the input that was cut. *Options* stand between `millrace run` and `--`. *Pieces* is what pieces gave without Millrace: `same`, or what differed first.
 """
 
+SUITES = """\
+`python -m census --suite trixie NAMES` measures the same commands with the releases of another suite of Debian, each against its own serial run. *fails*: the
+release does not take the command."""
+
 
 def write_page() -> None:
     """Write ``docs/tools/census.md``."""
-    replace_file(PAGE, format_page(read_all_results()).encode())
+    replace_file(PAGE, format_page(read_all_results(), read_suites()).encode())
 
 
-def format_page(results: dict[str, FileResults]) -> str:
+def read_suites() -> dict[str, dict[str, FileResults]]:
+    """Read the results with the releases of other suites of Debian."""
+    return {suite: read_all_results(suite) for suite in list_suites()}
+
+
+def format_page(results: dict[str, FileResults], suites: dict[str, dict[str, FileResults]]) -> str:
     """Return the text of the page."""
     commands = [each for file in results.values() for each in file.commands if each.verdict != "fails"]
     counts = Counter(each.verdict for each in commands)
@@ -58,7 +67,42 @@ def format_page(results: dict[str, FileResults]) -> str:
         shown = (each for each in file.commands if each.verdict != "fails")
         for _, rows in groupby(shown, lambda each: each.program):
             text += [_format_row(each) for each in rows]
-    return "\n".join(text) + "\n"
+    return "\n".join([*text, *_format_suites(results, suites)]) + "\n"
+
+
+def _format_suites(results: dict[str, FileResults], suites: dict[str, dict[str, FileResults]]) -> list[str]:
+    """Return the lines about other suites of Debian: their releases, and which commands have another result."""
+    text = [
+        "",
+        "## Newer releases",
+        "",
+        SUITES,
+        "",
+        "| suite | releases | commands | with another result |",
+        "|---|---|---|---|",
+    ]
+    for suite, files in sorted(suites.items()):
+        for name, file in sorted(files.items()):
+            usual = results[name]
+            newer = (
+                f"{each} {version}"
+                for each, version in sorted(file.versions.items())
+                if version != usual.versions.get(each)
+            )
+            verdicts = {each.command: each.verdict for each in usual.commands}
+            other = [
+                f"{_quote(each.command)}: {each.verdict}"
+                for each in file.commands
+                if each.verdict != verdicts.get(each.command)
+            ]
+            cells = (
+                f"{suite}, {file.date}",
+                ", ".join(newer) or "no newer ones",
+                str(len(file.commands)),
+                "; ".join(other),
+            )
+            text.append("| " + " | ".join(cells) + " |")
+    return text
 
 
 def _format_row(result: CommandResult) -> str:

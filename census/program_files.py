@@ -21,6 +21,8 @@ class CensusCommand(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     run: str
     #: ``exact``, ``refused`` (before it starts), or ``stopped`` (by the check, while it runs).
     expect: str = "exact"
+    #: What is expected instead with the releases of other suites of Debian; ``fails``: the command itself does not work.
+    suites: dict[str, str] = {}
     #: Whether it is typed behind ``millrace run --`` as it is, without ``--input`` and ``--output``.
     known: bool = False
     #: As ``--join`` of ``millrace run``; for known programs what Millrace does by itself.
@@ -40,6 +42,10 @@ class CensusCommand(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     def inputs(self) -> list[str]:
         """Names of the inputs that are cut."""
         return [name for name in re.findall(r"\{([\w./-]+)\}", self.run) if name not in ("threads", "stem")]
+
+    def get_expected(self, suite: str) -> str:
+        """Return what is expected with the releases of a suite of Debian; empty: of this machine."""
+        return self.suites.get(suite, self.expect)
 
     @property
     def has_threads(self) -> bool:

@@ -17,20 +17,25 @@ class FileResults(msgspec.Struct):
     commands: list[CommandResult]
 
 
-def read_results(name: str) -> FileResults | None:
-    """Read the results of a file; None: there are none yet."""
-    path = RESULTS / f"{name}.json"
+def read_results(name: str, suite: str = "") -> FileResults | None:
+    """Read the results of a file, with the releases of a suite of Debian; None: there are none yet."""
+    path = RESULTS / suite / f"{name}.json"
     return msgspec.json.decode(path.read_bytes(), type=FileResults) if path.exists() else None
 
 
-def write_results(name: str, results: FileResults) -> None:
+def write_results(name: str, results: FileResults, suite: str = "") -> None:
     """Write the results of a file."""
-    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / suite).mkdir(parents=True, exist_ok=True)
     # In one step: other measurements may read it meanwhile.
-    replace_file(RESULTS / f"{name}.json", msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+    replace_file(RESULTS / suite / f"{name}.json", msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
 
 
-def read_all_results() -> dict[str, FileResults]:
+def read_all_results(suite: str = "") -> dict[str, FileResults]:
     """Read all results by the name of their file."""
-    found = {path.stem: read_results(path.stem) for path in sorted(RESULTS.glob("*.json"))}
+    found = {path.stem: read_results(path.stem, suite) for path in sorted((RESULTS / suite).glob("*.json"))}
     return {name: results for name, results in found.items() if results}
+
+
+def list_suites() -> list[str]:
+    """List the suites of Debian whose releases were measured besides."""
+    return sorted(path.name for path in RESULTS.iterdir() if path.is_dir())

@@ -9,7 +9,7 @@ from census import page, refusal_list
 from census.measurement import CommandResult
 from census.program_files import CensusCommand, list_names, read_census_file
 from census.records import cut_sizes, describe_difference, join_blocks, split_records
-from census.result_files import read_all_results
+from census.result_files import list_suites, read_all_results
 
 from millrace.adapters.call_rules import ProgramCall
 from millrace.adapters.known_refusals import find_refusal, is_in_census
@@ -20,8 +20,8 @@ from millrace.core.tool_use import UserCommand
 MIN_PROGRAMS = 400
 
 
-def list_results() -> list[tuple[CensusCommand, CommandResult]]:
-    results = read_all_results()
+def list_results(suite: str = "") -> list[tuple[CensusCommand, CommandResult]]:
+    results = read_all_results(suite)
     commands = {(name, each.run): each for name in results for _, each in read_census_file(name).list_commands()}
     return [
         (commands[name, seen.command], seen)
@@ -32,21 +32,23 @@ def list_results() -> list[tuple[CensusCommand, CommandResult]]:
 
 
 def test_census_page_is_that_of_its_results() -> None:
-    assert page.PAGE.read_text() == page.format_page(read_all_results()), "python -m census --page"
+    assert page.PAGE.read_text() == page.format_page(read_all_results(), page.read_suites()), "python -m census --page"
 
 
 def test_census_list_is_that_of_its_files() -> None:
     assert refusal_list.LIST.read_text() == refusal_list.format_refusal_list(), "python -m census --page"
 
 
-def test_census_has_no_wrong_and_no_unexpected_result() -> None:
+@pytest.mark.parametrize("suite", ["", *list_suites()])
+def test_census_has_no_wrong_and_no_unexpected_result(suite: str) -> None:
     odd = [
-        (seen.command, seen.verdict, command.expect)
-        for command, seen in list_results()
-        if seen.verdict != command.expect
+        (seen.command, seen.verdict, command.get_expected(suite))
+        for command, seen in list_results(suite)
+        if seen.verdict != command.get_expected(suite)
     ]
     assert not odd
-    assert all(seen.verdict in ("exact", "refused") or command.note for command, seen in list_results())
+    assert all(seen.verdict in ("exact", "refused") or command.note or suite for command, seen in list_results(suite))
+    assert all(seen.verdict != "wrong" for _, seen in list_results(suite))
 
 
 def test_census_covers_what_its_page_promises() -> None:
@@ -54,11 +56,12 @@ def test_census_covers_what_its_page_promises() -> None:
     assert len({each.program for each in seen}) >= MIN_PROGRAMS
 
 
-def test_census_commands_with_other_bytes_are_not_exact() -> None:
+@pytest.mark.parametrize("suite", ["", *list_suites()])
+def test_census_commands_with_other_bytes_are_not_exact(suite: str) -> None:
     """Where pieces give other bytes, joined as the file says, Millrace must not claim success by luck."""
     lucky = [
         seen.command
-        for command, seen in list_results()
+        for command, seen in list_results(suite)
         if seen.verdict == "exact"
         and not command.known
         and seen.n_records
