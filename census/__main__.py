@@ -9,6 +9,7 @@ something is not as expected, or not as it was before. Needs Debian's apt (nothi
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,8 @@ def measure_file(name: str, *, only_missing: bool, suite: str) -> int:
     today = datetime.now(UTC).date().isoformat()
     with tempfile.TemporaryDirectory(prefix="census-", dir="/tmp", ignore_cleanup_errors=True) as place:
         site = CensusSite(file, root, Path(place))
+        if suite and root:  # it may not have all packages
+            commands = [each for each in commands if site.finds_program(each[0], root)]
         for program, command in _order_commands(commands):
             if command.run not in results:
                 results[command.run] = site.measure(program, command)
@@ -90,6 +93,11 @@ class CensusSite:
             done = subprocess.run(["bash", "-c", line], cwd=self.base, env=self.environ, capture_output=True, text=True)
             if done.returncode:
                 raise SystemExit(f"census: setup: {line}: {done.stderr.strip()[-600:]}")
+
+    def finds_program(self, program: str, root: Path) -> bool:
+        """Tell whether a program is one of the packages below ``root``."""
+        path = shutil.which(program, path=self.environ["PATH"])
+        return path is not None and (root / path[1:]).exists()
 
     def measure(self, program: str, command: CensusCommand) -> CommandResult:
         """Measure one command."""

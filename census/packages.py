@@ -76,7 +76,13 @@ def _list_suite_options(suite: str) -> list[str]:
 
 
 def _unpack_debian(packages: list[str], root: Path, options: list[str]) -> dict[str, str]:
-    """Unpack packages and all that they need and this machine lacks; return the versions of those that are named."""
+    """Unpack packages and all that they need and this machine lacks; return the versions of those that are named.
+
+    Args:
+        packages: What another suite has not is left out.
+        root: Where they are unpacked.
+        options: Options of apt for another suite.
+    """
     archives = CACHE / "archives"
     (archives / "partial").mkdir(parents=True, exist_ok=True)
     asked = [

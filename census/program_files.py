@@ -12,6 +12,10 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS, RESULTS = HERE / "programs", HERE / "results"
 
 
+#: What stands for something in a command: an input, a folder, and two words. Other braces are the program's own.
+PLACE = re.compile(r"\{([\w-]+\.[\w.-]+|[\w-]+/|threads|stem)\}")
+
+
 class CensusCommand(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     """One command; ``{dna.fa}`` in it is an input that is cut, ``{threads}`` a number of threads, ``out*`` an output.
 
@@ -41,7 +45,7 @@ class CensusCommand(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     @property
     def inputs(self) -> list[str]:
         """Names of the inputs that are cut."""
-        return [name for name in re.findall(r"\{([\w./-]+)\}", self.run) if name not in ("threads", "stem")]
+        return [name for name in PLACE.findall(self.run) if name not in ("threads", "stem")]
 
     def get_expected(self, suite: str) -> str:
         """Return what is expected with the releases of a suite of Debian; empty: of this machine."""
@@ -54,7 +58,7 @@ class CensusCommand(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
 
     def format_line(self, threads: int = 1) -> str:
         """Return the command as a user types it."""
-        return re.sub(r"\{([\w./-]+)\}", lambda found: self._fill(found[1], threads), self.run)
+        return PLACE.sub(lambda found: self._fill(found[1], threads), self.run)
 
     def _fill(self, name: str, threads: int) -> str:
         return "{stem}" if name == "stem" else str(threads) if name == "threads" else name.rstrip("/")
