@@ -116,6 +116,7 @@ def make_environment(root: Path | None, file: CensusFile, home: Path) -> dict[st
     bins = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/games", "/usr/lib/emboss/bin"]
     own = Path(sys.executable).parent
     environ = {"HOME": str(home), "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "TZ": "UTC"}
+    environ["PYTHONPYCACHEPREFIX"] = str(home / "compiled")  # what is unpacked was not compiled
     if root:
         bins = [str(root / "venv/bin"), *bins] if (root / "venv").exists() else bins
         found = {Path("/", path.relative_to(root).parent) for path in root.glob("usr/lib/**/*.so*")}

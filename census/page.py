@@ -83,7 +83,7 @@ def _format_suites(results: dict[str, FileResults], suites: dict[str, dict[str, 
     ]
     for suite, files in sorted(suites.items()):
         for name, file in sorted(files.items()):
-            usual = results[name]
+            usual = results.get(name, FileResults("", {}, []))
             newer = (
                 f"{each} {version}"
                 for each, version in sorted(file.versions.items())

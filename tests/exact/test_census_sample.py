@@ -23,6 +23,6 @@ def test_sample_of_the_census_is_as_it_was(name: str, tmp_path: Path, monkeypatc
     file = msgspec.structs.replace(read_census_file(name), debian=[])
     commands = [each for each in file.list_commands() if shutil.which(each[1].run.split()[0])][: SAMPLE[name]]
     assert commands, "none of its programs is installed"
-    site = CensusSite(file, None, tmp_path)
+    site = CensusSite(file, None, tmp_path, "")
     seen = [(site.measure(program, command), command) for program, command in commands]
     assert not [(each.command, each.verdict, each.words) for each, command in seen if each.verdict != command.expect]
