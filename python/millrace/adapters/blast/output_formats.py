@@ -99,6 +99,8 @@ def choose_join(program: str, options: dict[str, str], fmt: OutputFormat, names:
         RefusedError: The format cannot be joined exactly, or not with these options or names.
     """
     _refuse_unjoinable_format(options, fmt, names)
+    if names.blank:
+        return "concat"  # one batch, for which nothing is written
     if fmt.number in (6, 10):
         return _join_table(fmt, names, notes)
     if fmt.number == 7:
