@@ -146,8 +146,8 @@ def _refuse_unjoinable_format(options: dict[str, str], fmt: OutputFormat, names:
 def refuse_unjoinable_queries(program: str, fmt: OutputFormat, queries: Path) -> None:
     """Refuse a file with a record that changes the output of its batch: a title for XML, a letter for archives.
 
-    The head of XML (5) has the title of the first query, and BLAST ends with an error if that is not ASCII; iterations
-    may have any. With batches, any record may be the first. An archive (11) keeps BLAST's warnings, which tell the line
+    The head of XML (5) has the title of the first query, and BLAST ends with an error if it cannot write that; of other
+    queries it leaves the iteration out. With batches, any record may be the first. An archive (11) keeps BLAST's warnings, which tell the line
     of a letter that is none.
     """
     if fmt.number not in (5, 11):
@@ -162,8 +162,8 @@ def refuse_unjoinable_queries(program: str, fmt: OutputFormat, queries: Path) ->
             number += line.startswith(b">")
             if fmt.number == 5 and line.startswith(b">") and not line.isascii():
                 raise RefusedError(
-                    f"{queries.name}: the title of record {number} has letters outside of ASCII: BLAST ends with an error if "
-                    "such a query is the first one of -outfmt 5, as it would be in a batch",
+                    f"{queries.name}: the title of record {number} has letters outside of ASCII: with -outfmt 5 BLAST leaves such a "
+                    "query out, and ends with an error if it is the first one, as it would be in a batch",
                     "use -outfmt 16, which is XML, too; or write the titles in ASCII, in the serial run too",
                 )
             if fmt.number == 11 and not line.startswith(COMMENTS) and line.translate(None, letters):
