@@ -208,8 +208,8 @@ def test_empty_lines_before_the_first_record_are_skipped(desk: Desk, content: by
 @pytest.mark.parametrize(
     ("program", "fmt", "content", "is_refused"),
     [
-        ("blastp", "5", ">a\nMK\n>b caf\u00e9\nMK\n", True),
-        ("blastp", "16", ">a\nMK\n>b caf\u00e9\nMK\n", False),
+        ("blastp", "5", ">a\nMK\n>b prot\u00e9ine\nMK\n", True),
+        ("blastp", "16", ">a\nMK\n>b prot\u00e9ine\nMK\n", False),
         ("blastp", "11", ">a\nMK\n>b\nM-K\n", True),
         ("blastp", "11", ">a b-c\n;d-e\nmXBZJUO*\r\n\nM K\n", False),
         ("blastp", "5", ">a\nMK\n>b\nM-K\n", False),
