@@ -31,6 +31,7 @@ def folder(bench_of: Path, tmp_path: Path) -> Path:
         "printf '' | {}",
         "{} -query <(printf '')",
         "{} -query blank.faa",
+        "{} -query <(printf '>a\\nMKVLAAGIVG\\n')",
         again("printf '' | {} -query -"),
         again("{} < empty.faa"),
     ],
