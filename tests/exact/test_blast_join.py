@@ -223,6 +223,17 @@ def test_no_records_at_all(bench: Bench, fmt: str) -> None:
     assert _core.join(use.outputs[0].join, [(0, bench.run(use, b""))]) == b""
 
 
+def test_archive_message_that_tells_a_line_is_refused(bench: Bench) -> None:
+    """It is the line of the batch. A file with such a record is refused before, and of a pipe only the first block has it."""
+    bench.check("blastp -db proteins -outfmt 11", [], sizes=())
+    use = bench.understand_command(["blastp", "-db", "proteins", "-outfmt", "11", "-query", "queries.fa"])
+    block = bench.run(use, b">a\nMKVLAAGIVGLLLAQPSFAADVTLKIGVVG-LTGPAAHLGKDIENGVR\n")
+    assert b"line" in block
+    assert _core.join(use.outputs[0].join, [(1, block)]) == block
+    with pytest.raises(ValueError, match="a message tells a line"):
+        _core.join(use.outputs[0].join, [(1, block), (1, block)])
+
+
 @pytest.mark.parametrize(
     "options",
     [

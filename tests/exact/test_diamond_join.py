@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 from pathlib import Path
@@ -95,6 +96,29 @@ def test_blastp_joins_exactly(search: Path, tmp_path: Path, options: list[str]) 
 )
 def test_blastx_joins_exactly(search: Path, tmp_path: Path, options: list[str]) -> None:
     check(search, ["diamond", "blastx", "--query", "g.fna", "--db", "db", "--out", "out", *options], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options", some(["-f 101", "", "-p 1 -f 101", "--header", "--ignore-warnings -f 101"], "-f 101")
+)
+@pytest.mark.parametrize("place", [0, 12])
+def test_proteins_like_nucleotides_are_searched(search: Path, tmp_path: Path, options: str, place: int) -> None:
+    """DIAMOND takes them for a mistake of the user at the start of a file, and with batches each is at a start."""
+    records, like = cut((search / "q.faa").read_bytes(), "fasta"), random.Random(1).choices(b"ACGTN", k=90)
+    records.append(b">like\n" + bytes(like) + b"\n")
+    (tmp_path / "db.faa").write_bytes(b"".join(records))
+    call(["diamond", "makedb", "--in", "db.faa", "-d", "db", "--quiet"], tmp_path)
+    records.insert(place, records.pop())
+    (tmp_path / "q.faa").write_bytes(b"".join(records))
+    command = ["diamond", "blastp", "-q", "q.faa", "-d", "db", "--quiet", *options.split()]
+    serial = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    ours = [*MILLRACE, "run", "-q", "--batch", "1", "--slots", "2", "--", *command]
+    found = subprocess.run(ours, cwd=tmp_path, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    if serial.returncode:
+        assert place == 0 and found.returncode == ExitCode.REFUSED and b"looks like nucleotides" in found.stderr
+    else:
+        assert (found.returncode, found.stdout) == (ExitCode.DONE, serial.stdout), found.stderr
+        assert b"\nlike\t" in b"\n" + found.stdout
 
 
 @pytest.mark.parametrize("options", ["-f 6", "-f 5 --unal 0"])

@@ -347,6 +347,22 @@ def test_slots_with_few_batches_end_together(seconds: float, slots: int) -> None
     assert played.wall < 1.05 * seconds
 
 
+@pytest.mark.parametrize("slots", [2, 8])
+@pytest.mark.parametrize("left", [40, 100])
+def test_batches_of_a_resumed_run_suit_what_is_left(slots: int, left: int) -> None:
+    """The records that an earlier run has committed do not count."""
+    sizes = [500] * (left * slots)
+    learnt = CostModel(CostHint(unit="residues"))
+    for records in (2, 200) * 4:
+        learnt.observe_task(500 * records, 0.5 + 0.1 * records, records)
+    hint = CostHint(unit="residues", longest=500, learnt=learnt.cost_sums)
+    alone, resumed = (
+        play(sizes, [0.1] * len(sizes), 0.5, slots, msgspec.structs.replace(hint, units=units), is_file=True)
+        for units in (sum(sizes), 100 * sum(sizes))
+    )
+    assert resumed.batches == alone.batches == [500 * left] * slots
+
+
 def test_long_last_record_of_a_small_input_starts_first() -> None:
     sizes, hint = (
         [200, 800, 400, 1400, 1900],

@@ -205,6 +205,31 @@ def test_empty_lines_before_the_first_record_are_skipped(desk: Desk, content: by
     assert desk.understand_command("blastp", "-query", "q.fa", "-db", "db").inputs[0].path == "q.fa"
 
 
+@pytest.mark.parametrize(
+    ("program", "fmt", "content", "is_refused"),
+    [
+        ("blastp", "5", ">a\nMK\n>b prot\u00e9ine\nMK\n", True),
+        ("blastp", "16", ">a\nMK\n>b prot\u00e9ine\nMK\n", False),
+        ("blastp", "11", ">a\nMK\n>b\nM-K\n", True),
+        ("blastp", "11", ">a b-c\n;d-e\nmXBZJUO*\r\n\nM K\n", False),
+        ("blastp", "5", ">a\nMK\n>b\nM-K\n", False),
+        ("tblastx", "11", ">a\nACGTRYKMN\n>b\nACGTE\n", True),
+        ("tblastx", "11", ">a\nACGTRYKMN\n", False),
+    ],
+)
+def test_records_that_change_their_batch_are_refused(
+    desk: Desk, program: str, fmt: str, content: str, is_refused: bool
+) -> None:
+    """A title that BLAST cannot write in the head of XML; a warning in an archive that tells the line in the file."""
+    (desk.folder / "q.fa").write_bytes(content.encode())
+    command = (program, "-query", "q.fa", "-db", "ndb" if program == "tblastx" else "db", "-outfmt", fmt)
+    if not is_refused:
+        desk.understand_command(*command)
+        return
+    with pytest.raises(RefusedError, match=r"q\.fa: (the title of )?record 2 has"):
+        desk.understand_command(*command)
+
+
 def test_missing_query_or_database_has_the_error_of_blast(desk: Desk) -> None:
     with pytest.raises(RefusedError, match=r'Argument "query"\. File is not accessible:  `nofile'):
         desk.understand_command("blastp", "-query", "nofile", "-db", "db")

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import msgspec
 
+from millrace import _core
 from millrace.adapters import joins
 from millrace.adapters.option_reader import (
     CommandTokens,
@@ -93,8 +94,13 @@ JOINS = {"0": joins.make_header_join(3), "5": "diamond-xml", "6": joins.CONCAT, 
          "103": joins.CONCAT}  # fmt: skip
 #: Join for ``--header``, by its style.
 HEADERS = {"0": joins.CONCAT, "simple": joins.make_header_join(1), "verbose": joins.make_header_join(3)}
-#: Removes the option of threads that Millrace has added to the command line in a header.
-ADDED = joins.make_restore_join(r"^(?:@PG\t|# Invocation:).*( -p [0-9]+)$")
+#: Option with which DIAMOND does not examine whether proteins look like nucleotides, and the first release that has it.
+IGNORE, IGNORE_SINCE = "--ignore-warnings", (2, 1, 0)
+#: DIAMOND examines this many sequences at the start of a file. Up to 2.1.10 one that looks like nucleotides is an error,
+#: then only if all do, and for 2.2.8 these must be ten.
+N_EXAMINED, ALL_SINCE, ALL_TEN_SINCE = 10, (2, 1, 11), (2, 2, 8)
+#: What is in no sequence that looks like nucleotides.
+PROTEIN_LETTERS = "BDEFHIJKLMOPQRSUVWXYZbdefhijklmopqrsuvwxyz*-"
 NAMES = {"tab": "6", "xml": "5", "daa": "100", "sam": "101", "paf": "103"}
 #: Letters from which DIAMOND's choice of algorithm depends on the query; a little below its own 256 * 2**20.
 LARGE_DATABASE_LETTERS = 250_000_000
@@ -134,12 +140,17 @@ class DiamondAdapter:
         source = _find_query(found, command, tokens)
         threads = find_last_use(found, "threads")
         n_threads = parse_count(threads, "diamond") if threads else 0
-        added = threads is None
+        version = read_version_line(command, "version")
+        # A database in FASTA is examined, too.
+        is_ignoring = work == "blastp" and letters is not None and _must_ignore_looks(found, source, command, version)
+        added = f" {IGNORE}" * is_ignoring + " -p [0-9]+" * (threads is None)
         outputs = _find_outputs(found, tokens, added)
         if any(output.join == JOINS["5"] for output in outputs):
             source = msgspec.structs.replace(source, stops_without_content=True)
-        if added:
-            # At the end: the header of SAM shows the command line, and the join removes these words again.
+        # At the end: the header of SAM shows the command line, and the join removes these words again.
+        if is_ignoring:
+            tokens.append(IGNORE)
+        if threads is None:
             tokens.append("-p", ThreadsArg())
         return ToolUse(
             adapter="diamond",
@@ -151,7 +162,7 @@ class DiamondAdapter:
             # -p 0 means all cores, too.
             threads=max(0, n_threads),
             cost=_estimate_cost(letters or 0, max(1, n_threads), OF_GENES if work == "blastx" else 1),
-            version=read_version_line(command, "version"),
+            version=version,
             tested=("2.1.3", "2.1.11", "2.2.8"),
         )
 
@@ -294,7 +305,40 @@ def _find_query(found: Sequence[CommandWord], command: UserCommand, tokens: Comm
     return InputUse(path=word.value, format=form, content=content)
 
 
-def _find_outputs(found: Sequence[CommandWord], tokens: CommandTokens, added: bool) -> tuple[OutputUse, ...]:
+def _must_ignore_looks(found: Sequence[CommandWord], source: InputUse, command: UserCommand, version: str) -> bool:
+    """Tell whether tasks must not examine their first queries, which may look like nucleotides where those of the file do not.
+
+    Raises:
+        RefusedError: The serial run ends with an error, as the first queries of the file do.
+    """
+    release = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    path = command.cwd / source.path
+    if find_last_use(found, "ignore-warnings") or release < IGNORE_SINCE or source.stdin or not path.is_file():
+        return False
+    looks = _examine_first_sequences(path, source.format)
+    n_allowed = 0 if release < ALL_SINCE else N_EXAMINED - 1 if release >= ALL_TEN_SINCE else len(looks) - 1
+    if sum(looks) > max(n_allowed, 0):
+        raise RefusedError(
+            f"diamond: -q {source.path}: query {looks.index(True) + 1} looks like nucleotides, at which DIAMOND ends",
+            f"for proteins add {IGNORE}, in the serial run too; for nucleotides use blastx",
+        )
+    return True
+
+
+def _examine_first_sequences(path: Path, form: str) -> list[bool]:
+    """Tell of each of the first sequences with residues whether it looks like nucleotides."""
+    looks: list[bool] = []
+    try:
+        reader = _core.Reader([path], form, content=(PROTEIN_LETTERS, 1))
+        while len(looks) < N_EXAMINED and (record := reader.skip(1)):
+            if record.cost:
+                looks.append(not record.sufficient)
+    except (OSError, ValueError, _core.RecordError):
+        pass  # the run, or DIAMOND, says what is wrong
+    return looks
+
+
+def _find_outputs(found: Sequence[CommandWord], tokens: CommandTokens, added: str) -> tuple[OutputUse, ...]:
     form = find_last_use(found, "outfmt")
     kind = form.values[0].lower() if form else "6"
     kind = NAMES.get(kind, kind)
@@ -323,7 +367,7 @@ def _find_outputs(found: Sequence[CommandWord], tokens: CommandTokens, added: bo
             raise RefusedError(f"diamond: --header {style} is not known", "use --header simple or --header verbose")
         join = HEADERS[style]
     if added and join in (JOINS["101"], HEADERS["verbose"]) and kind in ("6", "101"):
-        join = joins.combine_joins(join, ADDED)
+        join = joins.combine_joins(join, joins.make_restore_join(rf"^(?:@PG\t|# Invocation:).*({added})$"))
     out = find_only_use(found, "out", "diamond")
     outputs = [OutputUse(name="stdout", path="-", stdout=True, join=join)]
     if out is not None:

@@ -77,7 +77,7 @@ def _count_all_passes(cost: CostHint, fixed: tuple[int, int], queries: QueryEsti
     left, total = whole, 0
     for _ in range(MAX_COUNTED_BATCHES):
         size = min(
-            left, max(compute_batch_units(model, slots, left), least)
+            left, max(compute_batch_units(model, slots, left, whole - left), least)
         )  # a batch ends with the record that reaches its size
         total, left = total + _count_batch_passes(size, cost), left - size
         if left <= 0:

@@ -145,7 +145,7 @@ class BatchLifecycle:
         Args:
             stays_whole: It must not be split for its size.
         """
-        self.cutting.count_arrival()
+        self.cutting.count_arrival(part.units)
         batch, records = part.batch, part.records
         self._batches[batch] = _LiveBatch(records, part.units)
         if self._held:

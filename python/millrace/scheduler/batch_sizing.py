@@ -212,13 +212,14 @@ def _add_decayed(sums: tuple[float, ...], *new: float) -> tuple[float, ...]:
     return tuple(MEMORY * old + one for old, one in zip(sums, new, strict=True))
 
 
-def compute_batch_units(model: CostModel, slots: int, remaining: float | None) -> int:
+def compute_batch_units(model: CostModel, slots: int, remaining: float | None, cut: float = 0.0) -> int:
     """Return the units of the next batch.
 
     Args:
         model: The cost model.
         slots: Number of tasks that run side by side.
         remaining: Estimated units not yet cut; None: unknown.
+        cut: Units of the batches that this run has cut.
 
     Returns:
         At least 1; a batch ends with the record that reaches it.
@@ -233,7 +234,7 @@ def compute_batch_units(model: CostModel, slots: int, remaining: float | None) -
         starts = MAX_BATCH_STARTS * model.startup / model.per_unit
         units = max(MAX_UNKNOWN_END_SECONDS / model.per_unit, 2 * worthwhile, starts)
     else:
-        units = max(_compute_share(model, slots, remaining, most), worthwhile)
+        units = max(_compute_share(model, slots, remaining, remaining + cut, most), worthwhile)
     if slots == 1 and remaining is not None:
         # The only slot: sizes need not shrink, so use as few batches as possible, of one size.
         most = remaining / max(1, math.ceil(remaining / most - LAST_PART))
@@ -254,8 +255,8 @@ def _compute_max_units(model: CostModel, slots: int, remaining: float | None) ->
     return most
 
 
-def _compute_share(model: CostModel, slots: int, remaining: float, most: float) -> float:
-    """Return the units of what is left that the next batch of a slot may have."""
+def _compute_share(model: CostModel, slots: int, remaining: float, total: float, most: float) -> float:
+    """Return the units of what is left, of ``total`` units of this run, that the next batch of a slot may have."""
     share = remaining / slots
     if slots == 1:
         return share  # no other slot waits for it
@@ -264,7 +265,7 @@ def _compute_share(model: CostModel, slots: int, remaining: float, most: float) 
         return min(part, TAIL_PART) * share
     if not model.cost_sums:
         # The slots begin together, and batches of one size keep them so.
-        whole = max(share, model.hint.units / slots)
+        whole = total / slots
         kept_back = (1.0 - _compute_part(model, whole)) * whole * model.per_unit
         if kept_back <= KEPT_BACK * model.startup:
             return min(share, whole / max(1, math.ceil(whole / most)))

@@ -45,6 +45,8 @@ class CutPlanner(msgspec.Struct, dict=True):
     ended: bool = False
     #: Batches that were asked for and are not ready.
     asked: int = 0
+    #: Units of the batches that were cut.
+    _cut_units: int = 0
     #: Units of the batch that was asked for; 0: the user set its size.
     _asked_units: int = 0
     #: Units of each batch in the last round; 0 before it.
@@ -111,9 +113,10 @@ class CutPlanner(msgspec.Struct, dict=True):
         self.asked, self._asked_units = 1, 0
         return CutBatches(1, 0, 0)
 
-    def count_arrival(self) -> None:
+    def count_arrival(self, units: int) -> None:
         """Note that a batch that was asked for is ready."""
         self.asked -= 1
+        self._cut_units += units
 
     def end_input(self) -> None:
         """Note that no more batches can be cut."""
@@ -124,7 +127,7 @@ class CutPlanner(msgspec.Struct, dict=True):
         return self._asked_units > 0 and FAR_LONGER * max(self._asked_units, self.cost.batch_units) < units
 
     def _choose_units(self, remaining: float | None) -> int:
-        units = compute_batch_units(self.cost, self.slots, remaining)
+        units = compute_batch_units(self.cost, self.slots, remaining, self._cut_units)
         self._grows = self.cost.is_mostly_start(units)
         if remaining is None or not self.cost.per_unit:
             return units

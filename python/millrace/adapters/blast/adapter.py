@@ -33,7 +33,7 @@ from millrace.adapters.blast.command_line import (
     read_query_names,
 )
 from millrace.adapters.blast.database import NotInFragmentsError
-from millrace.adapters.blast.output_formats import OutputFormat, choose_join, parse_format
+from millrace.adapters.blast.output_formats import OutputFormat, choose_join, parse_format, refuse_unjoinable_queries
 from millrace.adapters.blast.passes import find_pass_rules
 from millrace.adapters.blast.query_sizes import PASS_RESIDUES
 from millrace.adapters.blast.search_path import SearchPath, split_names
@@ -133,6 +133,8 @@ class BlastAdapter:
         databases = _find_databases(command, program, options, fmt)
         refuse_cut_off(databases)
         join = choose_join(program, options, fmt, names, notes)
+        if names.known:
+            refuse_unjoinable_queries(program, fmt, command.cwd / query)
         shared = find_pass_rules(program, options, fmt.number, command.cwd / query if names.known else None, command)
         notes += [shared.note] if shared.note else []
         argv, output = _mark_arguments(command, options, join)

@@ -64,6 +64,8 @@ class QueryNames(msgspec.Struct, frozen=True):
 
     #: Whether the queries were read; those of a pipe are not.
     known: bool
+    #: Whether the file has nothing but white space, so that BLAST takes it for empty and writes nothing in any format.
+    blank: bool = False
     #: 1-based number of the first record without a name; 0: all have one.
     unnamed: int = 0
     #: Whether the name of a record begins with ``Query_``.
@@ -112,7 +114,9 @@ def read_query_names(command: UserCommand, query: str, parsed: bool) -> QueryNam
 
 
 def _scan_names(data: mmap.mmap, query: str) -> QueryNames:
-    start = re.match(rb"(?:[ \t]*\r?\n)*", data[: 1 << 16])
+    if re.fullmatch(rb"\s*", data):
+        return QueryNames(known=True, blank=True, path=query)
+    start = re.match(rb"(?:[ \t]*\r?\n)*", data)
     first = data[start.end() : start.end() + 4] if start else b""
     if first[:2] == b"\x1f\x8b" or first == b"\x28\xb5\x2f\xfd":
         raise RefusedError(

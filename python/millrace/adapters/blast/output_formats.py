@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -23,6 +25,13 @@ COLUMNS = split_words(
     """
 )
 QUERY_COLUMNS = frozenset({"qseqid", "qacc", "qaccver"})
+
+#: What BLAST reads without a warning outside of titles and comments, by the kind of queries.
+PROTEIN_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz* \t\r\n"
+NUCLEOTIDE_LETTERS = b"ABCDGHKMNRSTUVWYabcdghkmnrstuvwy \t\r\n"
+NUCLEOTIDE_QUERIES = frozenset({"blastn", "blastx", "tblastx", "rpstblastn"})
+COMMENTS = (b">", b";", b"!", b"#")
+PIECE_BYTES = 1 << 20
 
 #: Formats that are refused: the reason, and the nearest format that works.
 REFUSED_FORMATS = {
@@ -99,6 +108,8 @@ def choose_join(program: str, options: dict[str, str], fmt: OutputFormat, names:
         RefusedError: The format cannot be joined exactly, or not with these options or names.
     """
     _refuse_unjoinable_format(options, fmt, names)
+    if names.blank:
+        return "concat"  # one batch, for which nothing is written
     if fmt.number in (6, 10):
         return _join_table(fmt, names, notes)
     if fmt.number == 7:
@@ -130,6 +141,37 @@ def _refuse_unjoinable_format(options: dict[str, str], fmt: OutputFormat, names:
     if fmt.number not in (6, 7, 10, *REPORT_JOINS):
         hint = "use -outfmt 0, 5, 6, 7, 8, 10, 11, 12, 15, 16 or 18"
         raise RefusedError(f"-outfmt {fmt.number} is not joined yet", hint)
+
+
+def refuse_unjoinable_queries(program: str, fmt: OutputFormat, queries: Path) -> None:
+    """Refuse a file with a record that changes the output of its batch: a title for XML, a letter for archives.
+
+    The head of XML (5) has the title of the first query, and BLAST ends with an error if it cannot write that; of other
+    queries it leaves the iteration out. With batches, any record may be the first. An archive (11) keeps BLAST's warnings, which tell the line
+    of a letter that is none.
+    """
+    if fmt.number not in (5, 11):
+        return
+    letters = NUCLEOTIDE_LETTERS if program in NUCLEOTIDE_QUERIES else PROTEIN_LETTERS
+    number = 0
+    with queries.open("rb") as file:
+        if fmt.number == 5 and all(piece.isascii() for piece in iter(partial(file.read, PIECE_BYTES), b"")):
+            return
+        file.seek(0)
+        for line in file:
+            number += line.startswith(b">")
+            if fmt.number == 5 and line.startswith(b">") and not line.isascii():
+                raise RefusedError(
+                    f"{queries.name}: the title of record {number} has letters outside of ASCII: with -outfmt 5 BLAST leaves such a "
+                    "query out, and ends with an error if it is the first one, as it would be in a batch",
+                    "use -outfmt 16, which is XML, too; or write the titles in ASCII, in the serial run too",
+                )
+            if fmt.number == 11 and not line.startswith(COMMENTS) and line.translate(None, letters):
+                raise RefusedError(
+                    f"{queries.name}: record {number} has a letter that BLAST leaves out: -outfmt 11 keeps its warning, which "
+                    "tells the line in the whole file",
+                    "use -outfmt 5, or take such letters and hyphens out, in the serial run too",
+                )
 
 
 def _make_name_refusal(names: QueryNames, why: str) -> RefusedError:

@@ -87,7 +87,9 @@ class PassRules(NamedTuple):
 
 
 def measure_queries(path: Path) -> QueryLengths | None:
-    """Count all queries of a file; None if they cannot be read, which BLAST reports itself."""
+    """Count all queries of a file; None if it is a pipe, or cannot be read, which BLAST reports itself."""
+    if not path.is_file():
+        return None  # reading a pipe would leave nothing to the run
     try:
         whole = _core.Reader([path], "fasta").skip(1 << 62)
     except (OSError, ValueError, _core.RecordError):

@@ -2,7 +2,8 @@
 //!
 //! ASN.1 text doubles every quotation mark inside of a string and JSON escapes it, so a line that is a local id is
 //! never a part of a title. An archive (`11`) is written per pass over the database and tells of all its queries; its
-//! batches must therefore be whole passes, which is the planner's business.
+//! batches must therefore be whole passes, which is the planner's business. Its messages may tell a line of the input, which is
+//! that of the batch: only the first block may have such a message.
 
 use std::io::{BufRead, Write};
 
@@ -87,6 +88,7 @@ impl Joiner for Ids {
         let mut lines = Lines::new(block);
         self.outline = Outline::default();
         let mut state = State { n_records, ..State::default() };
+        let mut message = Message::default();
         // Whether the block ends where a value does.
         let mut is_whole = self.dialect.query.is_empty();
         while let Some(line) = lines.next()? {
@@ -104,6 +106,12 @@ impl Joiner for Ids {
                 _ => out.write_all(line)?,
             }
             state.step(self.dialect, indent, text);
+            if !self.dialect.query.is_empty() && self.records_before > 0 && message.tells_line(text) {
+                return Err(shape(
+                    self.dialect.format,
+                    "a message tells a line of the input, which is another one in a batch",
+                ));
+            }
         }
         if !is_whole {
             return Err(shape(self.dialect.format, "a batch does not end with a whole value"));
@@ -127,6 +135,31 @@ impl Joiner for Ids {
 
     fn outline(&self) -> Option<Outline> {
         Some(self.outline.clone())
+    }
+}
+
+/// A message of an archive, which is wrapped.
+#[derive(Default)]
+struct Message {
+    is_open: bool,
+    text: Vec<u8>,
+}
+
+impl Message {
+    /// Takes in the next line, and tells whether a message ends with it that has a number after `line`.
+    fn tells_line(&mut self, line: &[u8]) -> bool {
+        if !self.is_open {
+            self.is_open = line.starts_with(b"message \"");
+            self.text.clear();
+        }
+        if !self.is_open {
+            return false;
+        }
+        self.text.extend_from_slice(line.trim_ascii());
+        self.text.push(b' ');
+        self.is_open = !line.trim_ascii_end().ends_with(b"\"");
+        !self.is_open
+            && memmem::find_iter(&self.text, b"line ").any(|at| self.text.get(at + 5).is_some_and(u8::is_ascii_digit))
     }
 }
 
