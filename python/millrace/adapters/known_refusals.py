@@ -229,6 +229,11 @@ _UPTO = CallRule(
     "with -u or -s takes or leaves out the first reads of the input", "cut the input before",
     has_pattern(r"^-[us]\d*$|^--?(upto|qupto|skip)(=|$)"),
 )  # fmt: skip
+_INTERLEAVED = CallRule(
+    "reads mates from neighbouring records, which parts may part",
+    "give each mate a file of its own: seqtk seq -1 and seqtk seq -2 write them",
+    has_pattern("^--?(interleaved|interleaved_in)(=|$)"),
+)
 _BY_THREADS = CallRule(
     "with several threads writes reads in the order in which they are done",
     "leave -p out, as millrace fills the cores by itself, or add --reorder",
@@ -327,9 +332,10 @@ RULES: dict[str, tuple[CallRule, ...]] = {
         ),
         CallRule("draws among equal hits from one stream for all reads", "minimap2 and bowtie2 do not: millrace run -- minimap2 -ax sr --frag=no ref.fa reads.fq", has_verb("samse", "sampe")),
     ),
-    "bowtie": (_BY_THREADS, _UPTO),
+    "bowtie": (_BY_THREADS, _UPTO, _INTERLEAVED),
     "centrifuge": (_UPTO,),
     "bowtie2": (
+        _INTERLEAVED,
         CallRule("with --non-deterministic " + _DRAWS, "leave it out", has_exact_word("--non-deterministic")),
         _BY_THREADS,
         _UPTO,
@@ -407,6 +413,7 @@ RULES: dict[str, tuple[CallRule, ...]] = {
     **dict.fromkeys(("spades.py", "megahit", "flye", "Trinity", "velveth", "abyss-pe", "canu"), (_ASSEMBLE,)),
     **dict.fromkeys(("trimmomatic", "TrimmomaticSE", "TrimmomaticPE"), _TRIMMOMATIC),
     "fastp": (
+        _INTERLEAVED,
         CallRule("with --dedup " + _CLUSTERS, _OWN_THREADS, has_exact_word("-D", "--dedup")),
         CallRule(
             "guesses the adapter from the first reads", "name it with -a, or add --disable_adapter_trimming (-A)",
