@@ -73,9 +73,9 @@ class RefusedCalls(msgspec.Struct, forbid_unknown_fields=True):
     why: str
     #: What works: ``pipe``, ``alone``, ``folder``, ``header``, or a text.
     instead: str = "alone"
-    #: Pattern of one of the arguments; empty: all calls.
+    #: Pattern of an argument, or of an option and the argument behind it with a blank between; empty: all calls.
     when: str = ""
-    #: Pattern of one of the arguments with which it is exact.
+    #: Such a pattern of calls that are exact.
     unless: str = ""
     #: Kind of ``--join`` with which it is exact.
     join: str = ""

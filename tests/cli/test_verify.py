@@ -137,7 +137,7 @@ SOUND = (
     ("awk", "lines", "awk '{print $3, $1}' in.tsv"),
     ("jq", "lines", "jq -c .n+1 in.jsonl"),
     ("cat", "lines", "cat in.tsv in.tsv:2"),
-    ("seqkit", "fasta", "seqkit seq --reverse --complement in.fa"),
+    ("seqkit", "fasta", "seqkit seq --reverse --complement --seq-type dna in.fa"),
     ("awk", "fasta", "awk '/^>/ {print $1, \"renamed\"; next} {print}' in.fa"),
     ("true", "fasta", "true in.fa"),
 )

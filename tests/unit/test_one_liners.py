@@ -336,7 +336,12 @@ def test_options_and_files_are_parsed_as_by_the_tools(tmp_path: Path) -> None:
         "awk", "-F", ":", "-vOFS=-", "{print $1, $2}", "-"
     )
     assert by_line("perl", "-lne", "print if /a/", "in") and by_line("jq", "-c", "--arg", "v", "x", "select(.a == $v)")
+    assert by_line("bioawk", "-tc", "fastx", '{print ">" $name; print revcomp($seq)}', "in") and by_line(
+        "bioawk", "-cbed", "$end > 9", "in"
+    )
     for tool, *arguments in (
+        ("bioawk", "-c", "fastx", "!seen[$seq]++", "in"), ("bioawk", "-tc", "fastx", "NR % 2", "in"), ("bioawk", "-c", "header", "{print $id}", "in"),
+        ("bioawk", "-c", "fastx", "{name = 1; print name}", "in"), ("bioawk", "-c", "fastx", "{gsub(/A/, 1, seq); print seq}", "in"), ("awk", "-t", "1", "in"),
         ("sed", "-f", "late", "in"), ("sed", "-i", "p", "in"), ("sed", "-z", "p", "in"), ("sed", "-s", "p", "in"), ("sed", "p", "in", "other"),
         ("sed", "p", "other"), ("sed", "-e", "p", "-e", "1d", "in"), ("sed", "--expression=1d", "in"), ("awk", "1", "other", "in"), ("awk", "1", "x=1", "in"),
         ("awk", "-v", "RS=;", "1", "in"), ("awk", "-vNF=2", "1", "in"), ("gawk", "-i", "inplace", "1", "in"), ("awk", "-v", "x=a", '{sub(/a/, "b", x)} 1', "in"),

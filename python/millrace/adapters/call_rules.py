@@ -28,9 +28,15 @@ class ProgramCall(NamedTuple):
     read: Callable[[str], str] = lambda name: ""
 
     @property
-    def verb(self) -> str:
-        """The first argument that is neither an option nor a number."""
-        return next((word for word in self.arguments if not word.startswith("-") and not word.isdigit()), "")
+    def verbs(self) -> list[str]:
+        """Words that may be the sub-command: the first one that is no option, and the next where it may be an option's value."""
+        found = list[str]()
+        for before, word in self.pairs:
+            if not word.startswith("-") and not word.isdigit():
+                found.append(word)
+                if not before.startswith("-"):
+                    break
+        return found
 
     @property
     def pairs(self) -> Iterator[tuple[str, str]]:
@@ -63,7 +69,7 @@ class CallRule(NamedTuple):
 
 def has_verb(*names: str) -> Callable[[ProgramCall], bool]:
     """Match calls with one of these sub-commands."""
-    return lambda call: call.verb in names
+    return lambda call: not frozenset(names).isdisjoint(call.verbs)
 
 
 def has_option(*names: str, others: Sequence[str] = ()) -> Callable[[ProgramCall], bool]:
@@ -108,6 +114,13 @@ def has_operand(*takes_a_word: str) -> Callable[[ProgramCall], bool]:
 def has_pattern(pattern: str) -> Callable[[ProgramCall], bool]:
     """Match calls with an argument in which ``pattern`` is found."""
     return lambda call: any(re.search(pattern, word) for word in call.arguments)
+
+
+def has_pattern_of_pair(pattern: str) -> Callable[[ProgramCall], bool]:
+    """Match calls with an argument, or an option and the argument behind it with a blank between, in which ``pattern`` is found."""
+    return lambda call: any(
+        re.search(pattern, word) or re.search(pattern, f"{before} {word}") for before, word in call.pairs
+    )
 
 
 def has_all(*conditions: Callable[[ProgramCall], bool]) -> Callable[[ProgramCall], bool]:
@@ -161,7 +174,7 @@ _MILLER_CSV = r"-c|--c2\w|--i?csv(?:lite)?"
 
 #: Verbs of Miller whose result depends on more than one record.
 _MILLER_WHOLE = split_words("""
-    bar bootstrap bottom count count-distinct count-similar decimate fill-down fraction group-by group-like head histogram
+    bar bootstrap bottom count count-distinct count-similar decimate fill-down fraction gap group-by group-like head histogram
     join least-frequent most-frequent nothing regularize reshape sample seqgen shuffle sort split stats1 stats2 step
     summary tac tail top uniq unsparsify
 """)

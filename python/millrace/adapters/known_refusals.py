@@ -30,11 +30,12 @@ from millrace.adapters.call_rules import (
     has_option,
     has_option_value,
     has_pattern,
+    has_pattern_of_pair,
     has_verb,
 )
 
 #: The names of awk.
-AWKS = ("awk", "gawk", "mawk", "nawk", "original-awk")
+AWKS = ("awk", "gawk", "mawk", "nawk", "original-awk", "bioawk")
 
 #: Exit statuses that mean "no match", not a failure, by program.
 NOTHING_FOUND = dict.fromkeys(
@@ -107,8 +108,8 @@ def _make_census_rule(row: list[str]) -> CallRule:
     _, why, instead, when, unless, join = row
 
     def is_refused(call: ProgramCall) -> bool:
-        has_exception = bool(unless) and has_pattern(unless)(call)
-        return bool(why) and not has_exception and (not when or has_pattern(when)(call))
+        has_exception = bool(unless) and has_pattern_of_pair(unless)(call)
+        return bool(why) and not has_exception and (not when or has_pattern_of_pair(when)(call))
 
     return CallRule(why, _ALTERNATIVES.get(instead, instead), is_refused, frozenset(filter(None, [join])))
 
@@ -171,6 +172,12 @@ _CSVKIT = (
         "tail -n +N FILE | millrace run --format csv -- ...",
         has_option("-K", "--skip-lines"),
     ),
+    CallRule(
+        "with -H writes names of columns at each start",
+        "say what stands once: millrace run --input FILE:csv --join csv -- PROGRAM ...",
+        has_pattern("^(-H|--no-header)"),
+        frozenset({"csv"}),
+    ),
 )
 _IN_PLACE = "changes its input, of which each task has but a part"
 _TO_A_FILE = "leave that out, and name another file for the result: millrace run -- PROGRAM ... > OUT"
@@ -211,7 +218,32 @@ _BCFTOOLS_PLUGIN = has_verb(
 
 #: Matches calls of seqkit with more than one pattern.
 _has_several_patterns = has_any(
-    lambda call: sum(word in ("-p", "--pattern") for word in call.arguments) > 1, has_pattern("^(-f|--pattern-file)")
+    lambda call: sum(re.match("-p|--pattern(=|$)", word) is not None for word in call.arguments) > 1,
+    has_pattern("^(-f|--pattern-file)"),
+    has_option_value(("-p", "--pattern"), ".*,.*"),
+    has_pattern("^(-p|--pattern=).*,"),
+)
+
+#: Of aligners that can leave out reads at the beginning or the end of the input.
+_UPTO = CallRule(
+    "with -u or -s takes or leaves out the first reads of the input", "cut the input before",
+    has_pattern(r"^-[us]\d*$|^--?(upto|qupto|skip)(=|$)"),
+)  # fmt: skip
+_INTERLEAVED = CallRule(
+    "reads mates from neighbouring records, which parts may part",
+    "give each mate a file of its own: seqtk seq -1 and seqtk seq -2 write them",
+    has_pattern("^--?(interleaved|interleaved_in)(=|$)"),
+)
+_BY_THREADS = CallRule(
+    "with several threads writes reads in the order in which they are done",
+    "leave -p out, as millrace fills the cores by itself, or add --reorder",
+    has_all(has_option_value(("-p", "--threads"), "(?!1$).*"), has_not(has_exact_word("--reorder"))),
+)
+_guesses_alphabet = has_not(
+    has_any(
+        has_option_value(("-t", "--seq-type"), "(?i:dna|rna|protein|unlimit)"),
+        has_pattern("^(-t=?|--seq-type=)(?i:dna|rna|protein|unlimit)$"),
+    )
 )
 
 #: Rules by program; the first one that applies is reported.
@@ -281,7 +313,7 @@ RULES: dict[str, tuple[CallRule, ...]] = {
             instead=_TABLE.instead + " (lines+header and --join header for tabs; no --join for JSON), or add --implicit-csv-header",
         ),
         CallRule("writes one list for the whole input", "let it write a value a line: --ojsonl", has_miller_list_output),
-        CallRule("draws one frame around the whole input", "let it write CSV: --ocsv", has_pattern(r"^--\w2b$")),
+        CallRule("makes columns as wide as the whole input needs, or puts lines between records", "let it write CSV: --ocsv", has_pattern(r"^--(\w2[bpx]|barred|o?(pprint|xtab))$")),
     ),
     **dict.fromkeys(
         ("zcat", "gunzip", "gzcat", "bzcat", "bunzip2", "xzcat", "unxz", "zstdcat", "unzstd", "lz4cat"),
@@ -300,22 +332,19 @@ RULES: dict[str, tuple[CallRule, ...]] = {
         ),
         CallRule("draws among equal hits from one stream for all reads", "minimap2 and bowtie2 do not: millrace run -- minimap2 -ax sr --frag=no ref.fa reads.fq", has_verb("samse", "sampe")),
     ),
+    "bowtie": (_BY_THREADS, _UPTO, _INTERLEAVED),
+    "centrifuge": (_UPTO,),
     "bowtie2": (
+        _INTERLEAVED,
         CallRule("with --non-deterministic " + _DRAWS, "leave it out", has_exact_word("--non-deterministic")),
-        CallRule(
-            "with several threads writes reads in the order in which they are done",
-            "leave -p out, as millrace fills the cores by itself, or add --reorder",
-            has_all(has_option_value(("-p", "--threads"), "(?!1$).*"), has_not(has_exact_word("--reorder"))),
-        ),
+        _BY_THREADS,
+        _UPTO,
         CallRule("writes a SAM header at each start", _SAM + ", or add --no-hd", has_not(has_exact_word("--no-hd", "--no-head")), frozenset({"sam"})),
     ),
     "hisat2": (
         CallRule("uses splice sites that it found in the reads before", "add --no-temp-splicesite, in the serial run too", has_not(has_exact_word("--no-temp-splicesite"))),
-        CallRule(
-            "with several threads writes reads in the order in which they are done",
-            "leave -p out, as millrace fills the cores by itself, or add --reorder",
-            has_all(has_option_value(("-p", "--threads"), "(?!1$).*"), has_not(has_exact_word("--reorder"))),
-        ),
+        _BY_THREADS,
+        _UPTO,
         CallRule("writes a SAM header at each start", _SAM + ", or add --no-hd", has_not(has_exact_word("--no-hd", "--no-head")), frozenset({"sam"})),
     ),
     "porechop": (CallRule("decides from the first reads which adapters it seeks", "run it by itself, or trim with cutadapt -a ADAPTER: millrace run -- cutadapt ..."),),
@@ -348,9 +377,14 @@ RULES: dict[str, tuple[CallRule, ...]] = {
             CallRule(
                 "with several threads, as it does by itself, writes queries in the order in which they are done",
                 "add --threads 1, in the serial run too; millrace fills the cores by itself",
-                has_all(has_pattern("^--?(usearch_global|search_exact|uchime_ref)$"), has_not(has_option_value(("--threads", "-threads"), "1"))),
+                has_all(
+                    has_pattern("^--?(usearch_global|search_exact|uchime_ref)(=|$)"),
+                    has_not(has_any(has_option_value(("--threads", "-threads"), "1"), has_pattern("^--?threads=1$"))),
+                ),
             ),
-            CallRule("with --sintax " + _DRAWS, "run it by itself: a read has another answer behind other reads", has_pattern("^--?sintax$")),
+            CallRule("with --sintax " + _DRAWS, "run it by itself: a read has another answer behind other reads", has_pattern("^--?sintax(=|$)")),
+            CallRule(_INDEXES, "run it by itself, before", has_pattern("^--?makeudb_usearch")),
+            CallRule("with --log writes the time", "leave it out", has_pattern("^--?log(=|$)")),
         ),
     ),
     **dict.fromkeys(
@@ -379,14 +413,21 @@ RULES: dict[str, tuple[CallRule, ...]] = {
     **dict.fromkeys(("spades.py", "megahit", "flye", "Trinity", "velveth", "abyss-pe", "canu"), (_ASSEMBLE,)),
     **dict.fromkeys(("trimmomatic", "TrimmomaticSE", "TrimmomaticPE"), _TRIMMOMATIC),
     "fastp": (
+        _INTERLEAVED,
         CallRule("with --dedup " + _CLUSTERS, _OWN_THREADS, has_exact_word("-D", "--dedup")),
         CallRule(
             "guesses the adapter from the first reads", "name it with -a, or add --disable_adapter_trimming (-A)",
             has_not(has_any(has_exact_word("-A", "--disable_adapter_trimming"), has_all(has_exact_word("-a", "--adapter_sequence"), has_not(_FASTP_AUTO)))),
         ),
+        CallRule("with --reads_to_process takes the first reads of the input", "cut the input before", has_pattern("^--?reads_to_process")),
+        CallRule(
+            "writes reports that count through the whole input", "add -j /dev/null -h /dev/null",
+            has_not(has_all(*(has_any(has_option_value(names, "/dev/null"), has_exact_word(*(f"{name}=/dev/null" for name in names))) for names in (("-j", "--json"), ("-h", "--html"))))),
+        ),
     ),
     "cutadapt": (
         CallRule("with -o reports totals of the whole run", "add --quiet", has_all(has_pattern(r"^-o|^--output"), has_not(has_exact_word("--quiet")))),
+        CallRule("with --json or --debug reports totals and times of the run", "leave it out", has_pattern("^--(js|debug)")),
     ),
     "seqkit": (
         CallRule(_COUNTS, _PIPE, has_verb("stats", "stat", "range", "sum", "split", "split2")),
@@ -394,6 +435,17 @@ RULES: dict[str, tuple[CallRule, ...]] = {
         CallRule(_ORDERS, _PIPE, has_verb("sort", "rmdup", "rename", "common", "pair", "concat")),
         CallRule(_DRAWS, _PIPE, has_verb("sample", "shuffle")),
         CallRule("with --delete-matched looks for each pattern once in the whole input", _PIPE, has_all(has_verb("grep"), has_exact_word("--delete-matched"))),
+        CallRule("with -C " + _COUNTS, _PIPE, has_all(has_verb("grep"), has_pattern("^(-[nscdiIvPr]*C|--count)"))),
+        CallRule("with -k draws colours at random", "leave it out", has_all(has_verb("seq"), has_pattern("^(-[ilnpqrsuvg]*k|--color)"))),
+        CallRule(
+            "guesses the alphabet from the first sequence of the input", "say it with --seq-type (-t): dna, rna or protein",
+            has_all(has_any(has_verb("translate"), has_all(has_verb("seq"), has_pattern("^(-[ilnqrsug]*[pv]|--(complement|validate-seq|dna2rna|rna2dna))"))), _guesses_alphabet),
+        ),
+        CallRule("guesses the encoding from the first reads", "say it: --from Sanger", has_all(has_verb("convert"), has_not(has_exact_word("--from")))),
+        CallRule(
+            "with -c writes what is left of other sequences where one is shorter than the window", "leave it out",
+            has_all(has_verb("sliding"), has_pattern("^(-[gcC]*[cC]|--circular)")),
+        ),
         CallRule(_INDEXES, "run it by itself", has_verb("faidx")),
         CallRule("with {nr} " + _COUNTS, _PIPE, has_all(has_verb("replace"), has_pattern(r"\{(nr|NR)\}"))),
         CallRule("with -H writes a header at each start", _HEADER, has_all(has_verb("fx2tab"), has_option("-H", "--header-line")), frozenset({"header"})),
@@ -403,8 +455,9 @@ RULES: dict[str, tuple[CallRule, ...]] = {
     "seqtk": (
         CallRule(_COUNTS, _PIPE, has_verb("rename", "size", "fqchk")),
         CallRule(_DRAWS, _PIPE, has_verb("sample", "randbase")),
-        CallRule("with -1 or -2 takes every other record", _PIPE, has_all(has_verb("seq"), has_exact_word("-1", "-2"))),
-        CallRule("with -f " + _DRAWS, _PIPE, has_all(has_verb("seq"), has_exact_word("-f"))),
+        CallRule("with -1 or -2 takes every other record", _PIPE, has_all(has_verb("seq"), has_pattern("^-[NaACrcVUS]*[12]"))),
+        CallRule("with -f " + _DRAWS, _PIPE, has_all(has_verb("seq"), has_pattern("^-[N12aACrcVUS]*f"))),
+        CallRule("with -r " + _DRAWS, _PIPE, has_all(has_verb("mergefa"), has_pattern("^-[imh]*r"))),
         CallRule("compares neighbours", _PIPE, has_verb("dropse")),
     ),
     "bedtools": (
@@ -420,6 +473,8 @@ RULES: dict[str, tuple[CallRule, ...]] = {
         CallRule(_ORDERS, _PIPE, has_verb("sort", "merge", "concat", "isec", "norm", "gtcheck")),
         CallRule(_DIGESTS, _PIPE, has_verb("stats", "consensus", "roh", "cnv", "polysomy")),
         CallRule(_INDEXES, "run it by itself", has_verb("index")),
+        CallRule("with -n " + _ENDS, _PIPE, has_all(has_verb("head"), has_option("-n", "--records"))),
+        CallRule("with -l lists the samples once for the whole input", "run it by itself", has_all(has_verb("query"), has_option("-l", "--list-samples"))),
         CallRule(
             "looks at the variants beside each other", _PIPE,
             has_any(has_verb("csq", "+prune", "+remove-overlaps"), has_all(has_verb("filter"), has_option("-g", "-G", "--SnpGap", "--IndelGap"))),
@@ -434,13 +489,15 @@ RULES: dict[str, tuple[CallRule, ...]] = {
         ),
         CallRule(
             "reads a header before the variants, which only the first batch has", "say that it is VCF: --input FILE:vcf",
-            has_not(has_verb("")), formats=frozenset({"vcf"}),
+            lambda call: bool(call.verbs), formats=frozenset({"vcf"}),
         ),
     ),
     "samtools": (
         CallRule(_ORDERS, _PIPE, has_verb("sort", "merge", "markdup", "rmdup", "collate")),
         CallRule(_COUNTS, _PIPE, has_verb("flagstat", "idxstats", "stats", "depth", "coverage", "mpileup")),
         CallRule("makes or needs one index of the whole input", "run it by itself", has_verb("index", "faidx", "dict")),
+        CallRule("tells from the first reads how they are paired", "say it: samtools import -0 reads.fq -O SAM", has_all(has_verb("import"), has_not(has_exact_word("-0", "-1")))),
+        CallRule("writes a SAM header at each start", "give the command alone, or " + _SAM, has_verb("import"), frozenset({"sam"})),
         CallRule(
             "reads a header before the alignments, which only the first batch has",
             "give it threads of its own (-@), or a pipe: millrace run -- bowtie2 ... | PROGRAM view -b",

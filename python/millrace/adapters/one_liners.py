@@ -60,7 +60,7 @@ def is_certainly_by_line(
     >>> by_line("jq", "-c", "select(.n > 2) | {id, n: .n}"), by_line("jq", "-c", "[., input]")
     (True, False)
     """
-    kind = "awk" if program in AWKS else program.removeprefix("g")
+    kind = program if program == "bioawk" else "awk" if program in AWKS else program.removeprefix("g")
     script = _SCRIPTS[kind](arguments, read_text)
     if script is None or not script.texts or not all(script.texts) or not set(script.operands) <= {*inputs, "-"}:
         return False
@@ -102,6 +102,20 @@ def _parse_awk_arguments(arguments: Sequence[str], read_text: Callable[[str], st
         if any(word.startswith("-") and word != "-" for word in [*texts[:1], *rest])
         else ScriptArguments(texts, rest, names)
     )
+
+
+def _parse_bioawk_arguments(arguments: Sequence[str], read_text: Callable[[str], str]) -> ScriptArguments | None:
+    """Read ``[-t] [-c FORMAT]``, which gives columns names, and the arguments of awk; not ``-c header``, which reads a line."""
+    names, left = set[str](), list(arguments)
+    while left and left[0] != "-" and (found := re.fullmatch("-t?(?:c(.*))?", left[0])):
+        left.pop(0)
+        if found[1] is not None:
+            columns = _BIOAWK_COLUMNS.get(found[1] or (left.pop(0) if left else ""))
+            if not columns:
+                return None
+            names |= columns | _BIOAWK_WORDS
+    parsed = _parse_awk_arguments(left, read_text)
+    return parsed and parsed._replace(names=parsed.names | names)
 
 
 def _parse_sed_arguments(arguments: Sequence[str], read_text: Callable[[str], str]) -> ScriptArguments | None:
@@ -158,6 +172,15 @@ _AWK_SETTINGS_READ = frozenset(
 _AWK_WORDS = split_words(
     "print printf next if else NF length substr index sprintf tolower toupper int sqrt exp log sin cos atan2 match"
 )
+_BIOAWK_WORDS = split_words("gc meanqual reverse revcomp qualcount trimq and or xor")
+#: Names of columns by format (manual of bioawk 1.0).
+_BIOAWK_COLUMNS = {
+    "fastx": split_words("name seq qual comment"),
+    "bed": split_words("chrom start end name score strand thickstart thickend rgb blockcount blocksizes blockstarts"),
+    "sam": split_words("qname flag rname pos mapq cigar rnext pnext tlen seq qual"),
+    "vcf": split_words("chrom pos id ref alt qual filter info"),
+    "gff": split_words("seqname source feature start end score filter strand group attribute"),
+}
 #: Functions that change their argument: a field or the line.
 _AWK_CHANGES = frozenset(("sub", "gsub"))
 _AWK_TOKEN = re.compile(
@@ -344,8 +367,8 @@ def _has_only_known_jq_tokens(code: str) -> bool:
 
 
 _SCRIPTS: dict[str, Callable[[Sequence[str], Callable[[str], str]], ScriptArguments | None]] = {
-    "awk": _parse_awk_arguments, "sed": _parse_sed_arguments, "perl": _parse_perl_arguments, "jq": _parse_jq_arguments,
+    "awk": _parse_awk_arguments, "bioawk": _parse_bioawk_arguments, "sed": _parse_sed_arguments, "perl": _parse_perl_arguments, "jq": _parse_jq_arguments,
 }  # fmt: skip
 _GRAMMARS: dict[str, Callable[[str, set[str]], bool]] = {
-    "awk": _is_awk_by_line, "sed": _is_sed_by_line, "perl": _is_perl_by_line, "jq": _is_jq_by_line,
+    "awk": _is_awk_by_line, "bioawk": _is_awk_by_line, "sed": _is_sed_by_line, "perl": _is_perl_by_line, "jq": _is_jq_by_line,
 }  # fmt: skip
