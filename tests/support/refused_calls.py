@@ -39,8 +39,8 @@ CALLS: dict[str, dict[str, list[str]]] = {
         "`-parse_deflines` with a pipe, with equal ids or with records without a name": [
             "cat q.faa | blastp -db prot -parse_deflines", "cat q3.faa q3.faa > l.faa; blastp -query l.faa -db prot -parse_deflines -out o",
             "(echo '>' && echo MKV && cat q3.faa) > l.faa; blastp -query l.faa -db prot -parse_deflines -out o"],
-        "`-outfmt 5` with letters outside of ASCII in a title": ["(cat q.faa; printf '>x \\316\\261-amylase\\nMKV\\n') > l.faa; blastp -query l.faa -db prot -outfmt 5 -out o"],
-        "`-outfmt 11` with hyphens, or letters that BLAST leaves out, in a sequence": ["(cat q.faa; printf '>x\\nMK-V\\n') > l.faa; blastp -query l.faa -db prot -outfmt 11 -out o"],
+        "`-outfmt 5` with letters outside of ASCII in a title": ["(cat q.faa; printf '\\n>x \\316\\261-amylase\\nMKV\\n') > l.faa; blastp -query l.faa -db prot -outfmt 5 -out o"],
+        "`-outfmt 11` with hyphens, or letters that BLAST leaves out, in a sequence": ["(cat q.faa; printf '\\n>x\\nMK-V\\n') > l.faa; blastp -query l.faa -db prot -outfmt 11 -out o"],
         "queries that do not begin with `>`": ["echo MKVLAAGIVGLL > l.faa; blastp -query l.faa -db prot -out o", "echo P01234 > l.faa; blastp -query l.faa -db prot -out o"],
         "compressed queries": ["gzip -c q.faa > q.faa.gz; blastp -query q.faa.gz -db prot -out o"],
         "`deltablast`": [f"deltablast {BLAST}"],
