@@ -113,7 +113,8 @@ class CommandMeasurement:
     def _prepare_folder(self) -> None:
         """Make the folder what it was: as a copy of links at first, then by removing what a run has left there."""
         if not self.folder.exists():
-            shutil.copytree(self.base, self.folder, copy_function=os.link)
+            # Of a folder, runs remove links, and so change what the files count as.
+            shutil.copytree(self.base, self.folder, copy_function=shutil.copy2 if self.is_folder else os.link)
             self.names = {path.name for path in self.folder.iterdir()}
         for path in self.folder.iterdir():
             if path.name not in self.names:

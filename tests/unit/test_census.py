@@ -17,7 +17,7 @@ from millrace.adapters.registry import find_adapter
 from millrace.core.tool_use import UserCommand
 
 #: Programs with a result.
-MIN_PROGRAMS = 400
+MIN_PROGRAMS = 450
 
 
 def list_results(suite: str = "") -> list[tuple[CensusCommand, CommandResult]]:
