@@ -111,9 +111,9 @@ class CommandMeasurement:
         return outputs
 
     def _prepare_folder(self) -> None:
-        """Make the folder what it was: as a copy of links at first, then by removing what a run has left there."""
+        """Make the folder what it was: as a copy at first, then by removing what a run has left there."""
         if not self.folder.exists():
-            # Of a folder, runs remove links, and so change what the files count as.
+            # A link that is removed counts as a change of the file, which a run over files of a folder would notice.
             shutil.copytree(self.base, self.folder, copy_function=shutil.copy2 if self.is_folder else os.link)
             self.names = {path.name for path in self.folder.iterdir()}
         for path in self.folder.iterdir():

@@ -19,6 +19,9 @@ from census.program_files import CensusFile
 
 CACHE = Path(os.environ.get("MILLRACE_CENSUS_CACHE") or Path.home() / ".cache" / "millrace-census")
 
+#: Lets apt write into folders that only this user can enter.
+AS_ROOT = "-oAPT::Sandbox::User=root"
+
 
 def fetch_packages(file: CensusFile, suite: str = "") -> Path | None:
     """Return the folder with the packages of a file and all that they need and this machine lacks; None: it needs none.
@@ -33,7 +36,7 @@ def fetch_packages(file: CensusFile, suite: str = "") -> Path | None:
     """
     if not file.debian and not file.pypi:
         return None
-    key = blake2b(repr((file.debian, file.pypi, *[suite] * bool(suite))).encode(), digest_size=8).hexdigest()
+    key = blake2b(repr((file.debian, file.pypi, suite)).encode(), digest_size=8).hexdigest()
     root = CACHE / "roots" / key
     if (root / "done").exists():
         return root
@@ -64,14 +67,11 @@ def _list_suite_options(suite: str) -> list[str]:
     origin = _run_quietly(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]).split()[0]
     sources = state / "sources.list"
     sources.write_text(f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {origin} {suite} main\n")
-    set_ = {
-        "Etc::sourcelist": sources,
-        "Etc::sourceparts": "/dev/null",
-        "State": state,
-        "State::status": state / "status",
-    }
-    options = [word for name, value in set_.items() for word in ("-o", f"Dir::{name}={value}")]
-    _run_quietly(["apt-get", "-qq", *options, "-o", "APT::Sandbox::User=root", "update"])
+    options = [
+        f"-oDir::Etc::sourcelist={sources}", "-oDir::Etc::sourceparts=/dev/null",
+        f"-oDir::State={state}", f"-oDir::State::status={state / 'status'}",
+    ]  # fmt: skip
+    _run_quietly(["apt-get", "-qq", *options, AS_ROOT, "update"])
     return options
 
 
@@ -85,15 +85,7 @@ def _unpack_debian(packages: list[str], root: Path, options: list[str]) -> dict[
     """
     archives = CACHE / "archives"
     (archives / "partial").mkdir(parents=True, exist_ok=True)
-    asked = [
-        "-o",
-        f"Dir::Cache::archives={archives}",
-        "-o",
-        "APT::Sandbox::User=root",
-        "-o",
-        "Debug::NoLocking=1",
-        *options,
-    ]
+    asked = [f"-oDir::Cache::archives={archives}", AS_ROOT, "-oDebug::NoLocking=1", *options]
     install = ["-y", "--no-install-recommends", *asked, "install", "--reinstall", *packages]
     _run_quietly(["apt-get", "-qq", "--download-only", *install])
     said = _run_quietly(["apt-get", "--simulate", *install])

@@ -25,9 +25,10 @@ def read_results(name: str, suite: str = "") -> FileResults | None:
 
 def write_results(name: str, results: FileResults, suite: str = "") -> None:
     """Write the results of a file."""
-    (RESULTS / suite).mkdir(parents=True, exist_ok=True)
+    path = RESULTS / suite / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     # In one step: other measurements may read it meanwhile.
-    replace_file(RESULTS / suite / f"{name}.json", msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+    replace_file(path, msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
 
 
 def read_all_results(suite: str = "") -> dict[str, FileResults]:

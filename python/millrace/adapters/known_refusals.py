@@ -239,12 +239,8 @@ _BY_THREADS = CallRule(
     "leave -p out, as millrace fills the cores by itself, or add --reorder",
     has_all(has_option_value(("-p", "--threads"), "(?!1$).*"), has_not(has_exact_word("--reorder"))),
 )
-_guesses_alphabet = has_not(
-    has_any(
-        has_option_value(("-t", "--seq-type"), "(?i:dna|rna|protein|unlimit)"),
-        has_pattern("^(-t=?|--seq-type=)(?i:dna|rna|protein|unlimit)$"),
-    )
-)
+#: Matches calls of seqkit that do not say what kind of sequences these are.
+_guesses_alphabet = has_not(has_pattern_of_pair("^(-t[ =]?|--seq-type[ =])(?i:dna|rna|protein|unlimit)$"))
 
 #: Rules by program; the first one that applies is reported.
 RULES: dict[str, tuple[CallRule, ...]] = {
@@ -379,7 +375,7 @@ RULES: dict[str, tuple[CallRule, ...]] = {
                 "add --threads 1, in the serial run too; millrace fills the cores by itself",
                 has_all(
                     has_pattern("^--?(usearch_global|search_exact|uchime_ref)(=|$)"),
-                    has_not(has_any(has_option_value(("--threads", "-threads"), "1"), has_pattern("^--?threads=1$"))),
+                    has_not(has_pattern_of_pair("^--?threads[ =]1$")),
                 ),
             ),
             CallRule("with --sintax " + _DRAWS, "run it by itself: a read has another answer behind other reads", has_pattern("^--?sintax(=|$)")),
@@ -422,7 +418,7 @@ RULES: dict[str, tuple[CallRule, ...]] = {
         CallRule("with --reads_to_process takes the first reads of the input", "cut the input before", has_pattern("^--?reads_to_process")),
         CallRule(
             "writes reports that count through the whole input", "add -j /dev/null -h /dev/null",
-            has_not(has_all(*(has_any(has_option_value(names, "/dev/null"), has_exact_word(*(f"{name}=/dev/null" for name in names))) for names in (("-j", "--json"), ("-h", "--html"))))),
+            has_not(has_all(has_pattern_of_pair("^(-j|--json)[ =]/dev/null$"), has_pattern_of_pair("^(-h|--html)[ =]/dev/null$"))),
         ),
     ),
     "cutadapt": (
@@ -481,7 +477,7 @@ RULES: dict[str, tuple[CallRule, ...]] = {
         ),
         CallRule(
             "with such an output " + _PACKS, "let it write VCF, and pipe the result: millrace run -- ... | bcftools view -O b",
-            has_any(has_pattern(r"^(-O|--output-type=)[zbu]"), has_option_value(("-O", "--output-type"), "[zbu].*"), has_option_value(("-o", "--output"), r"(?i).*\.(b?gz|bcf)")),
+            has_any(has_pattern_of_pair("^(-O ?|--output-type[ =])[zbu]"), has_option_value(("-o", "--output"), r"(?i).*\.(b?gz|bcf)")),
         ),
         CallRule(
             "writes the time and its command into the header", "add --no-version, in the serial run too",

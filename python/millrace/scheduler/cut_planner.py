@@ -114,7 +114,7 @@ class CutPlanner(msgspec.Struct, dict=True):
         return CutBatches(1, 0, 0)
 
     def count_arrival(self, units: int) -> None:
-        """Note that a batch that was asked for is ready."""
+        """Note that a batch that was asked for is ready, with its units."""
         self.asked -= 1
         self._cut_units += units
 
